@@ -1,0 +1,68 @@
+//! `isopod df`: what is kept on disk.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use isopod_node::StateRoot;
+use isopod_node::base::list_generations;
+use serde::Serialize;
+
+use crate::args::DfArgs;
+
+#[derive(Debug, Serialize)]
+struct Row {
+    kind: &'static str,
+    name: String,
+    bytes: u64,
+    in_use: bool,
+}
+
+pub(super) fn run(state_dir: &Path, args: &DfArgs) -> anyhow::Result<ExitCode> {
+    let state = StateRoot::open(state_dir)?;
+    let mut rows = Vec::new();
+    for generation in list_generations(&state.layers())? {
+        let bytes = allocated(&state.layers().join(&generation.id));
+        rows.push(Row { kind: "template", name: generation.id, bytes, in_use: generation.in_use });
+    }
+    rows.push(Row {
+        kind: "sandboxes",
+        name: "writable layers".to_owned(),
+        bytes: disk_bytes(state.path()),
+        in_use: true,
+    });
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        println!("{:<10} {:<24} {:>12}  IN USE", "KIND", "NAME", "SIZE");
+        for row in rows {
+            println!(
+                "{:<10} {:<24} {:>8} MiB  {}",
+                row.kind,
+                row.name,
+                row.bytes >> 20,
+                if row.in_use { "yes" } else { "no" }
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image where there is one, else the plain directories.
+fn disk_bytes(state: &Path) -> u64 {
+    match std::fs::metadata(state.join("disk.btrfs")) {
+        Ok(image) => image.blocks() * 512,
+        Err(_) => allocated(&state.join("disk")),
+    }
+}
+
+/// Blocks that a tree takes. What cannot be read is not counted.
+fn allocated(path: &Path) -> u64 {
+    let Ok(metadata) = path.symlink_metadata() else { return 0 };
+    let own = metadata.blocks() * 512;
+    if !metadata.is_dir() {
+        return own;
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    own + entries.map(|entry| allocated(&entry.path())).sum::<u64>()
+}

@@ -1,0 +1,206 @@
+//! `isopod doctor`: what this machine can and cannot do, and how to change it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use isopod_isolation::cgroup::Layout;
+use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
+use isopod_node::disk::{Disk, DiskOptions};
+use isopod_node::network::{self, NetworkConfig, preflight};
+use isopod_node::{StateRoot, guest_program_bytes};
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+
+/// The oldest kernel that can id-map the layers of an overlay.
+const LEAST_KERNEL: (u32, u32) = (5, 19);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    what: &'static str,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, detail: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Ok, what, detail: detail.into(), hint: None }
+    }
+
+    fn warn(what: &'static str, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warn, what, detail: detail.into(), hint: Some(hint.into()) }
+    }
+
+    fn fail(what: &'static str, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, what, detail: detail.into(), hint: Some(hint.into()) }
+    }
+}
+
+pub(super) fn run(state_dir: &Path, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let findings = examine(state_dir);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        findings.iter().for_each(print);
+    }
+    let failed = findings.iter().any(|finding| finding.verdict == Verdict::Fail);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(finding: &Finding) {
+    let mark = match finding.verdict {
+        Verdict::Ok => "ok  ",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "FAIL",
+    };
+    println!("{mark}  {:<12} {}", finding.what, finding.detail);
+    if let Some(hint) = &finding.hint {
+        println!("      {:<12} hint: {hint}", "");
+    }
+}
+
+fn examine(state_dir: &Path) -> Vec<Finding> {
+    let mut findings = vec![platform(), kernel(), user(), cgroups()];
+    if findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
+        return findings;
+    }
+    findings.extend(network_findings());
+    findings.extend(inotify());
+    match StateRoot::open(state_dir) {
+        Ok(state) => {
+            findings.push(disk(&state));
+            findings.extend(base(&state));
+        }
+        Err(error) => {
+            findings.push(Finding::fail("state", error.to_string(), "give another directory with --state-dir"))
+        }
+    }
+    findings
+}
+
+fn platform() -> Finding {
+    match std::env::consts::ARCH {
+        "x86_64" => Finding::ok("platform", "x86_64 Linux"),
+        other => Finding::fail("platform", format!("{other} is not supported yet"), "use an x86_64 machine"),
+    }
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let numbers: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).collect();
+    match numbers.as_slice() {
+        [major, minor, ..] if (*major, *minor) >= LEAST_KERNEL => Finding::ok("kernel", release),
+        _ => Finding::fail("kernel", format!("{release} is too old"), "Isopod needs Linux 5.19 or later"),
+    }
+}
+
+fn user() -> Finding {
+    if !rustix::process::geteuid().is_root() {
+        return Finding::fail("user", "not root", "run isopod with sudo");
+    }
+    match std::fs::read_to_string("/proc/self/uid_map") {
+        Ok(map) if map.split_whitespace().collect::<Vec<_>>() == ["0", "0", "4294967295"] => {
+            Finding::ok("user", "root")
+        }
+        _ => Finding::fail(
+            "user",
+            "root inside a user namespace (a rootless or unprivileged container)",
+            "run isopod on the host itself or in a privileged container",
+        ),
+    }
+}
+
+fn cgroups() -> Finding {
+    match Layout::detect() {
+        Err(error) => Finding::fail("cgroups", error.to_string(), "mount cgroup2 on /sys/fs/cgroup"),
+        Ok(layout) if layout.missing().is_empty() => {
+            let kind = match (layout.v2_root(), layout.hierarchies().len()) {
+                (Some(_), 1) => "v2",
+                (Some(_), _) => "v1 and v2 (hybrid)",
+                (None, _) => "v1",
+            };
+            Finding::ok("cgroups", format!("{kind}; memory, cpu, pids and freezer are there"))
+        }
+        Ok(layout) => Finding::fail(
+            "cgroups",
+            format!("no controller for {}", layout.missing().join(", ")),
+            "enable the controllers on the kernel's command line",
+        ),
+    }
+}
+
+fn network_findings() -> Vec<Finding> {
+    // The tag only has to be one that nobody uses: nothing is made.
+    let config = "0000".parse().map(NetworkConfig::new);
+    let found = config.map(|config| preflight(&config)).unwrap_or_default();
+    if found.is_empty() {
+        return vec![Finding::ok("network", "veth, nftables and a resolver are there")];
+    }
+    let told = |finding: &network::Finding| match finding.is_fatal() {
+        true => Finding::fail("network", finding.to_string(), finding.hint()),
+        false => Finding::warn("network", finding.to_string(), finding.hint()),
+    };
+    found.iter().map(told).collect()
+}
+
+/// Instances are counted against the owner of each sandbox's user namespace, so the limit is per sandbox.
+fn inotify() -> Option<Finding> {
+    let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").ok()?;
+    let most: u32 = text.trim().parse().ok()?;
+    let detail = format!("{most} instances for each sandbox");
+    Some(match most {
+        64.. => Finding::ok("inotify", detail),
+        _ => Finding::warn("inotify", detail, "sysctl fs.inotify.max_user_instances=128"),
+    })
+}
+
+fn disk(state: &StateRoot) -> Finding {
+    match Disk::open(state.path(), &DiskOptions::default()) {
+        Err(error) => Finding::fail("disk", error.to_string(), "give another directory with --state-dir"),
+        Ok(disk) => {
+            let finding = match disk.no_limit() {
+                None => Finding::ok("disk", "what a sandbox writes can be limited"),
+                Some(reason) => {
+                    Finding::warn("disk", format!("--disk cannot be enforced: {reason}"), "apt-get install btrfs-progs")
+                }
+            };
+            // Nothing is left mounted for having looked.
+            let _ = disk.close_if_unused();
+            finding
+        }
+    }
+}
+
+fn base(state: &StateRoot) -> Vec<Finding> {
+    match ensure_base(&state.layers(), guest_program_bytes(), &BaseOptions::default()) {
+        Ok(base) => facts(&base.facts),
+        Err(error) => vec![Finding::fail("base", error.to_string(), "try --frozen, which copies /usr")],
+    }
+}
+
+fn facts(facts: &BaseFacts) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok("base", format!("made of {}", facts.system))];
+    for (what, version) in
+        [("python", &facts.python), ("node", &facts.node), ("git", &facts.git), ("curl", &facts.curl)]
+    {
+        findings.push(match version {
+            Some(version) => Finding::ok(what, version.to_string()),
+            None => Finding::warn(
+                what,
+                "not on this host, so not in `base`",
+                format!("install {what} on the host, or in a sandbox"),
+            ),
+        });
+    }
+    findings
+}

@@ -1,0 +1,32 @@
+//! `isopod uninstall`: removes everything that Isopod has made on this machine.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use isopod_node::{StateRoot, remove_everything};
+
+use crate::args::UninstallArgs;
+
+pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<ExitCode> {
+    if !state_dir.exists() {
+        println!("there is nothing in {}", state_dir.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.yes && !confirmed(state_dir)? {
+        println!("nothing was removed");
+        return Ok(ExitCode::FAILURE);
+    }
+    remove_everything(StateRoot::open(state_dir)?).context("could not remove everything")?;
+    println!("removed {} and all sandboxes in it", state_dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn confirmed(state_dir: &Path) -> anyhow::Result<bool> {
+    print!("This ends all sandboxes and removes {} with all templates. Go on? [y/N] ", state_dir.display());
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,79 @@
+//! Contexts: each keeps its variables from one run to the next.
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Interpreter;
+use crate::guest::GuestError;
+use crate::transport::{Body, empty_body, encode, full_body, read_limited};
+
+const MAX_REPLY: usize = 4 << 20;
+
+/// Where code keeps its state.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct CodeContext {
+    /// What to name it by.
+    pub id: String,
+    /// What it speaks.
+    pub language: String,
+    /// Where it works.
+    pub cwd: String,
+}
+
+impl Interpreter {
+    /// Makes a context. The defaults are Python and the user's home.
+    ///
+    /// # Errors
+    /// When the interpreter does not know the language.
+    pub async fn create_context(&self, language: Option<&str>, cwd: Option<&str>) -> Result<CodeContext, GuestError> {
+        let mut wanted = json!({});
+        if let Some(language) = language {
+            wanted["language"] = language.into();
+        }
+        if let Some(cwd) = cwd {
+            wanted["cwd"] = cwd.into();
+        }
+        let reply = self.exchange(Method::POST, "/contexts", full_body(wanted.to_string().into())).await?;
+        parse(&reply)
+    }
+
+    /// The contexts that there are.
+    ///
+    /// # Errors
+    /// When the interpreter cannot be reached.
+    pub async fn list_contexts(&self) -> Result<Vec<CodeContext>, GuestError> {
+        parse(&self.exchange(Method::GET, "/contexts", empty_body()).await?)
+    }
+
+    /// Lets a context forget everything.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) when there is none.
+    pub async fn restart_context(&self, id: &str) -> Result<(), GuestError> {
+        self.exchange(Method::POST, &format!("/contexts/{}/restart", encode(id)), empty_body()).await?;
+        Ok(())
+    }
+
+    /// Removes a context.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) when there is none.
+    pub async fn remove_context(&self, id: &str) -> Result<(), GuestError> {
+        self.exchange(Method::DELETE, &format!("/contexts/{}", encode(id)), empty_body()).await?;
+        Ok(())
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Body) -> Result<bytes::Bytes, GuestError> {
+        let request = self.request(method, path, body)?;
+        let read = |reply| async {
+            let reply = self.accept(reply).await?;
+            Ok(read_limited(reply.into_body(), MAX_REPLY).await.map_err(|error| self.http.broken(error))?)
+        };
+        self.http.exchange(request, read).await
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(reply: &[u8]) -> Result<T, GuestError> {
+    serde_json::from_slice(reply).map_err(|error| GuestError::Protocol(format!("unreadable reply: {error}")))
+}

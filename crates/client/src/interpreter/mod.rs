@@ -1,0 +1,46 @@
+//! The code interpreter of one sandbox: contexts that keep their state, and code that runs in them.
+
+mod contexts;
+mod event;
+mod lines;
+mod run;
+
+use http::{HeaderMap, Method, Response};
+use hyper::body::Incoming;
+
+pub use contexts::CodeContext;
+pub use event::{CodeError, CodeEvent, CodeResult};
+pub use run::{Executed, Execution, RunCode};
+
+use crate::guest::GuestError;
+use crate::transport::{Body, Http, read_limited};
+
+const MAX_REFUSAL: usize = 64 << 10;
+
+/// Speaks with the code interpreter of one sandbox. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    http: Http,
+}
+
+impl Interpreter {
+    pub(crate) fn over_http(http: Http) -> Self {
+        Self { http }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Body) -> Result<http::Request<Body>, GuestError> {
+        let json = http::HeaderValue::from_static("application/json");
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, json)]);
+        Ok(self.http.request(method, path, headers, body)?)
+    }
+
+    /// Turns a reply that is not a success into an error.
+    async fn accept(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
+        if reply.status().is_success() {
+            return Ok(reply);
+        }
+        let status = reply.status();
+        let body = read_limited(reply.into_body(), MAX_REFUSAL).await.map_err(|error| self.http.broken(error))?;
+        Err(GuestError::from_reply(status, &body))
+    }
+}

@@ -1,0 +1,36 @@
+//! Where a sandbox's ports are found, by the rules of the official SDKs.
+
+use isopod_wire::SandboxId;
+
+use crate::transport::{BaseUrl, UrlError};
+
+/// Used where neither the server nor the configuration names one.
+pub(super) const DEFAULT_DOMAIN: &str = "e2b.app";
+/// Domains whose edge answers for all sandboxes under one name and routes by headers.
+const HEADER_ROUTED: [&str; 4] = ["e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"];
+
+/// `{port}-{id}.{domain}`
+pub(super) fn host(domain: &str, sandbox: &SandboxId, port: u16) -> String {
+    format!("{port}-{sandbox}.{domain}")
+}
+
+/// The edge for one port of a sandbox, where no edge was configured.
+pub(super) fn edge_url(domain: &str, sandbox: &SandboxId, port: u16) -> Result<BaseUrl, UrlError> {
+    match HEADER_ROUTED.contains(&domain) {
+        true => format!("https://sandbox.{domain}").parse(),
+        false => format!("https://{}", host(domain, sandbox, port)).parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_follow_the_sdks() {
+        let id: SandboxId = "i1".parse().unwrap();
+        assert_eq!(edge_url("e2b.app", &id, 49983).unwrap().to_string(), "https://sandbox.e2b.app");
+        assert_eq!(edge_url("box.example:8443", &id, 80).unwrap().to_string(), "https://80-i1.box.example:8443");
+        assert!(edge_url("not a domain", &id, 80).is_err());
+    }
+}

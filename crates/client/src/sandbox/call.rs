@@ -1,0 +1,85 @@
+//! One call to the API: sent, repeated where that is safe, read.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use super::retry::{roll, wait_before_retry};
+use crate::transport::{Http, empty_body, full_body, read_limited};
+
+const MAX_REPLY: usize = 64 << 20;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// What to send.
+#[derive(Debug)]
+pub(super) struct Call {
+    method: Method,
+    path: String,
+    body: Option<Bytes>,
+    headers: HeaderMap,
+    /// Doing it twice is the same as doing it once.
+    repeatable: bool,
+}
+
+/// A reply with a status of 2xx.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Call {
+    /// A call that may be repeated.
+    pub(super) fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), body: None, headers: HeaderMap::new(), repeatable: true }
+    }
+
+    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+        let bytes = serde_json::to_vec(body).expect("bodies of requests have only string keys");
+        self.body = Some(bytes.into());
+        self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self
+    }
+
+    /// A call that makes something new each time, unless a key tells the server that it is the same one.
+    pub(super) fn once(mut self, key: Option<&HeaderValue>) -> Self {
+        self.repeatable = key.is_some();
+        if let Some(key) = key {
+            self.headers.insert(IDEMPOTENCY_KEY, key.clone());
+        }
+        self
+    }
+
+    pub(super) async fn send(self, http: &Http) -> Result<Reply, ApiError> {
+        let mut retries = 0;
+        loop {
+            let (status, headers, body) = self.attempt(http).await?;
+            if status.is_success() {
+                return Ok(Reply { headers, body });
+            }
+            let wait = self.repeatable.then(|| wait_before_retry(retries, status, &headers, roll())).flatten();
+            let Some(wait) = wait else { return Err(ApiError::from_reply(status, &headers, &body)) };
+            tokio::time::sleep(wait).await;
+            retries += 1;
+        }
+    }
+
+    async fn attempt(&self, http: &Http) -> Result<(StatusCode, HeaderMap, Bytes), ApiError> {
+        let body = self.body.clone().map_or_else(empty_body, full_body);
+        let request = http.request(self.method.clone(), &self.path, self.headers.clone(), body)?;
+        let read = |reply: http::Response<hyper::body::Incoming>| async {
+            let (head, body) = reply.into_parts();
+            let body = read_limited(body, MAX_REPLY).await.map_err(|error| http.broken(error))?;
+            Ok((head.status, head.headers, body))
+        };
+        http.exchange(request, read).await
+    }
+}
+
+impl Reply {
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        serde_json::from_slice(&self.body).map_err(|error| ApiError::Protocol(error.to_string()))
+    }
+}

@@ -1,0 +1,150 @@
+//! A server and a key.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use isopod_wire::SandboxId;
+
+use super::address::{DEFAULT_DOMAIN, edge_url};
+use super::call::{Call, Reply};
+use super::error::ApiError;
+use crate::transport::{BaseUrl, Connector, Http, UrlError};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const USER_AGENT: &str = concat!("isopod-client/", env!("CARGO_PKG_VERSION"));
+
+/// How to reach a server.
+#[derive(Clone, Default)]
+pub struct ClientConfig {
+    /// The API, such as `http://localhost:3000`.
+    pub api_url: String,
+    /// The team's key.
+    pub api_key: String,
+    /// The edge that leads into sandboxes, where it has an address of its own or shares the API's. Without it a
+    /// sandbox is looked for under its own host name, over https.
+    pub sandbox_url: Option<String>,
+    /// The domain of sandboxes, for servers that do not say it themselves.
+    pub domain: Option<String>,
+}
+
+impl fmt::Debug for ClientConfig {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("api_url", &self.api_url)
+            .field("sandbox_url", &self.sandbox_url)
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `api_url` is no URL.
+    #[error("the API's address cannot be used")]
+    ApiUrl(#[source] UrlError),
+    /// `sandbox_url` is no URL.
+    #[error("the address of the sandboxes cannot be used")]
+    SandboxUrl(#[source] UrlError),
+    /// The key is empty or has characters that cannot stand in a header.
+    #[error("the API key is empty or has characters that no key has")]
+    ApiKey,
+}
+
+/// Speaks with one server in one team's name. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+    connector: Connector,
+    /// The configured edge. Its connections serve all sandboxes.
+    edge: Option<Http>,
+    domain: String,
+    /// Set when the server turned out to know only the first version of create and connect.
+    v1_only: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// A client over plain TCP. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When an address or the key cannot be right.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        Self::with_connector(config, Connector::tcp())
+    }
+
+    /// A client that reaches its server in its own way, for example with TLS.
+    ///
+    /// # Errors
+    /// When an address or the key cannot be right.
+    pub fn with_connector(config: ClientConfig, connector: Connector) -> Result<Self, ConfigError> {
+        let api: BaseUrl = config.api_url.parse().map_err(ConfigError::ApiUrl)?;
+        let edge = config.sandbox_url.as_deref().map(str::parse).transpose().map_err(ConfigError::SandboxUrl)?;
+        let mut key = HeaderValue::try_from(&config.api_key).map_err(|_| ConfigError::ApiKey)?;
+        if key.is_empty() {
+            return Err(ConfigError::ApiKey);
+        }
+        key.set_sensitive(true);
+        let mut headers = common_headers();
+        headers.insert(API_KEY, key);
+        let http = Http::new(connector.clone(), api, headers, REQUEST_TIMEOUT);
+        let edge = edge.map(|edge| Http::new(connector.clone(), edge, common_headers(), REQUEST_TIMEOUT));
+        let domain = config.domain.filter(|domain| !domain.is_empty()).unwrap_or_else(|| DEFAULT_DOMAIN.to_owned());
+        Ok(Self { http, connector, edge, domain, v1_only: Arc::default() })
+    }
+
+    /// How long a call may take. The default is a minute.
+    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
+        self.http.set_timeout(timeout);
+        if let Some(edge) = &mut self.edge {
+            edge.set_timeout(timeout);
+        }
+        self
+    }
+
+    pub(super) fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    pub(super) async fn call(&self, call: Call) -> Result<Reply, ApiError> {
+        call.send(&self.http).await
+    }
+
+    /// Makes the call in the second version of the API, or in the first where the server does not know the second.
+    ///
+    /// A 404 can also mean that the template or sandbox does not exist; asking again in the other version then gives the
+    /// same answer.
+    pub(super) async fn call_versions(&self, v2: Call, v1: impl FnOnce() -> Call) -> Result<Reply, ApiError> {
+        if !self.v1_only.load(Ordering::Relaxed) {
+            match self.call(v2).await {
+                Err(ApiError::NotFound { .. } | ApiError::Server { code: 405, .. }) => {}
+                other => return other,
+            }
+        }
+        let reply = self.call(v1()).await?;
+        self.v1_only.store(true, Ordering::Relaxed);
+        Ok(reply)
+    }
+
+    /// The way to one port of a sandbox, with the headers that an edge routes by.
+    pub(super) fn edge(&self, domain: &str, sandbox: &SandboxId, port: u16) -> Result<Http, UrlError> {
+        let mut http = match &self.edge {
+            Some(edge) => edge.clone(),
+            None => {
+                let url = edge_url(domain, sandbox, port)?;
+                Http::new(self.connector.clone(), url, common_headers(), self.http.timeout())
+            }
+        };
+        http.route_to(sandbox, port);
+        Ok(http)
+    }
+}
+
+fn common_headers() -> HeaderMap {
+    HeaderMap::from_iter([(header::USER_AGENT, HeaderValue::from_static(USER_AGENT))])
+}

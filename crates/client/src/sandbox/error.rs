@@ -1,0 +1,106 @@
+//! What a server can answer instead of a result.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+
+use crate::transport::{TransportError, message_of};
+
+/// Why a call to a server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// There is no such thing, or it belongs to somebody else.
+    #[error("{message}")]
+    NotFound {
+        /// The server's words.
+        message: String,
+    },
+    /// The key is missing or wrong.
+    #[error("{message}")]
+    Unauthorized {
+        /// The server's words.
+        message: String,
+    },
+    /// It cannot be done in the present state.
+    #[error("{message}")]
+    Conflict {
+        /// The server's words.
+        message: String,
+        /// The server's name for it, such as `idempotency_in_progress`.
+        error_code: Option<String>,
+    },
+    /// Too many requests or sandboxes.
+    #[error("{message}")]
+    RateLimited {
+        /// The server's words.
+        message: String,
+        /// When to try again.
+        retry_after: Option<Duration>,
+    },
+    /// Not now: the server or its host is full, starting, or out of reach.
+    #[error("{message}")]
+    Unavailable {
+        /// The server's words.
+        message: String,
+        /// The server's name for it, such as `sandbox_capacity_unavailable`.
+        error_code: Option<String>,
+        /// When to try again.
+        retry_after: Option<Duration>,
+    },
+    /// Any other refusal or failure.
+    #[error("{code}: {message}")]
+    Server {
+        /// The HTTP status.
+        code: u16,
+        /// The server's name for it.
+        error_code: Option<String>,
+        /// The server's words.
+        message: String,
+    },
+    /// The server could not be reached, or the connection broke.
+    #[error("cannot speak with the server")]
+    Transport(#[from] TransportError),
+    /// The reply is not what the API says.
+    #[error("the server's reply makes no sense: {0}")]
+    Protocol(String),
+}
+
+impl ApiError {
+    /// A reply whose status is not 2xx.
+    pub(super) fn from_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let message = match message_of(body) {
+            empty if empty.is_empty() => format!("the server answered {status}"),
+            message => message,
+        };
+        let error_code = error_code(body);
+        let retry_after = retry_after(headers);
+        match status.as_u16() {
+            401 => Self::Unauthorized { message },
+            404 => Self::NotFound { message },
+            409 => Self::Conflict { message, error_code },
+            429 => Self::RateLimited { message, retry_after },
+            502..=504 => Self::Unavailable { message, error_code, retry_after },
+            code => Self::Server { code, error_code, message },
+        }
+    }
+
+    /// Whether the thing does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+}
+
+fn error_code(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Body {
+        error_code: Option<String>,
+    }
+    serde_json::from_slice::<Body>(body).ok()?.error_code
+}
+
+/// Only the form with seconds: that is what servers of this API send.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}

@@ -1,0 +1,159 @@
+//! One sandbox with the tokens that open it.
+
+use std::fmt;
+use std::time::Duration;
+
+use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
+use serde::Deserialize;
+
+use super::address::host;
+use super::{ApiError, Client, SandboxDetail};
+use crate::guest::{Guest, GuestError};
+use crate::interpreter::{Execution, Interpreter, RunCode};
+use crate::transport::Http;
+
+/// A sandbox that was made or connected to. Dropping it leaves the sandbox running.
+#[derive(Clone)]
+pub struct Sandbox {
+    client: Client,
+    id: SandboxId,
+    template: String,
+    envd_version: String,
+    domain: String,
+    traffic_token: Option<String>,
+    guest: Guest,
+    interpreter: Interpreter,
+}
+
+/// The reply to create and connect.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Made {
+    #[serde(rename = "sandboxID")]
+    id: SandboxId,
+    #[serde(rename = "templateID")]
+    template: String,
+    #[serde(default)]
+    envd_version: String,
+    envd_access_token: Option<String>,
+    traffic_access_token: Option<String>,
+    domain: Option<String>,
+}
+
+impl Sandbox {
+    pub(super) fn from_made(client: &Client, made: Made) -> Result<Self, ApiError> {
+        let domain = made.domain.filter(|domain| !domain.is_empty()).unwrap_or_else(|| client.domain().to_owned());
+        let way = |port| -> Result<Http, ApiError> {
+            let mut http = client
+                .edge(&domain, &made.id, port)
+                .map_err(|error| ApiError::Protocol(format!("the sandbox has no usable address: {error}")))?;
+            http.show_tokens(made.envd_access_token.as_deref(), made.traffic_access_token.as_deref())
+                .map_err(|_| ApiError::Protocol("a token has characters that no token has".to_owned()))?;
+            Ok(http)
+        };
+        Ok(Self {
+            guest: Guest::over_http(way(GUEST_PORT)?),
+            interpreter: Interpreter::over_http(way(INTERPRETER_PORT)?),
+            client: client.clone(),
+            id: made.id,
+            template: made.template,
+            envd_version: made.envd_version,
+            traffic_token: made.traffic_access_token,
+            domain,
+        })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    /// The template that it was made of.
+    pub fn template(&self) -> &str {
+        &self.template
+    }
+
+    /// The version of the protocol that its guest speaks.
+    pub fn envd_version(&self) -> &str {
+        &self.envd_version
+    }
+
+    /// What to show in the header `e2b-traffic-access-token` to its ports, where the public may not reach them.
+    pub fn traffic_token(&self) -> Option<&str> {
+        self.traffic_token.as_deref()
+    }
+
+    /// The host name under which a port of it is reached.
+    pub fn host(&self, port: u16) -> String {
+        host(&self.domain, &self.id, port)
+    }
+
+    /// Its processes and files.
+    pub fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// Its code interpreter, if its template has one.
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
+    }
+
+    /// Runs code in its interpreter.
+    ///
+    /// # Errors
+    /// [`GuestError::PortClosed`] when it has none.
+    pub async fn run_code(&self, code: impl Into<RunCode>) -> Result<Execution, GuestError> {
+        self.interpreter.run(code).await
+    }
+
+    /// All about it.
+    ///
+    /// # Errors
+    /// See [`Client::info`].
+    pub async fn info(&self) -> Result<SandboxDetail, ApiError> {
+        self.client.info(&self.id).await
+    }
+
+    /// Whether it runs now.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub async fn is_running(&self) -> Result<bool, GuestError> {
+        match self.guest.health().await {
+            Ok(()) => Ok(true),
+            Err(GuestError::SandboxNotRunning { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends it. False when it had already ended.
+    ///
+    /// # Errors
+    /// See [`Client::kill`].
+    pub async fn kill(&self) -> Result<bool, ApiError> {
+        self.client.kill(&self.id).await
+    }
+
+    /// Pauses it. False when it was paused already.
+    ///
+    /// # Errors
+    /// See [`Client::pause`].
+    pub async fn pause(&self, keep_memory: bool) -> Result<bool, ApiError> {
+        self.client.pause(&self.id, keep_memory).await
+    }
+
+    /// Lets it live so long from now.
+    ///
+    /// # Errors
+    /// See [`Client::set_timeout`].
+    pub async fn set_timeout(&self, timeout: Duration) -> Result<(), ApiError> {
+        self.client.set_timeout(&self.id, timeout).await
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    /// Without the tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("id", &self.id).field("template", &self.template).finish_non_exhaustive()
+    }
+}

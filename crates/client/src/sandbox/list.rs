@@ -1,0 +1,148 @@
+//! Listing sandboxes, page by page.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use http::Method;
+
+use super::call::{Call, Reply};
+use super::{ApiError, Client, SandboxInfo, SandboxState};
+use crate::transport::{Query, encode};
+
+const NEXT_TOKEN: &str = "x-next-token";
+
+/// Which sandboxes to list. The default is all of them, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListSandboxes {
+    /// Only those in this state.
+    pub state: Option<SandboxState>,
+    /// Only those with all of these words.
+    pub metadata: BTreeMap<String, String>,
+    /// Only those made of this template.
+    pub template: Option<String>,
+    /// How many to fetch at once, 1 to 100; none leaves that to the server.
+    pub page_size: Option<u32>,
+    /// The oldest first.
+    pub oldest_first: bool,
+}
+
+impl ListSandboxes {
+    fn path(&self, token: Option<&str>) -> String {
+        let state = match self.state {
+            Some(SandboxState::Running) => Some("running"),
+            Some(SandboxState::Paused) => Some("paused"),
+            Some(SandboxState::Unknown) | None => None,
+        };
+        Query::new()
+            .with_some("metadata", (!self.metadata.is_empty()).then(|| encode_metadata(&self.metadata)))
+            .with_some("state", state)
+            .with_some("template", self.template.as_deref())
+            .with_some("order", self.oldest_first.then_some("asc"))
+            .with_some("limit", self.page_size)
+            .with_some("nextToken", token)
+            .behind("/v2/sandboxes")
+    }
+}
+
+/// Servers decode the pairs once more than the query, and the words once more than the pairs.
+fn encode_metadata(metadata: &BTreeMap<String, String>) -> String {
+    let twice = |text: &str| encode(&encode(text));
+    let pairs: Vec<String> = metadata.iter().map(|(key, value)| format!("{}={}", twice(key), twice(value))).collect();
+    pairs.join("&")
+}
+
+impl Client {
+    /// The team's sandboxes. Nothing is asked before the first page is.
+    pub fn list(&self, which: ListSandboxes) -> SandboxPages {
+        SandboxPages { client: self.clone(), which, position: Position::Start, fetched: VecDeque::new() }
+    }
+}
+
+/// Sandboxes in pages, fetched when they are asked for.
+#[derive(Debug)]
+pub struct SandboxPages {
+    client: Client,
+    which: ListSandboxes,
+    position: Position,
+    fetched: VecDeque<SandboxInfo>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Position {
+    Start,
+    After(String),
+    End,
+}
+
+impl SandboxPages {
+    /// The next sandbox; none after the last.
+    ///
+    /// # Errors
+    /// When the next page cannot be fetched. It may be asked for again.
+    pub async fn next(&mut self) -> Result<Option<SandboxInfo>, ApiError> {
+        while self.fetched.is_empty() {
+            match self.fetch().await? {
+                Some(page) => self.fetched.extend(page),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.fetched.pop_front())
+    }
+
+    /// The next page, or what is left of the present one; none after the last.
+    ///
+    /// # Errors
+    /// When it cannot be fetched. It may be asked for again.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<SandboxInfo>>, ApiError> {
+        if !self.fetched.is_empty() {
+            return Ok(Some(self.fetched.drain(..).collect()));
+        }
+        self.fetch().await
+    }
+
+    /// All that are left.
+    ///
+    /// # Errors
+    /// When a page cannot be fetched.
+    pub async fn collect(mut self) -> Result<Vec<SandboxInfo>, ApiError> {
+        let mut all = Vec::new();
+        while let Some(page) = self.next_page().await? {
+            all.extend(page);
+        }
+        Ok(all)
+    }
+
+    async fn fetch(&mut self) -> Result<Option<Vec<SandboxInfo>>, ApiError> {
+        let token = match &self.position {
+            Position::Start => None,
+            Position::After(token) => Some(token.as_str()),
+            Position::End => return Ok(None),
+        };
+        let reply = self.client.call(Call::new(Method::GET, self.which.path(token))).await?;
+        let page = reply.parse()?;
+        let next = position_after(&reply);
+        if next == self.position {
+            return Err(ApiError::Protocol("the server gives the same page again and again".to_owned()));
+        }
+        self.position = next;
+        Ok(Some(page))
+    }
+}
+
+fn position_after(reply: &Reply) -> Position {
+    let token = reply.headers.get(NEXT_TOKEN).and_then(|value| value.to_str().ok()).filter(|token| !token.is_empty());
+    token.map_or(Position::End, |token| Position::After(token.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_encoded_as_the_sdks_do() {
+        let which =
+            ListSandboxes { metadata: BTreeMap::from([("a".into(), "b c".into())]), ..ListSandboxes::default() };
+        assert_eq!(which.path(None), "/v2/sandboxes?metadata=a%3Db%252520c");
+        let which = ListSandboxes { state: Some(SandboxState::Paused), page_size: Some(7), ..Default::default() };
+        assert_eq!(which.path(Some("t=")), "/v2/sandboxes?state=paused&limit=7&nextToken=t%3D");
+    }
+}

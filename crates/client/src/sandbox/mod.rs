@@ -1,0 +1,27 @@
+//! Sandboxes of one server: make them, find them, end them, and get to what runs inside.
+//!
+//! A [`Client`] is a cheap handle on a server and a key; a [`Sandbox`] is one sandbox with the tokens that open it.
+
+mod address;
+mod call;
+mod client;
+mod create;
+mod error;
+mod handle;
+mod info;
+mod kill;
+mod list;
+mod logs;
+mod metrics;
+mod pause;
+mod retry;
+mod timeout;
+
+pub use client::{Client, ClientConfig, ConfigError};
+pub use create::{NetworkConfig, NewSandbox};
+pub use error::ApiError;
+pub use handle::Sandbox;
+pub use info::{Lifecycle, SandboxDetail, SandboxInfo, SandboxState};
+pub use list::{ListSandboxes, SandboxPages};
+pub use logs::{LogEntry, LogQuery};
+pub use metrics::SandboxMetric;

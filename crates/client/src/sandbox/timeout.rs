@@ -1,0 +1,23 @@
+//! How long sandboxes live.
+
+use std::time::Duration;
+
+use http::Method;
+use isopod_wire::SandboxId;
+use serde_json::json;
+
+use super::call::Call;
+use super::create::whole_seconds;
+use super::{ApiError, Client};
+
+impl Client {
+    /// Lets a sandbox live so long from now, be that longer or shorter than before.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when it does not exist.
+    pub async fn set_timeout(&self, sandbox: &SandboxId, timeout: Duration) -> Result<(), ApiError> {
+        let call = Call::new(Method::POST, format!("/sandboxes/{sandbox}/timeout"));
+        self.call(call.json(&json!({ "timeout": whole_seconds(timeout) }))).await?;
+        Ok(())
+    }
+}

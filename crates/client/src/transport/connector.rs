@@ -1,0 +1,113 @@
+//! From an origin to a stream of bytes. HTTP above it does not know what carries it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Where a base URL points to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Whether the URL began with `https`.
+    pub tls: bool,
+    /// A name or an address; without the brackets of an IPv6 address.
+    pub host: String,
+    /// The port, also when the URL left it out.
+    pub port: u16,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// What [`Dial::dial`] gives.
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
+
+/// Opens connections. Implement it to bring TLS, a proxy, or a server that lives in the same process.
+pub trait Dial: Send + Sync {
+    /// Opens one connection to the origin.
+    fn dial(&self, origin: &Origin) -> DialFuture;
+}
+
+/// How a client reaches its server.
+#[derive(Clone)]
+pub struct Connector(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Tcp,
+    Unix(Arc<PathBuf>),
+    Custom(Arc<dyn Dial>),
+}
+
+impl Connector {
+    /// Plain TCP to the origin. `https` is refused: it needs a connector that speaks TLS.
+    pub fn tcp() -> Self {
+        Self(Kind::Tcp)
+    }
+
+    /// The Unix socket at this path, whatever the origin.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self(Kind::Unix(Arc::new(path.into())))
+    }
+
+    /// The caller's own way.
+    pub fn custom(dial: impl Dial + 'static) -> Self {
+        Self(Kind::Custom(Arc::new(dial)))
+    }
+
+    pub(crate) async fn connect(&self, origin: &Origin) -> io::Result<Box<dyn ByteStream>> {
+        match &self.0 {
+            Kind::Tcp if origin.tls => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "https needs a connector that speaks TLS; this one speaks plain TCP only",
+            )),
+            Kind::Tcp => {
+                let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
+                // Without it small frames wait for the acknowledgement of those before, up to 40 ms.
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Kind::Unix(path) => Ok(Box::new(UnixStream::connect(path.as_path()).await?)),
+            Kind::Custom(dial) => dial.dial(origin).await,
+        }
+    }
+
+    /// What to call the other side in an error.
+    pub(crate) fn target(&self, origin: &Origin) -> String {
+        match &self.0 {
+            Kind::Unix(path) => path.display().to_string(),
+            Kind::Tcp | Kind::Custom(_) => origin.to_string(),
+        }
+    }
+
+    /// A peer behind a Unix socket cannot vanish without the kernel telling; behind anything else it can.
+    pub(crate) fn notices_a_lost_peer(&self) -> bool {
+        matches!(self.0, Kind::Unix(_))
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Tcp => f.write_str("Connector::tcp"),
+            Kind::Unix(path) => write!(f, "Connector::unix({})", path.display()),
+            Kind::Custom(_) => f.write_str("Connector::custom"),
+        }
+    }
+}

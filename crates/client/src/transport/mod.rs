@@ -1,0 +1,18 @@
+//! HTTP/1.1 over whatever carries bytes: TCP, a Unix socket, or a connector that the caller brings.
+
+mod base_url;
+mod body;
+mod connector;
+mod error;
+mod http;
+mod query;
+mod reply;
+
+pub use base_url::{BaseUrl, UrlError};
+pub use connector::{ByteStream, Connector, Dial, DialFuture, Origin};
+pub use error::TransportError;
+
+pub(crate) use body::{Body, BoxError, empty_body, full_body};
+pub(crate) use http::Http;
+pub(crate) use query::{Query, encode};
+pub(crate) use reply::{message_of, read_limited};

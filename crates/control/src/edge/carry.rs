@@ -1,0 +1,265 @@
+//! Takes one request into a sandbox and its answer back.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use isopod_wire::node::{DialError, Target};
+use isopod_wire::{GUEST_PORT, INTERPRETER_PORT};
+use percent_encoding::percent_decode_str;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::gate::GatedBody;
+use super::headers::{fence_response, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
+use super::refusal::{Refusal, TRAFFIC_HEADER};
+use super::route::{Address, Form};
+use super::tunnel;
+use super::upstreams::{ConnectError, connect};
+use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
+use crate::secrets::{hash_key, same};
+
+/// What the guest does for the node, not for clients.
+const INTERNAL_PATHS: [&str; 7] = ["init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "upgrade"];
+const API_KEY_HEADER: &str = "x-api-key";
+
+/// Carries the request. A refusal becomes the answer that the SDKs know.
+pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+    let asked_with = request.headers().clone();
+    match try_carry(fleet, address, peer, request).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.response(&asked_with),
+    }
+}
+
+async fn try_carry(
+    fleet: &Fleet,
+    address: Address,
+    peer: IpAddr,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let sandbox = fleet.find(&address.sandbox).ok_or_else(|| Refusal::NotFound(address.sandbox.clone()))?;
+    if let Form::Path(path) = &address.form {
+        rewrite_path(&mut request, path)?;
+    }
+    let view = sandbox.view();
+    check_access(&view, &address, &request)?;
+    let life = running_life(&sandbox, view).await?;
+    let permit = life.upstreams.permit().ok_or_else(|| Refusal::TooManyConnections(address.sandbox.clone()))?;
+    prepare(fleet, &sandbox, &address, peer, &mut request).await;
+    let sent = send(fleet, &address, &life, permit, request);
+    let mut response = tokio::select! {
+        biased;
+        response = sent => response?,
+        () = life.gate.cancelled() => return Err(Refusal::NotFound(address.sandbox)),
+    };
+    if let Form::Path(_) = address.form {
+        fence_response(response.headers_mut());
+    }
+    Ok(response)
+}
+
+/// Internal paths do not exist for clients, and ports other than the guest's may ask for a token.
+fn check_access(view: &View, address: &Address, request: &Request<Incoming>) -> Result<(), Refusal> {
+    if address.port == GUEST_PORT {
+        return if is_internal(request.uri().path()) { Err(Refusal::InternalPath) } else { Ok(()) };
+    }
+    let Some(token) = &view.row.traffic_token else { return Ok(()) };
+    match request.headers().get(TRAFFIC_HEADER) {
+        None => Err(Refusal::TokenMissing(address.sandbox.clone())),
+        Some(given) if same(given.as_bytes(), token.0.as_bytes()) => Ok(()),
+        Some(_) => Err(Refusal::TokenInvalid(address.sandbox.clone())),
+    }
+}
+
+/// Whatever spelling a router inside may fold together counts as the same path here.
+fn is_internal(path: &str) -> bool {
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in decoded.split(['/', '\\']) {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    segments.first().is_some_and(|first| INTERNAL_PATHS.iter().any(|name| first.eq_ignore_ascii_case(name)))
+}
+
+/// The sandbox's present life; one that is paused is woken if it wants to be.
+async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, Refusal> {
+    if let Some(life) = &view.life {
+        return Ok(Arc::clone(life));
+    }
+    let id = sandbox.id().clone();
+    if view.row.state.shown().is_none() {
+        return Err(Refusal::NotFound(id));
+    }
+    match sandbox.wake().await {
+        Ok(()) => sandbox.view().life.clone().ok_or(Refusal::NotFound(id)),
+        Err(ActError::NoPlace(why)) => Err(Refusal::NoPlace(id, why.to_string())),
+        Err(ActError::Refused(_)) => Err(Refusal::NotFound(id)),
+        Err(error) => {
+            tracing::warn!(sandbox = %id, error = crate::chain(&error), "traffic could not wake a sandbox");
+            Err(Refusal::Unreachable(id))
+        }
+    }
+}
+
+fn rewrite_path(request: &mut Request<Incoming>, path: &str) -> Result<(), Refusal> {
+    let text = match request.uri().query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    *request.uri_mut() = text.parse().map_err(|_| Refusal::InvalidHost)?;
+    Ok(())
+}
+
+/// Makes the head of the request what the inside should see.
+async fn prepare(fleet: &Fleet, sandbox: &Sandbox, address: &Address, peer: IpAddr, request: &mut Request<Incoming>) {
+    let authority = request.uri().authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    // Only the path: a service inside is an origin, not a proxy.
+    let uri = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
+    *request.uri_mut() = uri;
+    *request.version_mut() = Version::HTTP_11;
+    let upgrade = wanted_upgrade(request.headers());
+    let headers = request.headers_mut();
+    let host = headers.get(header::HOST).cloned().or(authority);
+    strip_hop_by_hop(headers);
+    strip_ours(headers);
+    if let Some(protocol) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    if let Form::Path(_) = address.form {
+        headers.remove(header::COOKIE);
+    }
+    strip_our_key(fleet, headers).await;
+    set_forwarded(headers, peer, host.clone());
+    let shown = masked_host(sandbox, address.port).or(host);
+    headers.insert(header::HOST, shown.unwrap_or_else(|| HeaderValue::from_static("localhost")));
+}
+
+/// A key of ours must never be seen inside; a service may well use the same header for keys of its own.
+async fn strip_our_key(fleet: &Fleet, headers: &mut HeaderMap) {
+    let Some(Ok(key)) = headers.get(API_KEY_HEADER).map(HeaderValue::to_str) else { return };
+    let is_foreign = matches!(fleet.store.find_key(&hash_key(key)).await, Ok(None));
+    if !is_foreign {
+        headers.remove(API_KEY_HEADER);
+    }
+}
+
+fn masked_host(sandbox: &Sandbox, port: u16) -> Option<HeaderValue> {
+    let view = sandbox.view();
+    let mask = view.row.network.mask_request_host.as_ref().filter(|_| port != GUEST_PORT)?;
+    HeaderValue::from_str(&mask.replace("${PORT}", &port.to_string())).ok()
+}
+
+async fn send(
+    fleet: &Fleet,
+    address: &Address,
+    life: &Arc<Life>,
+    permit: OwnedSemaphorePermit,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let upgrade = request.headers().contains_key(header::UPGRADE).then(|| tunnel::client_half(&mut request));
+    let request = request.map(Body::new);
+    let mut response = match target_of(address.port) {
+        Target::Guest if upgrade.is_none() => send_kept(fleet, address, life, request).await?,
+        target => send_fresh(fleet, address, life, target, request).await?,
+    };
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(client)) = (response.status(), upgrade) {
+        tunnel::join(client, &mut response, life.gate.clone(), permit);
+        return Ok(response.map(|_| Body::empty()));
+    }
+    strip_hop_by_hop(response.headers_mut());
+    Ok(response.map(|body| Body::new(GatedBody::new(body, life.gate.clone(), permit))))
+}
+
+fn target_of(port: u16) -> Target {
+    match port {
+        GUEST_PORT => Target::Guest,
+        INTERPRETER_PORT => Target::Interpreter,
+        other => Target::Port(other),
+    }
+}
+
+/// Over a kept connection if there is one. One that closes before it took the request costs only another try.
+async fn send_kept(
+    fleet: &Fleet,
+    address: &Address,
+    life: &Arc<Life>,
+    mut request: Request<Body>,
+) -> Result<Response<Incoming>, Refusal> {
+    loop {
+        let kept = life.upstreams.take_idle();
+        let is_kept = kept.is_some();
+        let mut sender = match kept {
+            Some(sender) => sender,
+            None => open(fleet, address, life, Target::Guest).await?,
+        };
+        match sender.try_send_request(request).await {
+            Ok(response) => {
+                let life = Arc::clone(life);
+                tokio::spawn(async move {
+                    if sender.ready().await.is_ok() {
+                        life.upstreams.keep(sender);
+                    }
+                });
+                return Ok(response);
+            }
+            Err(mut error) => match error.take_message() {
+                Some(unsent) if is_kept => request = unsent,
+                _ => return Err(broken(address, error.error())),
+            },
+        }
+    }
+}
+
+async fn send_fresh(
+    fleet: &Fleet,
+    address: &Address,
+    life: &Arc<Life>,
+    target: Target,
+    request: Request<Body>,
+) -> Result<Response<Incoming>, Refusal> {
+    let mut sender = open(fleet, address, life, target).await?;
+    sender.send_request(request).await.map_err(|error| broken(address, &error))
+}
+
+async fn open(
+    fleet: &Fleet,
+    address: &Address,
+    life: &Life,
+    target: Target,
+) -> Result<hyper::client::conn::http1::SendRequest<Body>, Refusal> {
+    connect(fleet.node.as_ref(), &life.incarnation, target, &life.gate).await.map_err(|error| match error {
+        ConnectError::Dial(DialError::NotFound(_) | DialError::Paused(_)) => Refusal::NotFound(address.sandbox.clone()),
+        ConnectError::Dial(DialError::Refused { .. }) => Refusal::PortClosed(address.sandbox.clone(), address.port),
+        error => broken(address, &error),
+    })
+}
+
+fn broken(address: &Address, error: &(dyn std::error::Error + 'static)) -> Refusal {
+    tracing::debug!(sandbox = %address.sandbox, port = address.port, error = crate::chain(error), "unreachable");
+    Refusal::Unreachable(address.sandbox.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn internal_paths_are_recognised_in_every_spelling() {
+        for path in ["/init", "/init/", "//init", "/./init", "/x/../init", "/%69nit", "/INIT", "/%2finit", "/freeze?x"]
+        {
+            assert!(is_internal(path.split('?').next().unwrap()), "{path}");
+        }
+        for path in ["/", "/health", "/files", "/initial", "/x/init", "/process.Process/Start"] {
+            assert!(!is_internal(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What of a message's head is for us and what is for the other side.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use super::refusal::TRAFFIC_HEADER;
+
+/// Headers that speak of one connection, not of the message (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::UPGRADE,
+];
+
+/// Ours: they tell us where a request goes and that it may.
+const OURS: [&str; 3] = ["e2b-sandbox-id", "e2b-sandbox-port", TRAFFIC_HEADER];
+
+/// The protocol that a request asks to switch to.
+pub(super) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = headers.get_all(header::CONNECTION).iter().any(|value| has_token(value, "upgrade"));
+    if asked { headers.get(header::UPGRADE).cloned() } else { None }
+}
+
+fn has_token(value: &HeaderValue, wanted: &str) -> bool {
+    value.to_str().is_ok_and(|text| text.split(',').any(|token| token.trim().eq_ignore_ascii_case(wanted)))
+}
+
+/// Removes what ends here, in either direction.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .filter_map(|token| token.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    // The body is framed anew. A length that came together with chunks is not to be believed.
+    if headers.remove(header::TRANSFER_ENCODING).is_some() {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+}
+
+/// Removes what was meant for us.
+pub(super) fn strip_ours(headers: &mut HeaderMap) {
+    for name in OURS {
+        headers.remove(name);
+    }
+    headers.remove(header::EXPECT);
+}
+
+/// Says who asked, and under which name. What a client claims about itself is not passed on.
+pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: std::net::IpAddr, host: Option<HeaderValue>) {
+    if let Ok(value) = HeaderValue::from_str(&peer.to_string()) {
+        headers.insert("x-forwarded-for", value);
+    }
+    headers.insert("x-forwarded-proto", HeaderValue::from_static("http"));
+    match host {
+        Some(host) => headers.insert("x-forwarded-host", host),
+        None => headers.remove("x-forwarded-host"),
+    };
+}
+
+/// Fences in content that shares its origin with the API: no scripts with our rights, no cookies either way.
+pub(super) fn fence_response(headers: &mut HeaderMap) {
+    headers.remove(header::SET_COOKIE);
+    headers.remove("clear-site-data");
+    headers.remove("service-worker-allowed");
+    headers.remove(header::STRICT_TRANSPORT_SECURITY);
+    headers.append(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"),
+    );
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_named_by_connection_go_with_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert("connection", HeaderValue::from_static("close, X-Secret-Hop"));
+        headers.insert("x-secret-hop", HeaderValue::from_static("1"));
+        headers.insert("transfer-encoding", HeaderValue::from_static("chunked"));
+        headers.insert("content-length", HeaderValue::from_static("5"));
+        headers.insert("x-kept", HeaderValue::from_static("1"));
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-kept"]);
+    }
+
+    #[test]
+    fn an_upgrade_must_be_asked_for_in_both_headers() {
+        let mut headers = HeaderMap::new();
+        headers.insert("upgrade", HeaderValue::from_static("websocket"));
+        assert_eq!(wanted_upgrade(&headers), None);
+        headers.insert("connection", HeaderValue::from_static("keep-alive, Upgrade"));
+        assert_eq!(wanted_upgrade(&headers).unwrap(), "websocket");
+    }
+}

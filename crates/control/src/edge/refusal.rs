@@ -1,0 +1,126 @@
+//! Why traffic does not reach a sandbox, in the texts that the SDKs look for, as JSON or as a page for people.
+
+use axum::body::Body;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use isopod_wire::SandboxId;
+use serde_json::{Value, json};
+
+pub(super) const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    InvalidHost,
+    InvalidSandboxId,
+    InvalidPort,
+    InvalidSignature,
+    MissingHeader(&'static str),
+    NotFound(SandboxId),
+    PortClosed(SandboxId, u16),
+    TokenMissing(SandboxId),
+    TokenInvalid(SandboxId),
+    InternalPath,
+    TooManyConnections(SandboxId),
+    /// Traffic should have woken it, but its team has no place for it.
+    NoPlace(SandboxId, String),
+    /// It broke on the way; the details are in the log.
+    Unreachable(SandboxId),
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::InvalidHost | Self::InvalidSandboxId | Self::InvalidPort | Self::MissingHeader(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::InvalidSignature => StatusCode::UNAUTHORIZED,
+            Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
+            Self::InternalPath => StatusCode::NOT_FOUND,
+            Self::TooManyConnections(_) | Self::NoPlace(..) => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::InvalidHost => "Invalid host".to_owned(),
+            Self::InvalidSandboxId => "Invalid sandbox ID".to_owned(),
+            Self::InvalidPort => "Invalid sandbox port".to_owned(),
+            Self::InvalidSignature => "invalid signature".to_owned(),
+            Self::MissingHeader(name) => format!("missing header {name}"),
+            Self::NotFound(_) => "The sandbox was not found".to_owned(),
+            Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
+            Self::TokenMissing(_) => {
+                format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")
+            }
+            Self::TokenInvalid(_) => {
+                format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is invalid")
+            }
+            Self::InternalPath => "not found".to_owned(),
+            Self::TooManyConnections(_) => "The sandbox has too many open connections".to_owned(),
+            Self::NoPlace(_, why) => format!("The sandbox cannot be resumed: {why}"),
+            Self::Unreachable(_) => "The sandbox could not be reached".to_owned(),
+        }
+    }
+
+    fn sandbox(&self) -> Option<&SandboxId> {
+        match self {
+            Self::NotFound(id) | Self::PortClosed(id, _) | Self::TokenMissing(id) | Self::TokenInvalid(id) => Some(id),
+            Self::TooManyConnections(id) | Self::NoPlace(id, _) | Self::Unreachable(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The answer, as a page when a person sits in front of it.
+    pub(crate) fn response(&self, request: &HeaderMap) -> Response<Body> {
+        let (kind, body) = if is_browser(request) {
+            ("text/html; charset=utf-8", self.page())
+        } else {
+            ("application/json; charset=utf-8", self.json().to_string())
+        };
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("sandbox; default-src 'none'; style-src 'unsafe-inline'"),
+        );
+        response
+    }
+
+    fn json(&self) -> Value {
+        let mut body = json!({ "message": self.message(), "code": self.status().as_u16() });
+        if let Some(id) = self.sandbox() {
+            body["sandboxId"] = json!(id);
+        }
+        if let Self::PortClosed(_, port) = self {
+            body["port"] = json!(port);
+        }
+        body
+    }
+
+    /// Nothing in it comes from the request but ids and numbers that were read as such.
+    fn page(&self) -> String {
+        let sandbox = self.sandbox().map(|id| format!("<p>Sandbox <code>{id}</code></p>")).unwrap_or_default();
+        let port = match self {
+            Self::PortClosed(_, port) => format!("<p>Nothing listens on port <code>{port}</code> yet.</p>"),
+            _ => String::new(),
+        };
+        format!(
+            "<!doctype html><html lang=en><meta charset=utf-8><title>{status}</title>\
+             <style>body{{font:16px system-ui;max-width:36rem;margin:15vh auto;padding:0 1rem}}</style>\
+             <h1>{message}</h1>{sandbox}{port}</html>",
+            status = self.status(),
+            message = self.message().replace('&', "&amp;").replace('<', "&lt;"),
+        )
+    }
+}
+
+/// A browser that shows a page, not one whose script is asking.
+fn is_browser(headers: &HeaderMap) -> bool {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let by_script = headers.get("sec-fetch-mode").is_some_and(|mode| mode == "cors");
+    text(header::USER_AGENT).contains("Mozilla/") && text(header::ACCEPT).contains("text/html") && !by_script
+}

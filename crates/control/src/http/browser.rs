@@ -1,0 +1,86 @@
+//! Web pages and the API. A page that some site serves must not reach a server on the visitor's machine, whether by
+//! asking across origins or by pointing a host name of its own at it (DNS rebinding).
+
+use axum::body::Body;
+use axum::response::IntoResponse as _;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+
+use super::error::ApiError;
+use crate::app::App;
+use crate::edge::{host_name, host_of};
+
+/// What a page may see of the answer.
+#[derive(Debug)]
+pub(crate) struct Permission {
+    /// The origin that may read it, where one was configured.
+    origin: Option<HeaderValue>,
+}
+
+impl Permission {
+    pub(crate) fn mark(&self, headers: &mut HeaderMap) {
+        let Some(origin) = &self.origin else { return };
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers
+            .insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-next-token, x-total-running"));
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+}
+
+/// Lets pass what is no browser, or a browser on a page that may. The error is the answer to give.
+pub(crate) fn check_browser(app: &App, parts: &Parts) -> Result<Permission, Box<Response<Body>>> {
+    let origin = parts.headers.get(header::ORIGIN);
+    let is_browser = origin.is_some() || parts.headers.contains_key("sec-fetch-site");
+    if is_browser && !is_our_host(app, parts) {
+        let message = "this host name is not one of the server's; see the allowed hosts setting";
+        return Err(Box::new(ApiError::forbidden(message).into_response()));
+    }
+    let Some(origin) = origin else { return Ok(Permission { origin: None }) };
+    let text = origin.to_str().unwrap_or_default();
+    let configured = app.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
+    if !configured && !is_our_origin(app, text) {
+        let message = "pages of this origin may not use the API; see the allowed origins setting";
+        return Err(Box::new(ApiError::forbidden(message).into_response()));
+    }
+    let permission = Permission { origin: configured.then(|| origin.clone()) };
+    if configured && parts.method == Method::OPTIONS {
+        return Err(Box::new(preflight(&permission)));
+    }
+    Ok(permission)
+}
+
+fn preflight(permission: &Permission) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    permission.mark(headers);
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS"),
+    );
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, authorization, x-api-key"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
+}
+
+fn is_our_host(app: &App, parts: &Parts) -> bool {
+    let Some(host) = host_of(parts) else { return false };
+    let name = host_name(host).to_ascii_lowercase();
+    is_ours(app, &name)
+        || name.strip_suffix(app.domain.host()).is_some_and(|label| label == "api." || label == "sandbox.")
+        || app.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
+        // An address is never rebound: whoever typed it meant this machine.
+        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Pages from loopback or from the domain itself, but not from a sandbox's name below it.
+fn is_our_origin(app: &App, origin: &str) -> bool {
+    let Some((_, host)) = origin.split_once("://") else { return false };
+    let name = host_name(host).to_ascii_lowercase();
+    let loopback = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    loopback || is_ours(app, &name)
+}
+
+fn is_ours(app: &App, name: &str) -> bool {
+    name == "localhost" || name == app.domain.host()
+}

@@ -1,0 +1,200 @@
+//! The one place where refusals and failures become a status and a body. What broke inside goes to the log, not out.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use isopod_wire::node::{CreateError, NodeError};
+use serde_json::json;
+
+use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
+use crate::store::StoreError;
+
+/// An answer that says no.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    message: String,
+    code: Option<&'static str>,
+    retry_after: Option<Duration>,
+    should_retry: Option<bool>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), code: None, retry_after: None, should_retry: None }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(super) fn sandbox_not_found(id: &str) -> Self {
+        let shown: String = id.chars().take(64).collect();
+        Self::not_found(format!("sandbox \"{shown}\" doesn't exist or you don't have access to it"))
+    }
+
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, message)
+    }
+
+    pub(super) fn too_large(limit: usize) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request body is larger than {limit} bytes"))
+    }
+
+    pub(super) fn wrong_type() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json")
+    }
+
+    /// A part of E2B that is not there yet. Never retried.
+    pub(super) fn unsupported(what: &str) -> Self {
+        let message = format!("{what} is not supported by this server");
+        Self { should_retry: Some(false), ..Self::new(StatusCode::NOT_IMPLEMENTED, message) }
+    }
+
+    pub(super) fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    pub(super) fn retry_in(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), should_retry: Some(true), ..self }
+    }
+
+    /// Something broke; `error` is logged with the request's id, once, here.
+    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = crate::chain(error), "a request failed");
+        let message = "an internal error occurred; the server's log says more under this request's id";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
+    }
+
+    /// Trouble that may pass: the store is locked or its disk is full, the node does not answer.
+    fn unavailable(error: &(dyn std::error::Error + 'static), message: &str) -> Self {
+        tracing::error!(error = crate::chain(error), "a request failed for now");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(1))
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut body = json!({ "code": self.status.as_u16(), "message": self.message });
+        if let Some(code) = self.code {
+            body["error_code"] = json!(code);
+        }
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if let Some(should) = self.should_retry {
+            headers.insert("should-retry", HeaderValue::from_static(if should { "true" } else { "false" }));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Corrupt { .. } => Self::internal(&error),
+            _ => Self::unavailable(&error, "the server cannot record anything at the moment"),
+        }
+    }
+}
+
+impl From<NoPlace> for ApiError {
+    fn from(refusal: NoPlace) -> Self {
+        let wait = match refusal {
+            NoPlace::Concurrent(_) => Duration::from_secs(1),
+            NoPlace::Rate { wait, .. } => wait,
+        };
+        Self::new(StatusCode::TOO_MANY_REQUESTS, refusal.to_string()).retry_in(wait)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::NotFound => Self::not_found(message),
+            Refusal::AlreadyPaused | Refusal::Paused | Refusal::NeedsConnect => Self::conflict(message),
+            Refusal::Busy => Self::conflict(message).retry_in(Duration::from_secs(1)),
+            Refusal::MemoryKept => Self::bad_request(message),
+        }
+    }
+}
+
+impl From<ActError> for ApiError {
+    fn from(error: ActError) -> Self {
+        match error {
+            ActError::Refused(refusal) => refusal.into(),
+            ActError::NoPlace(refusal) => refusal.into(),
+            ActError::Store(error) => error.into(),
+            ActError::GuestUnresponsive => {
+                Self { should_retry: Some(false), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()) }
+            }
+            ActError::Node(NodeError::NotFound(_)) => Refusal::NotFound.into(),
+            ActError::Node(NodeError::WrongState { .. }) => Refusal::Busy.into(),
+            ActError::Node(_) => Self::internal(&error),
+            ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        }
+    }
+}
+
+impl From<CreateRefusal> for ApiError {
+    fn from(refusal: CreateRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            CreateRefusal::NoPlace(refusal) => refusal.into(),
+            CreateRefusal::Network(_) => Self::bad_request(message),
+            CreateRefusal::SessionDiffers(_) => {
+                Self::conflict(format!("{message} or other limits; end it first or use another session key"))
+            }
+            CreateRefusal::SessionTaken => Self::conflict(message).retry_in(Duration::from_secs(1)),
+            CreateRefusal::Session(error) => error.into(),
+            CreateRefusal::Store(error) => error.into(),
+            CreateRefusal::Node(error) => error.into(),
+            CreateRefusal::NodeTimeout(_) => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, message).with_code("sandbox_placement_timeout")
+            }
+            CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
+        }
+    }
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::UnknownTemplate(name) => Self::not_found(format!("template '{name}' not found")),
+            CreateError::Limits(why) => Self::bad_request(format!("the limits cannot be had here: {why}")),
+            CreateError::Full(why) => {
+                let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));
+                full.with_code("sandbox_capacity_unavailable").retry_in(Duration::from_secs(2))
+            }
+            CreateError::Exists(_) | CreateError::Failed(_) => {
+                Self::internal(&error).with_code("sandbox_create_failed")
+            }
+        }
+    }
+}
+
+pub(super) async fn no_such_route() -> ApiError {
+    ApiError::not_found("no such route")
+}
+
+pub(super) async fn no_such_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not have that method")
+}

@@ -1,0 +1,22 @@
+//! `GET /health` and `GET /metrics`: for machines that watch the server.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use http::{StatusCode, header};
+
+use crate::app::App;
+use crate::telemetry::render;
+
+pub(super) async fn health() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let states: Vec<_> = app.fleet.all().iter().filter_map(|sandbox| sandbox.view().row.state.shown()).collect();
+    let count = |wanted: &str| states.iter().filter(|state| **state == wanted).count();
+    let live = [("running", count("running")), ("paused", count("paused"))];
+    let text = render(&app.fleet.counters, &live, app.fleet.node.free_memory().await.0);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}

@@ -1,0 +1,86 @@
+//! The REST API in E2B's words. Handlers read a request into checked values, ask the fleet or the store, and write the
+//! answer; what is allowed is decided by those they ask.
+
+mod api_keys;
+mod auth;
+mod body;
+mod browser;
+mod error;
+mod events;
+mod health;
+mod idempotency;
+mod logs;
+mod metrics;
+mod network_config;
+mod new_sandbox;
+mod openapi;
+mod sandbox_connect;
+mod sandbox_create;
+mod sandbox_get;
+mod sandbox_kill;
+mod sandbox_list;
+mod sandbox_network;
+mod sandbox_pause;
+mod sandbox_timeout;
+mod sandbox_views;
+mod teams;
+mod templates;
+mod unsupported;
+mod webhooks;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{delete, get, patch, post, put};
+
+use crate::app::App;
+pub(crate) use browser::check_browser;
+
+/// Every route of the API.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .merge(sandbox_routes())
+        .merge(other_routes())
+        .merge(unsupported::routes())
+        .fallback(error::no_such_route)
+        .method_not_allowed_fallback(error::no_such_method)
+        .with_state(app)
+}
+
+fn sandbox_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v2/sandboxes", post(sandbox_create::create_v2).get(sandbox_list::list_v2))
+        .route("/sandboxes", post(sandbox_create::create_v1).get(sandbox_list::list_v1))
+        .route("/sandboxes/metrics", get(metrics::of_many))
+        .route("/sandboxes/{id}", get(sandbox_get::get).delete(sandbox_kill::kill))
+        .route("/v2/sandboxes/{id}/connect", post(sandbox_connect::connect_v2))
+        .route("/sandboxes/{id}/connect", post(sandbox_connect::connect_v1))
+        .route("/sandboxes/{id}/resume", post(sandbox_connect::resume))
+        .route("/sandboxes/{id}/timeout", post(sandbox_timeout::set_timeout))
+        .route("/sandboxes/{id}/refreshes", post(sandbox_timeout::refresh))
+        .route("/sandboxes/{id}/pause", post(sandbox_pause::pause))
+        .route("/sandboxes/{id}/network", put(sandbox_network::set_network))
+        .route("/sandboxes/{id}/metrics", get(metrics::of_one))
+        .route("/sandboxes/{id}/logs", get(logs::list_v1))
+        .route("/v2/sandboxes/{id}/logs", get(logs::list_v2))
+}
+
+fn other_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::page))
+        .route("/teams", get(teams::list))
+        .route("/api-keys", get(api_keys::list).post(api_keys::create))
+        .route("/api-keys/{id}", patch(api_keys::rename).merge(delete(api_keys::revoke)))
+        .route("/templates", get(templates::list))
+        .route("/v2/templates", get(templates::list))
+        .route("/default-templates", get(templates::list))
+        .route("/templates/aliases/{alias}", get(templates::alias))
+        .route("/templates/{id}", get(templates::get))
+        .route("/events/webhooks", get(webhooks::list).post(webhooks::create))
+        .route("/events/webhooks/{id}", get(webhooks::get).patch(webhooks::change).delete(webhooks::remove))
+        .route("/events/sandboxes", get(events::of_team))
+        .route("/events/sandboxes/{id}", get(events::of_sandbox))
+}

@@ -1,0 +1,104 @@
+//! The network part of requests. What cannot be kept is refused, never forgotten.
+
+use http::HeaderValue;
+use isopod_wire::Cidr;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::error::ApiError;
+use crate::lifecycle::NetworkSettings;
+
+/// `network` of a create.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct NetworkBody {
+    allow_public_traffic: Option<bool>,
+    allow_out: Option<Vec<String>>,
+    deny_out: Option<Vec<String>>,
+    dns_servers: Option<Vec<String>>,
+    egress_proxy: Option<Value>,
+    mask_request_host: Option<String>,
+    https_ports: Option<Vec<u16>>,
+    rules: Option<Value>,
+}
+
+/// The body of `PUT …/network`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct NetworkUpdate {
+    #[serde(rename = "allow_internet_access")]
+    pub(super) allow_internet_access: Option<bool>,
+    allow_out: Option<Vec<String>>,
+    deny_out: Option<Vec<String>>,
+    dns_servers: Option<Vec<String>>,
+    egress_proxy: Option<Value>,
+    rules: Option<Value>,
+}
+
+impl NetworkBody {
+    pub(super) fn checked(self) -> Result<NetworkSettings, ApiError> {
+        refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
+        if self.https_ports.is_some_and(|ports| !ports.is_empty()) {
+            return Err(ApiError::unsupported("network.httpsPorts"));
+        }
+        let mask = self.mask_request_host.filter(|mask| !mask.is_empty());
+        if mask.as_ref().is_some_and(|mask| mask.len() > 255 || HeaderValue::from_str(mask).is_err()) {
+            return Err(ApiError::bad_request("network.maskRequestHost is not a host name"));
+        }
+        Ok(NetworkSettings {
+            allow_public_traffic: self.allow_public_traffic,
+            allow_out: checked_list(self.allow_out, "allowOut")?,
+            deny_out: checked_list(self.deny_out, "denyOut")?,
+            mask_request_host: mask,
+        })
+    }
+}
+
+impl NetworkUpdate {
+    pub(super) fn checked(self) -> Result<NetworkSettings, ApiError> {
+        refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
+        Ok(NetworkSettings {
+            allow_out: checked_list(self.allow_out, "allowOut")?,
+            deny_out: checked_list(self.deny_out, "denyOut")?,
+            ..NetworkSettings::default()
+        })
+    }
+}
+
+fn refuse_later_work(
+    egress_proxy: &Option<Value>,
+    rules: &Option<Value>,
+    dns_servers: &Option<Vec<String>>,
+) -> Result<(), ApiError> {
+    let is_set = |value: &Option<Value>| value.as_ref().is_some_and(|value| value != &serde_json::json!({}));
+    if is_set(egress_proxy) {
+        return Err(ApiError::unsupported("network.egressProxy"));
+    }
+    if is_set(rules) {
+        return Err(ApiError::unsupported("network.rules"));
+    }
+    // They only matter for rules by domain.
+    if dns_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
+        return Err(ApiError::unsupported("network.dnsServers"));
+    }
+    Ok(())
+}
+
+fn checked_list(texts: Option<Vec<String>>, name: &str) -> Result<Vec<String>, ApiError> {
+    let texts = texts.unwrap_or_default();
+    for text in &texts {
+        let Err(error) = text.parse::<Cidr>() else { continue };
+        if name == "allowOut" && looks_like_a_domain(text) {
+            return Err(ApiError::unsupported("a rule by domain name in network.allowOut"));
+        }
+        return Err(ApiError::bad_request(format!("network.{name}: {error}")));
+    }
+    Ok(texts)
+}
+
+fn looks_like_a_domain(text: &str) -> bool {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let labels = || name.split('.');
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    labels().all(is_label) && labels().next_back().is_some_and(|last| last.bytes().any(|b| b.is_ascii_alphabetic()))
+}

@@ -1,0 +1,138 @@
+//! The body of a create, in its two versions, made into a checked request.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::auth::Caller;
+use super::error::ApiError;
+use super::network_config::NetworkBody;
+use super::templates::without_default_tag;
+use crate::app::App;
+use crate::lifecycle::{NewSandbox, SESSION_KEY};
+
+/// Both versions; `secure` is in the first only.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct NewSandboxBody {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    timeout: Option<i64>,
+    secure: Option<bool>,
+    auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
+    auto_resume: Option<AutoResume>,
+    #[serde(rename = "allow_internet_access")]
+    allow_internet_access: Option<bool>,
+    network: Option<NetworkBody>,
+    metadata: Option<BTreeMap<String, String>>,
+    env_vars: Option<BTreeMap<String, String>>,
+    mcp: Option<Value>,
+    iam: Option<Value>,
+    volume_mounts: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AutoResume {
+    enabled: bool,
+}
+
+/// What the versions of the API differ in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    pub(super) timeout: Duration,
+    /// Always, or only when asked.
+    pub(super) always_secure: bool,
+}
+
+pub(super) const V1: Defaults = Defaults { timeout: Duration::from_secs(15), always_secure: false };
+pub(super) const V2: Defaults = Defaults { timeout: Duration::from_secs(300), always_secure: true };
+
+impl NewSandboxBody {
+    pub(super) fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
+        self.refuse_later_work()?;
+        if defaults.always_secure && self.secure.is_some() {
+            return Err(ApiError::bad_request("invalid request body: unknown field `secure`"));
+        }
+        let secure = defaults.always_secure || self.secure.unwrap_or(false);
+        let network = self.network.unwrap_or_default().checked()?;
+        if network.allow_public_traffic == Some(false) && !secure {
+            return Err(ApiError::bad_request("network.allowPublicTraffic false needs a secure sandbox"));
+        }
+        let auto_resume = self.auto_resume.is_some_and(|auto_resume| auto_resume.enabled);
+        let auto_pause_memory = self.auto_pause_memory.unwrap_or(true);
+        if auto_resume && !auto_pause_memory {
+            return Err(ApiError::bad_request("a sandbox whose memory is not kept cannot be resumed by traffic"));
+        }
+        let metadata = self.metadata.unwrap_or_default();
+        Ok(NewSandbox {
+            team: caller.team.clone(),
+            template: checked_template(&self.template_id)?,
+            timeout: checked_timeout(self.timeout, app)?.unwrap_or(defaults.timeout),
+            auto_pause: self.auto_pause.unwrap_or(false),
+            auto_pause_memory,
+            auto_resume,
+            secure,
+            allow_internet: self.allow_internet_access,
+            network,
+            session_key: checked_session(&metadata)?,
+            metadata,
+            env: checked_env(self.env_vars.unwrap_or_default())?,
+            idempotency_key: None,
+        })
+    }
+
+    fn refuse_later_work(&self) -> Result<(), ApiError> {
+        if self.mcp.is_some() {
+            return Err(ApiError::unsupported("mcp"));
+        }
+        if self.iam.is_some() {
+            return Err(ApiError::unsupported("iam"));
+        }
+        if self.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
+            return Err(ApiError::unsupported("volumeMounts"));
+        }
+        Ok(())
+    }
+}
+
+fn checked_template(name: &str) -> Result<String, ApiError> {
+    let name = without_default_tag(name);
+    if name.is_empty() || name.len() > 256 {
+        return Err(ApiError::bad_request("templateID must have 1 to 256 characters"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Seconds, within the longest life.
+pub(super) fn checked_timeout(seconds: Option<i64>, app: &App) -> Result<Option<Duration>, ApiError> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    let most = app.fleet.max_lifetime();
+    let timeout = u64::try_from(seconds).map(Duration::from_secs);
+    let timeout = timeout.map_err(|_| ApiError::bad_request("timeout must not be negative"))?;
+    if timeout > most {
+        let hours = most.as_secs_f64() / 3600.0;
+        return Err(ApiError::bad_request(format!("timeout cannot be greater than {hours} hours")));
+    }
+    Ok(Some(timeout))
+}
+
+fn checked_session(metadata: &BTreeMap<String, String>) -> Result<Option<String>, ApiError> {
+    match metadata.get(SESSION_KEY) {
+        Some(key) if key.is_empty() || key.len() > 255 => {
+            Err(ApiError::bad_request(format!("{SESSION_KEY} must have 1 to 255 characters")))
+        }
+        key => Ok(key.cloned()),
+    }
+}
+
+fn checked_env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {
+    let bad = env.iter().find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'));
+    match bad {
+        Some((name, _)) => Err(ApiError::bad_request(format!("envVars: {name:?} cannot be set"))),
+        None => Ok(env),
+    }
+}

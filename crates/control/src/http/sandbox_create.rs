@@ -1,0 +1,51 @@
+//! `POST /sandboxes` and `POST /v2/sandboxes`: make a sandbox, or get the session's.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::idempotency;
+use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
+use super::sandbox_views::made;
+use crate::app::App;
+use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
+
+type Answer = Result<(StatusCode, Json<Value>), ApiError>;
+
+pub(super) async fn create_v1(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
+    create(state, caller, &headers, body, V1).await
+}
+
+pub(super) async fn create_v2(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
+    create(state, caller, &headers, body, V2).await
+}
+
+async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: &HeaderMap,
+    body: JsonBody,
+    defaults: Defaults,
+) -> Answer {
+    let attempt = idempotency::Attempt::from_request(headers, &body.0, defaults)?;
+    let wanted = body.parse::<NewSandboxBody>()?.checked(&app, &caller, defaults)?;
+    let sandbox = match attempt {
+        None => make(&app.fleet, wanted).await?,
+        Some(attempt) => attempt.make_once(&app, wanted).await?,
+    };
+    Ok((StatusCode::CREATED, Json(made(&app, &sandbox.view().row))))
+}
+
+/// Makes what is asked for; with a session key, only if it is not there.
+pub(super) async fn make(fleet: &Arc<Fleet>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+    match wanted.session_key.clone() {
+        Some(key) => fleet.get_or_create(key, wanted).await,
+        None => fleet.create(wanted).await,
+    }
+}

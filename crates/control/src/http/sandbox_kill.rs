@@ -1,0 +1,19 @@
+//! `DELETE /sandboxes/{id}`
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+
+use super::auth::Caller;
+use super::error::ApiError;
+use crate::app::App;
+
+pub(super) async fn kill(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    caller.sandbox(&app, &id)?.kill().await?;
+    Ok(StatusCode::NO_CONTENT)
+}

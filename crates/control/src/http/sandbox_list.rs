@@ -1,0 +1,118 @@
+//! `GET /sandboxes` (all that run) and `GET /v2/sandboxes` (in pages).
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderValue;
+use serde_json::Value;
+
+use super::auth::Caller;
+use super::body::Query;
+use super::error::ApiError;
+use super::sandbox_views::listed;
+use super::templates::without_default_tag;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::query::metadata_filter;
+use crate::store::{Cursor, ListQuery, Order, SandboxRow};
+
+const PAGE: u32 = 100;
+const ALL: u32 = 100_000;
+
+pub(super) async fn list_v1(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
+    let query = query.only(&["metadata"])?;
+    let wanted = ListQuery {
+        running: true,
+        paused: false,
+        limit: ALL,
+        metadata: query.text("metadata").map(metadata_filter).unwrap_or_default(),
+        ..everything(&caller)
+    };
+    let rows = app.fleet.store.list_sandboxes(&wanted).await?;
+    Ok(Json(rows.iter().map(listed).collect()))
+}
+
+pub(super) async fn list_v2(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
+    let wanted = wanted(&caller, query)?;
+    let limit = wanted.limit as usize;
+    // One more than asked for tells whether there is a next page.
+    let mut rows = app.fleet.store.list_sandboxes(&ListQuery { limit: wanted.limit + 1, ..wanted.clone() }).await?;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let mut response = Json(rows.iter().map(listed).collect::<Value>()).into_response();
+    let headers = response.headers_mut();
+    if let (true, Some(last)) = (more, rows.last()) {
+        headers.insert("x-next-token", token_after(last));
+    }
+    if wanted.running {
+        let total = app.fleet.store.count_running(&wanted).await?;
+        headers.insert("x-total-running", HeaderValue::from(total));
+    }
+    Ok(response)
+}
+
+fn everything(caller: &Caller) -> ListQuery {
+    ListQuery {
+        team: caller.team.clone(),
+        running: true,
+        paused: true,
+        metadata: Vec::new(),
+        template: None,
+        started_after: None,
+        order: Order::Descending,
+        after: None,
+        limit: PAGE,
+    }
+}
+
+fn wanted(caller: &Caller, query: Query) -> Result<ListQuery, ApiError> {
+    let query = query.only(&["metadata", "state", "order", "startedAfter", "template", "limit", "nextToken"])?;
+    let mut wanted = everything(caller);
+    let states: Vec<&str> = query.list("state").collect();
+    if let Some(unknown) = states.iter().find(|state| !["running", "paused"].contains(state)) {
+        return Err(ApiError::bad_request(format!("unknown state {unknown:?}")));
+    }
+    if !states.is_empty() {
+        (wanted.running, wanted.paused) = (states.contains(&"running"), states.contains(&"paused"));
+    }
+    wanted.order = match query.text("order") {
+        None | Some("desc") => Order::Descending,
+        Some("asc") => Order::Ascending,
+        Some(_) => return Err(ApiError::bad_request("order must be asc or desc")),
+    };
+    wanted.started_after = query.text("startedAfter").map(parse_time).transpose()?;
+    wanted.template = query.text("template").map(|name| without_default_tag(name).to_owned());
+    wanted.metadata = query.text("metadata").map(metadata_filter).unwrap_or_default();
+    wanted.after = query.text("nextToken").map(parse_token).transpose()?;
+    let limit = query.number("limit", 1, i64::from(PAGE))?;
+    wanted.limit = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(PAGE);
+    Ok(wanted)
+}
+
+/// A plus sign of a time zone that the client did not escape has been read as a space.
+fn parse_time(text: &str) -> Result<Timestamp, ApiError> {
+    Timestamp::parse_rfc3339(&text.replace(' ', "+"))
+        .ok_or_else(|| ApiError::bad_request("startedAfter must be a time such as 2026-01-31T12:00:00Z"))
+}
+
+fn token_after(row: &SandboxRow) -> HeaderValue {
+    let token = URL_SAFE_NO_PAD.encode(format!("{}__{}", row.started_at.0, row.id));
+    HeaderValue::from_str(&token).expect("base64url has only visible ASCII characters")
+}
+
+fn parse_token(token: &str) -> Result<Cursor, ApiError> {
+    let parse = || {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+        let (started_at, id) = text.split_once("__")?;
+        Some(Cursor { started_at: Timestamp(started_at.parse().ok()?), id: id.parse().ok()? })
+    };
+    parse().ok_or_else(|| ApiError::bad_request("nextToken is not one of ours"))
+}

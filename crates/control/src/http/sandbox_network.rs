@@ -1,0 +1,25 @@
+//! `PUT /sandboxes/{id}/network`
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::network_config::NetworkUpdate;
+use crate::app::App;
+
+pub(super) async fn set_network(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<StatusCode, ApiError> {
+    let sandbox = caller.sandbox(&app, &id)?;
+    let update: NetworkUpdate = body.parse()?;
+    let allow_internet = update.allow_internet_access;
+    sandbox.set_network(allow_internet, update.checked()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,63 @@
+//! `POST /sandboxes/{id}/timeout` and `POST /sandboxes/{id}/refreshes`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::new_sandbox::checked_timeout;
+use crate::app::App;
+use crate::lifecycle::{ActError, Refusal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeoutBody {
+    timeout: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RefreshBody {
+    duration: Option<i64>,
+}
+
+const DEFAULT_REFRESH: Duration = Duration::from_secs(15);
+
+pub(super) async fn set_timeout(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<StatusCode, ApiError> {
+    let sandbox = caller.sandbox(&app, &id)?;
+    let body: TimeoutBody = body.parse()?;
+    let timeout = checked_timeout(Some(body.timeout), &app)?.unwrap_or_default();
+    sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn refresh(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<StatusCode, ApiError> {
+    let sandbox = caller.sandbox(&app, &id)?;
+    let body: RefreshBody = body.parse()?;
+    let duration = checked_timeout(body.duration, &app)?.unwrap_or(DEFAULT_REFRESH);
+    sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// These two routes know of running sandboxes only.
+fn running_only(error: ActError, id: &str) -> ApiError {
+    match error {
+        ActError::Refused(Refusal::Paused) => ApiError::sandbox_not_found(id),
+        error => error.into(),
+    }
+}

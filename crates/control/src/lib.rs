@@ -1,0 +1,27 @@
+//! The E2B API server: it decides about sandboxes and records what it decides, and carries traffic to them.
+//!
+//! [`serve`] answers on one port: requests that name a sandbox go to the edge, the rest is API. What runs sandboxes is
+//! behind [`isopod_wire::node::NodeApi`]; this crate knows nothing of kernels and reads no environment.
+
+mod app;
+mod clock;
+mod config;
+mod edge;
+mod http;
+mod lifecycle;
+mod query;
+mod secrets;
+mod serve;
+mod store;
+mod telemetry;
+mod webhooks;
+
+pub use config::{ConnectionLimits, Retention, ServeConfig, TeamLimits};
+pub use serve::{ServeError, serve};
+pub use store::{FirstKey, Store, StoreError};
+
+/// An error with everything that caused it, in one line for the log.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

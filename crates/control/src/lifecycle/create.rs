@@ -1,0 +1,211 @@
+//! Making a sandbox: a place, an intent row, the node, the row again, an owner.
+//!
+//! The whole of it runs in a task of its own: a client that goes away in between changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isopod_wire::NetworkPolicyError;
+use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
+use serde_json::json;
+
+use super::fleet::Fleet;
+use super::handle::Sandbox;
+use super::network::NetworkSettings;
+use super::owner;
+use super::places::{NoPlace, Place};
+use super::state::{Ending, State};
+use crate::clock::Timestamp;
+use crate::secrets::{new_sandbox_id, new_token};
+use crate::store::{EventType, InsertError, Level, SandboxRow, StoreError, TeamId};
+
+/// What is asked for, checked and with all defaults filled in.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSandbox {
+    pub(crate) team: TeamId,
+    pub(crate) template: String,
+    pub(crate) timeout: Duration,
+    pub(crate) auto_pause: bool,
+    pub(crate) auto_pause_memory: bool,
+    pub(crate) auto_resume: bool,
+    pub(crate) secure: bool,
+    pub(crate) allow_internet: Option<bool>,
+    pub(crate) network: NetworkSettings,
+    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) session_key: Option<String>,
+    /// To be remembered with the sandbox, so that the same request sent again finds it.
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// Why there is no new sandbox.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CreateRefusal {
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    #[error(transparent)]
+    Network(#[from] NetworkPolicyError),
+    /// The session has a sandbox that differs from what is asked for.
+    #[error("the session has a sandbox of template {0:?}")]
+    SessionDiffers(String),
+    /// The session's sandbox could not be used.
+    #[error("the session's sandbox cannot be used")]
+    Session(#[source] super::ActError),
+    #[error("the node refused")]
+    Node(#[source] CreateError),
+    #[error("the node took longer than {0:?}")]
+    NodeTimeout(Duration),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// Another server process holds the session's row.
+    #[error("the session is being made elsewhere")]
+    SessionTaken,
+    /// The task that makes sandboxes did not end as it should.
+    #[error("the sandbox was not made")]
+    Aborted,
+}
+
+impl Fleet {
+    /// Makes a sandbox and waits until it answers.
+    pub(crate) async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let fleet = Arc::clone(self);
+        let started = Instant::now();
+        let making = tokio::spawn(async move { fleet.create_to_the_end(wanted).await });
+        let made = making.await.unwrap_or(Err(CreateRefusal::Aborted));
+        self.counters.created(made.is_ok(), started.elapsed());
+        made
+    }
+
+    async fn create_to_the_end(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let place = self.places.take_for_create(&wanted.team)?;
+        let mut row = self.intent(&wanted);
+        let spec = spec_of(&row, wanted.env)?;
+        self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
+        let incarnation = match self.ask_node(spec).await {
+            Ok(incarnation) => incarnation,
+            Err(refusal) => {
+                self.give_up(row, &refusal).await;
+                return Err(refusal);
+            }
+        };
+        row.execution = Some(incarnation.execution.clone());
+        row.state = State::Running;
+        row.started_at = Timestamp::now();
+        row.ends_at = row.started_at.plus(wanted.timeout);
+        if let Err(error) = self.store.save_sandbox(&row).await {
+            self.kill_unrecorded(&incarnation).await;
+            let refusal = CreateRefusal::Store(error);
+            self.give_up(row, &refusal).await;
+            return Err(refusal);
+        }
+        Ok(self.begin(row, place))
+    }
+
+    fn intent(&self, wanted: &NewSandbox) -> SandboxRow {
+        let now = Timestamp::now();
+        let private = wanted.network.allow_public_traffic == Some(false);
+        SandboxRow {
+            id: new_sandbox_id(),
+            team: wanted.team.clone(),
+            template: wanted.template.clone(),
+            state: State::Creating,
+            execution: None,
+            created_at: now,
+            started_at: now,
+            ends_at: now.plus(wanted.timeout),
+            ended_at: None,
+            timeout: wanted.timeout,
+            auto_pause: wanted.auto_pause,
+            auto_pause_memory: wanted.auto_pause_memory,
+            auto_resume: wanted.auto_resume,
+            allow_internet: wanted.allow_internet,
+            network: wanted.network.clone(),
+            metadata: wanted.metadata.clone(),
+            limits: self.settings.sandbox_limits,
+            access_token: wanted.secure.then(new_token),
+            traffic_token: private.then(new_token),
+            session_key: wanted.session_key.clone(),
+        }
+    }
+
+    async fn record_intent(&self, row: &SandboxRow, idempotency_key: Option<&str>) -> Result<(), CreateRefusal> {
+        match self.store.insert_sandbox(row).await {
+            Ok(()) => {}
+            Err(InsertError::SessionTaken) => return Err(CreateRefusal::SessionTaken),
+            Err(InsertError::Store(error)) => return Err(error.into()),
+        }
+        if let Some(key) = idempotency_key {
+            self.store.attach_key(&row.team, key, &row.id).await?;
+        }
+        Ok(())
+    }
+
+    /// A node that is too slow is left to finish, and what it then has made is removed.
+    async fn ask_node(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateRefusal> {
+        let limit = self.settings.create_timeout;
+        let fleet = Arc::clone(self);
+        let mut asking = tokio::spawn(async move { fleet.node.create(spec).await });
+        match tokio::time::timeout(limit, &mut asking).await {
+            Ok(Ok(answer)) => answer.map_err(CreateRefusal::Node),
+            Ok(Err(_)) => Err(CreateRefusal::Aborted),
+            Err(_) => {
+                let fleet = Arc::clone(self);
+                tokio::spawn(async move {
+                    if let Ok(Ok(incarnation)) = asking.await {
+                        fleet.kill_unrecorded(&incarnation).await;
+                    }
+                });
+                Err(CreateRefusal::NodeTimeout(limit))
+            }
+        }
+    }
+
+    /// Removes what has no row that would keep it.
+    pub(super) async fn kill_unrecorded(&self, incarnation: &Incarnation) {
+        if let Err(error) = self.node.kill(incarnation).await {
+            tracing::error!(%incarnation, error = crate::chain(&error), "could not remove an unrecorded sandbox");
+        }
+    }
+
+    /// Ends the row of a sandbox that was not made. A store that fails is asked again until it succeeds.
+    async fn give_up(self: &Arc<Self>, mut row: SandboxRow, refusal: &CreateRefusal) {
+        row.state = State::Ended(Ending::CreateFailed);
+        row.ended_at = Some(Timestamp::now());
+        let why = crate::chain(refusal);
+        self.journal.line(&row.id, Level::Error, "sandbox was not made", &[("reason", why)]);
+        if self.store.save_sandbox(&row).await.is_ok() {
+            return;
+        }
+        let (store, stop) = (self.store.clone(), self.stop.clone());
+        tokio::spawn(async move {
+            while !stop.is_cancelled() && store.save_sandbox(&row).await.is_err() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+    }
+
+    fn begin(self: &Arc<Self>, row: SandboxRow, place: Place) -> Arc<Sandbox> {
+        self.journal.line(&row.id, Level::Info, "sandbox created", &[("template", row.template.clone())]);
+        let (cpus, memory) = (row.limits.whole_cpus(), row.limits.memory.as_mib());
+        let execution = json!({ "started_at": row.started_at, "vcpu_count": cpus, "memory_mb": memory });
+        self.journal.event(EventType::Created, &row, json!({ "execution": execution }));
+        owner::adopt(self, row, Some(place))
+    }
+}
+
+fn spec_of(row: &SandboxRow, env: BTreeMap<String, String>) -> Result<SandboxSpec, NetworkPolicyError> {
+    Ok(SandboxSpec {
+        sandbox: row.id.clone(),
+        template: row.template.clone(),
+        limits: row.limits,
+        network: row.network.policy(row.allow_internet)?,
+        env,
+        access_token: row.access_token.clone(),
+        labels: BTreeMap::from([(OWNER_LABEL.to_owned(), OWNER.to_owned())]),
+    })
+}
+
+/// Says on the node which sandboxes are the server's: only those are removed when the store does not know them.
+pub(super) const OWNER_LABEL: &str = "isopod.owner";
+pub(super) const OWNER: &str = "server";

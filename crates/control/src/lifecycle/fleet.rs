@@ -1,0 +1,136 @@
+//! All live sandboxes of this server, and what their owners share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
+use isopod_wire::{Limits, SandboxId};
+use tokio_util::sync::CancellationToken;
+
+use super::handle::Sandbox;
+use super::journal::Journal;
+use super::places::Places;
+use super::session::SessionLocks;
+use super::state::Ending;
+use crate::config::ServeConfig;
+use crate::store::{Store, TeamId};
+use crate::telemetry::Counters;
+
+/// The live sandboxes.
+pub(crate) struct Fleet {
+    pub(crate) store: Store,
+    pub(crate) node: Arc<dyn NodeApi>,
+    pub(super) journal: Journal,
+    pub(super) places: Arc<Places>,
+    pub(super) sessions: SessionLocks,
+    pub(crate) counters: Arc<Counters>,
+    pub(super) settings: FleetSettings,
+    /// Cancelled when the server stops; owners leave their sandboxes as they are.
+    pub(super) stop: CancellationToken,
+    /// Written when a sandbox is made, adopted or gone; held for a few instructions.
+    sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
+}
+
+/// The figures that owners go by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FleetSettings {
+    pub(crate) sandbox_limits: Limits,
+    pub(crate) max_lifetime: Duration,
+    pub(crate) create_timeout: Duration,
+    pub(crate) node_timeout: Duration,
+    pub(crate) connections_per_sandbox: usize,
+}
+
+/// Far enough for everyone, and near enough for every clock.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+impl Fleet {
+    pub(crate) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, journal: Journal, stop: CancellationToken) -> Self {
+        Self {
+            store: config.store.clone(),
+            node,
+            journal,
+            places: Places::new(config.team_limits),
+            sessions: SessionLocks::default(),
+            counters: Arc::default(),
+            settings: FleetSettings {
+                sandbox_limits: config.sandbox_limits,
+                max_lifetime: config.max_lifetime.min(LONGEST),
+                create_timeout: config.create_timeout,
+                node_timeout: config.node_timeout,
+                connections_per_sandbox: config.connections.per_sandbox,
+            },
+            stop,
+            sandboxes: RwLock::default(),
+        }
+    }
+
+    /// The longest that a sandbox runs without a pause.
+    pub(crate) fn max_lifetime(&self) -> Duration {
+        self.settings.max_lifetime
+    }
+
+    /// What one sandbox gets.
+    pub(crate) fn sandbox_limits(&self) -> Limits {
+        self.settings.sandbox_limits
+    }
+
+    /// A live sandbox, whoever owns it. For the edge, where the address alone counts.
+    pub(crate) fn find(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
+        self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// A live sandbox of this team. Another team's is not found.
+    pub(crate) fn find_of(&self, team: &TeamId, id: &SandboxId) -> Option<Arc<Sandbox>> {
+        self.find(id).filter(|sandbox| sandbox.team() == team)
+    }
+
+    /// Every live sandbox.
+    pub(crate) fn all(&self) -> Vec<Arc<Sandbox>> {
+        self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn add(&self, sandbox: Arc<Sandbox>) {
+        let mut sandboxes = self.sandboxes.write().unwrap_or_else(PoisonError::into_inner);
+        sandboxes.insert(sandbox.id().clone(), sandbox);
+    }
+
+    pub(super) fn remove(&self, id: &SandboxId) {
+        self.sandboxes.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// Hands what the node reports to the owners, until the node or the server stops.
+    pub(crate) async fn follow_node(&self) {
+        loop {
+            let event = tokio::select! {
+                () = self.stop.cancelled() => return,
+                event = self.node.next_event() => event,
+            };
+            match event {
+                Some(NodeEvent::Ended { incarnation, reason }) => self.node_ended(incarnation, reason).await,
+                None => return,
+            }
+        }
+    }
+
+    /// Passes an ending on to the sandbox's owner, or into the row of one that was only known to be lost.
+    pub(super) async fn node_ended(&self, incarnation: Incarnation, reason: EndReason) {
+        if let Some(sandbox) = self.find(&incarnation.sandbox) {
+            return sandbox.ended(incarnation, reason);
+        }
+        // The word that a kill is done, which we were the ones to ask for.
+        if reason == EndReason::Killed {
+            return;
+        }
+        if let Err(error) = self.store.explain_loss(&incarnation, Ending::from(reason).text()).await {
+            tracing::warn!(%incarnation, error = crate::chain(&error), "an ending was not recorded");
+        }
+    }
+}
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fleet").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

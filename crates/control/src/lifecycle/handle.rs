@@ -1,0 +1,147 @@
+//! A live sandbox as everyone but its owner sees it: a snapshot to read and a mailbox for wishes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_wire::SandboxId;
+use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::network::NetworkSettings;
+use super::places::NoPlace;
+use super::rules::Refusal;
+use crate::edge::Upstreams;
+use crate::store::{SandboxRow, StoreError, TeamId};
+
+/// A live sandbox.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(super) id: SandboxId,
+    pub(super) team: TeamId,
+    pub(super) wishes: mpsc::Sender<Wish>,
+    pub(super) endings: mpsc::UnboundedSender<(Incarnation, EndReason)>,
+    pub(super) view: watch::Receiver<Arc<View>>,
+}
+
+/// A sandbox at one moment.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// As recorded.
+    pub(crate) row: SandboxRow,
+    /// What traffic needs; only while it runs.
+    pub(crate) life: Option<Arc<Life>>,
+}
+
+/// A running incarnation, for those who carry traffic to it.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) incarnation: Incarnation,
+    /// Cancelled when the sandbox stops: everything that carries its traffic ends then.
+    pub(crate) gate: CancellationToken,
+    /// Connections to the guest that can be used again.
+    pub(crate) upstreams: Upstreams,
+}
+
+/// What the owner is asked to do.
+#[derive(Debug)]
+pub(super) enum Wish {
+    Connect { timeout: Duration, memory: bool, auto_pause: Option<bool>, reply: Reply<bool> },
+    SetTimeout { timeout: Duration, reply: Reply<()> },
+    Extend { timeout: Duration, reply: Reply<()> },
+    Pause { mode: PauseMode, healthy_only: bool, reply: Reply<()> },
+    SetNetwork { allow_internet: Option<bool>, network: NetworkSettings, reply: Reply<()> },
+    Wake { reply: Reply<()> },
+    Kill { reply: Reply<()> },
+}
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, ActError>>;
+
+/// Why a wish was not granted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    /// The guest does not answer and the caller wants it to.
+    #[error("the sandbox's guest does not answer")]
+    GuestUnresponsive,
+    #[error("the node failed")]
+    Node(#[source] NodeError),
+    #[error("the node took longer than {0:?}")]
+    NodeTimeout(Duration),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+}
+
+impl Sandbox {
+    pub(crate) fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    pub(crate) fn team(&self) -> &TeamId {
+        &self.team
+    }
+
+    /// How it is now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.borrow())
+    }
+
+    /// Sees to it that it runs for at least `timeout`. Says whether it had to be resumed.
+    pub(crate) async fn connect(
+        &self,
+        timeout: Duration,
+        memory: bool,
+        auto_pause: Option<bool>,
+    ) -> Result<bool, ActError> {
+        self.ask(|reply| Wish::Connect { timeout, memory, auto_pause, reply }).await
+    }
+
+    /// Its time is over at `timeout` from now.
+    pub(crate) async fn set_timeout(&self, timeout: Duration) -> Result<(), ActError> {
+        self.ask(|reply| Wish::SetTimeout { timeout, reply }).await
+    }
+
+    /// Its time is over at `timeout` from now or later.
+    pub(crate) async fn extend(&self, timeout: Duration) -> Result<(), ActError> {
+        self.ask(|reply| Wish::Extend { timeout, reply }).await
+    }
+
+    pub(crate) async fn pause(&self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
+        self.ask(|reply| Wish::Pause { mode, healthy_only, reply }).await
+    }
+
+    pub(crate) async fn set_network(
+        &self,
+        allow_internet: Option<bool>,
+        network: NetworkSettings,
+    ) -> Result<(), ActError> {
+        self.ask(|reply| Wish::SetNetwork { allow_internet, network, reply }).await
+    }
+
+    /// Traffic is waiting for it.
+    pub(crate) async fn wake(&self) -> Result<(), ActError> {
+        self.ask(|reply| Wish::Wake { reply }).await
+    }
+
+    pub(crate) async fn kill(&self) -> Result<(), ActError> {
+        self.ask(|reply| Wish::Kill { reply }).await
+    }
+
+    /// The node says that this life is over.
+    pub(super) fn ended(&self, incarnation: Incarnation, reason: EndReason) {
+        // An owner that is gone has ended the sandbox itself.
+        let _ = self.endings.send((incarnation, reason));
+    }
+
+    async fn ask<T>(&self, wish: impl FnOnce(Reply<T>) -> Wish) -> Result<T, ActError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = ActError::Refused(Refusal::NotFound);
+        if self.wishes.send(wish(reply)).await.is_err() {
+            return Err(gone);
+        }
+        answer.await.unwrap_or(Err(gone))
+    }
+}

@@ -1,0 +1,68 @@
+//! Writes log lines and events behind the backs of those who report them, so that no request waits for them.
+
+use std::collections::BTreeMap;
+
+use isopod_wire::SandboxId;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::clock::Timestamp;
+use crate::store::{Event, EventType, Level, LogLine, SandboxRow, Store};
+
+/// Where to report. Clones share it; when the last is dropped, the writer finishes and ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    entries: mpsc::Sender<Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(SandboxId, LogLine),
+    Event(Box<Event>),
+}
+
+/// A store that hangs must not fill the memory: what does not fit is dropped with a warning.
+const QUEUE: usize = 10_000;
+
+impl Journal {
+    /// The journal and its writer, which must be run.
+    pub(crate) fn new(store: Store) -> (Self, impl Future<Output = ()>) {
+        let (entries, queue) = mpsc::channel(QUEUE);
+        (Self { entries }, write(store, queue))
+    }
+
+    /// One line in the log of a sandbox.
+    pub(crate) fn line(&self, sandbox: &SandboxId, level: Level, message: &str, fields: &[(&str, String)]) {
+        let fields = fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>();
+        let line = LogLine { timestamp: Timestamp::now(), level, message: message.to_owned(), fields };
+        self.send(Entry::Line(sandbox.clone(), line));
+    }
+
+    /// Something that followers want to know.
+    pub(crate) fn event(&self, kind: EventType, row: &SandboxRow, extra: Value) {
+        let mut data = json!({ "sandbox_metadata": row.metadata });
+        if let (Some(data), Value::Object(extra)) = (data.as_object_mut(), extra) {
+            data.extend(extra);
+        }
+        let subject = (&row.team, &row.id, row.execution.as_ref(), row.template.as_str());
+        self.send(Entry::Event(Box::new(Event::new(kind, subject, data))));
+    }
+
+    fn send(&self, entry: Entry) {
+        if self.entries.try_send(entry).is_err() {
+            tracing::warn!("a log line or event was dropped: the store does not keep up");
+        }
+    }
+}
+
+async fn write(store: Store, mut queue: mpsc::Receiver<Entry>) {
+    while let Some(entry) = queue.recv().await {
+        let written = match &entry {
+            Entry::Line(sandbox, line) => store.insert_log(sandbox, line).await,
+            Entry::Event(event) => store.insert_event(event).await,
+        };
+        if let Err(error) = written {
+            tracing::warn!(error = crate::chain(&error), "a log line or event was lost");
+        }
+    }
+}

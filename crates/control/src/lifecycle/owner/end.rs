@@ -1,0 +1,64 @@
+//! The end. Traffic is cut first, then the node removes everything, then the row says why.
+
+use isopod_wire::node::{EndReason, Incarnation, NodeError};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Owner, RETRY_AFTER};
+use crate::clock::Timestamp;
+use crate::lifecycle::handle::ActError;
+use crate::lifecycle::rules::{Request, Step};
+use crate::lifecycle::state::{Ending, State};
+use crate::store::{EventType, Level};
+
+impl Owner {
+    /// Removes the sandbox. When the node fails it is tried again until it succeeds.
+    pub(super) async fn end(&mut self, reason: Ending) -> Result<(), ActError> {
+        let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };
+        self.cut_traffic();
+        self.row.state = State::Ending(reason);
+        // A store that fails must not keep a sandbox alive: without the note the next server finds it lost.
+        self.save_or_retry().await;
+        self.publish();
+        if let Some(incarnation) = self.row.incarnation() {
+            match self.within(self.fleet.node.kill(&incarnation)).await {
+                Ok(()) | Err(ActError::Node(NodeError::NotFound(_))) => {}
+                Err(error) => {
+                    self.retry = Some(Instant::now() + RETRY_AFTER);
+                    return Err(error);
+                }
+            }
+        }
+        self.gone(reason).await;
+        Ok(())
+    }
+
+    /// The node says that a life is over. A late word about an earlier life is nothing to us.
+    pub(super) async fn node_ended(&mut self, incarnation: &Incarnation, reason: EndReason) {
+        if self.row.execution.as_ref() != Some(&incarnation.execution) {
+            return;
+        }
+        // A removal under way has its own reason.
+        match self.row.state {
+            State::Ended(_) => {}
+            State::Ending(first) => self.gone(first).await,
+            _ => self.gone(Ending::from(reason)).await,
+        }
+    }
+
+    /// Nothing of it is left on the node.
+    pub(super) async fn gone(&mut self, reason: Ending) {
+        self.cut_traffic();
+        self.fleet.remove(&self.row.id);
+        self.row.state = State::Ended(reason);
+        self.row.ended_at = Some(Timestamp::now());
+        self.place = None;
+        self.retry = None;
+        self.publish();
+        self.save_or_retry().await;
+        let level = if matches!(reason, Ending::Killed | Ending::Timeout) { Level::Info } else { Level::Error };
+        self.fleet.counters.ended(reason.text());
+        self.fleet.journal.line(&self.row.id, level, "sandbox ended", &[("reason", reason.text().to_owned())]);
+        self.fleet.journal.event(EventType::Killed, &self.row, json!({ "reason": reason.text() }));
+    }
+}

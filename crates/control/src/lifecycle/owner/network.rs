@@ -1,0 +1,40 @@
+//! Replacing the network policy of a running sandbox.
+
+use isopod_wire::node::NodeError;
+use serde_json::json;
+
+use super::Owner;
+use crate::lifecycle::handle::ActError;
+use crate::lifecycle::network::NetworkSettings;
+use crate::lifecycle::rules::{Refusal, Request};
+use crate::lifecycle::state::Ending;
+use crate::store::EventType;
+
+impl Owner {
+    /// Replaces what may be reached from inside; who may reach in stays as it was made.
+    pub(super) async fn set_network(
+        &mut self,
+        allow_internet: Option<bool>,
+        network: NetworkSettings,
+    ) -> Result<(), ActError> {
+        self.decide(Request::SetNetwork)?;
+        let incarnation = self.incarnation()?;
+        // The edge of the API has read the same texts already; what it let through can be read again.
+        let Ok(policy) = network.policy(allow_internet) else { return Err(ActError::Refused(Refusal::Busy)) };
+        match self.within(self.fleet.node.set_network(&incarnation, policy)).await {
+            Ok(()) => {}
+            Err(ActError::Node(NodeError::NotFound(_))) => {
+                self.gone(Ending::Lost).await;
+                return Err(ActError::Refused(Refusal::NotFound));
+            }
+            Err(error) => return Err(error),
+        }
+        self.row.allow_internet = allow_internet;
+        self.row.network.allow_out = network.allow_out;
+        self.row.network.deny_out = network.deny_out;
+        self.save_or_retry().await;
+        self.publish();
+        self.fleet.journal.event(EventType::Updated, &self.row, json!({ "updated": "network" }));
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Pausing. New traffic is held off first; open streams end when the sandbox has stopped.
+
+use std::time::Duration;
+
+use isopod_wire::node::{NodeError, NodeState, PauseMode};
+use serde_json::json;
+
+use super::Owner;
+use crate::lifecycle::handle::ActError;
+use crate::lifecycle::rules::{Refusal, Request};
+use crate::lifecycle::state::{Ending, State};
+use crate::store::{EventType, Level};
+
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+
+impl Owner {
+    pub(super) async fn pause(&mut self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
+        self.decide(Request::Pause(mode))?;
+        // Files are only whole when the guest can be asked to write them out.
+        let must_answer = healthy_only || mode == PauseMode::Filesystem;
+        if must_answer && !self.guest_answers().await {
+            return Err(ActError::GuestUnresponsive);
+        }
+        self.pause_now(mode).await
+    }
+
+    /// Pauses what is known to run.
+    pub(super) async fn pause_now(&mut self, mode: PauseMode) -> Result<(), ActError> {
+        let incarnation = self.incarnation()?;
+        let life = self.life.take();
+        let mut intent = self.row.clone();
+        intent.state = State::Pausing(mode);
+        if let Err(error) = self.save_intent(intent).await {
+            self.life = life;
+            return Err(error);
+        }
+        let paused = self.within(self.fleet.node.pause(&incarnation, mode)).await;
+        self.life = life;
+        match paused {
+            Ok(()) => self.paused(mode).await,
+            // An earlier call that we gave up waiting for has done it after all.
+            Err(ActError::Node(NodeError::WrongState { state: NodeState::Frozen, .. })) => {
+                self.paused(PauseMode::Memory).await;
+            }
+            Err(ActError::Node(NodeError::WrongState { state: NodeState::Stopped, .. })) => {
+                self.paused(PauseMode::Filesystem).await;
+            }
+            Err(error) => return self.not_paused(error).await,
+        }
+        Ok(())
+    }
+
+    async fn paused(&mut self, mode: PauseMode) {
+        self.cut_traffic();
+        self.row.state = State::Paused(mode);
+        self.place = None;
+        self.pause_failures = 0;
+        self.save_or_retry().await;
+        self.publish();
+        self.fleet.journal.line(&self.row.id, Level::Info, "sandbox paused", &[("mode", format!("{mode:?}"))]);
+        self.fleet.journal.event(EventType::Paused, &self.row, json!({}));
+    }
+
+    async fn not_paused(&mut self, error: ActError) -> Result<(), ActError> {
+        if matches!(error, ActError::Node(NodeError::NotFound(_))) {
+            self.gone(Ending::Lost).await;
+            return Err(ActError::Refused(Refusal::NotFound));
+        }
+        self.row.state = State::Running;
+        self.save_or_retry().await;
+        self.publish();
+        Err(error)
+    }
+
+    async fn guest_answers(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let asked = crate::edge::guest_is_healthy(self.fleet.node.as_ref(), &life.incarnation);
+        tokio::time::timeout(HEALTH_TIMEOUT, asked).await.unwrap_or(false)
+    }
+}

@@ -1,0 +1,133 @@
+//! After a start: makes the store and the node agree, both ways. The node is right about what exists, the store about
+//! what was wanted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_wire::SandboxId;
+use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeSandbox, NodeState, PauseMode};
+
+use super::create::{OWNER, OWNER_LABEL};
+use super::fleet::Fleet;
+use super::owner;
+use super::state::{Ending, State};
+use crate::clock::Timestamp;
+use crate::store::{Level, SandboxRow, StoreError};
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reconciled {
+    /// Sandboxes that have an owner again.
+    pub(crate) adopted: u32,
+    /// Rows that were ended because their sandbox is gone.
+    pub(crate) ended: u32,
+    /// Sandboxes that were removed because nobody wants them.
+    pub(crate) removed: u32,
+}
+
+/// A pause that was under way is finished; until then the sandbox must not reach the end of its time.
+const TIME_TO_PAUSE: Duration = Duration::from_secs(60);
+
+/// A node that was started together with us reports at once what it found dead.
+const TIME_TO_REPORT: Duration = Duration::from_millis(20);
+
+pub(crate) async fn reconcile(fleet: &Arc<Fleet>) -> Result<Reconciled, StoreError> {
+    let mut reported = collect_reports(fleet).await;
+    let mut on_node: HashMap<SandboxId, NodeSandbox> =
+        fleet.node.list().await.into_iter().map(|found| (found.incarnation.sandbox.clone(), found)).collect();
+    let mut done = Reconciled::default();
+    for row in fleet.store.live_sandboxes().await? {
+        match (row.state, on_node.remove(&row.id)) {
+            (State::Creating, found) => {
+                if let Some(found) = found {
+                    fleet.kill_unrecorded(&found.incarnation).await;
+                    done.removed += 1;
+                }
+                end_row(fleet, row, Ending::CreateInterrupted).await?;
+                done.ended += 1;
+            }
+            (_, Some(found)) => {
+                adopt(fleet, row, &found).await?;
+                done.adopted += 1;
+            }
+            (State::Ending(reason), None) => {
+                end_row(fleet, row, reason).await?;
+                done.ended += 1;
+            }
+            (_, None) => {
+                let reason = row.incarnation().and_then(|life| reported.remove(&life));
+                end_row(fleet, row, reason.map_or(Ending::Lost, Ending::from)).await?;
+                done.ended += 1;
+            }
+        }
+    }
+    done.removed += remove_unknown(fleet, on_node).await;
+    for (incarnation, reason) in reported {
+        fleet.node_ended(incarnation, reason).await;
+    }
+    fleet.store.settle_keys().await?;
+    Ok(done)
+}
+
+async fn collect_reports(fleet: &Fleet) -> HashMap<Incarnation, EndReason> {
+    let mut reported = HashMap::new();
+    while let Ok(Some(NodeEvent::Ended { incarnation, reason })) =
+        tokio::time::timeout(TIME_TO_REPORT, fleet.node.next_event()).await
+    {
+        reported.insert(incarnation, reason);
+    }
+    reported
+}
+
+async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeSandbox) -> Result<(), StoreError> {
+    let was = row.state;
+    let now = Timestamp::now();
+    row.execution = Some(found.incarnation.execution.clone());
+    row.state = match (was, found.state) {
+        (State::Ending(reason), _) => State::Ending(reason),
+        (_, NodeState::Running) => State::Running,
+        (_, NodeState::Frozen) => State::Paused(PauseMode::Memory),
+        (_, NodeState::Stopped) => State::Paused(PauseMode::Filesystem),
+    };
+    match (was, row.state) {
+        (State::Paused(_), State::Running) => row.ends_at = now.plus(row.timeout),
+        (State::Pausing(_), State::Running) => row.ends_at = row.ends_at.max(now.plus(TIME_TO_PAUSE)),
+        _ => {}
+    }
+    fleet.store.save_sandbox(&row).await?;
+    fleet.journal.line(&row.id, Level::Info, "sandbox adopted by a new server", &[]);
+    let place = row.state.takes_a_place().then(|| fleet.places.take_for_adoption(&row.team));
+    let running = row.state == State::Running;
+    let sandbox = owner::adopt(fleet, row, place);
+    if let (State::Pausing(mode), true) = (was, running) {
+        tokio::spawn(async move {
+            if let Err(error) = sandbox.pause(mode, false).await {
+                tracing::warn!(sandbox = %sandbox.id(), error = crate::chain(&error), "an interrupted pause failed");
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) -> Result<(), StoreError> {
+    row.state = State::Ended(reason);
+    row.ended_at = Some(Timestamp::now());
+    fleet.store.save_sandbox(&row).await?;
+    fleet.counters.ended(reason.text());
+    fleet.journal.line(&row.id, Level::Error, "sandbox ended", &[("reason", reason.text().to_owned())]);
+    fleet.journal.event(crate::store::EventType::Killed, &row, serde_json::json!({ "reason": reason.text() }));
+    Ok(())
+}
+
+/// Sandboxes of others (a one-off run from the command line) are theirs to keep.
+async fn remove_unknown(fleet: &Fleet, on_node: HashMap<SandboxId, NodeSandbox>) -> u32 {
+    let mut removed = 0;
+    for found in on_node.into_values() {
+        if found.spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == OWNER) {
+            fleet.kill_unrecorded(&found.incarnation).await;
+            removed += 1;
+        }
+    }
+    removed
+}

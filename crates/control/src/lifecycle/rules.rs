@@ -1,0 +1,168 @@
+//! What is allowed when. Pure: it looks at a state and a request and answers with the step to take or a refusal.
+
+use isopod_wire::node::PauseMode;
+
+use super::state::{Ending, State};
+
+/// What someone wants of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Use it for a while, and run it again if it is paused. `memory: false` asks for a start from disk.
+    Connect { memory: bool },
+    /// Set the end of its time anew, sooner or later.
+    SetTimeout,
+    /// Keep it for at least so long.
+    Extend,
+    /// Stop it and keep it.
+    Pause(PauseMode),
+    /// Replace its network policy.
+    SetNetwork,
+    /// Traffic has come for it.
+    Wake { auto_resume: bool },
+    /// Its time is over.
+    Expire { auto_pause: Option<PauseMode> },
+    /// Remove it.
+    End(Ending),
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It is as it should be.
+    Nothing,
+    /// Move the end of its time, never to an earlier point.
+    Extend,
+    /// Move the end of its time.
+    SetTimeout,
+    /// Ask the node to run it.
+    Resume(PauseMode),
+    /// Ask the node to stop it.
+    Pause(PauseMode),
+    /// Tell the node the new policy.
+    SetNetwork,
+    /// Ask the node to remove it.
+    End(Ending),
+}
+
+/// Why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It is gone, or going.
+    #[error("the sandbox was not found")]
+    NotFound,
+    /// It is paused already.
+    #[error("the sandbox is already paused")]
+    AlreadyPaused,
+    /// Only possible while it runs.
+    #[error("the sandbox is paused; connect to it first")]
+    Paused,
+    /// It is on its way from one state to another.
+    #[error("the sandbox is changing its state; try again")]
+    Busy,
+    /// Its files were kept, its memory was not: only its owner may start it anew.
+    #[error("only an explicit connect or resume can start this paused sandbox")]
+    NeedsConnect,
+    /// Its memory was kept, and cannot be left aside here.
+    #[error("a sandbox that was paused with its memory cannot be started from disk only on this server")]
+    MemoryKept,
+}
+
+/// The rule.
+pub(crate) fn decide(state: State, request: Request) -> Result<Step, Refusal> {
+    match (state, request) {
+        (State::Ended(_), _) => Err(Refusal::NotFound),
+        // The first reason stays: who asks again only makes sure that it is done.
+        (State::Ending(reason), Request::End(_)) => Ok(Step::End(reason)),
+        (State::Ending(_), _) => Err(Refusal::NotFound),
+        (_, Request::End(reason)) => Ok(Step::End(reason)),
+        (State::Running, request) => while_running(request),
+        (State::Paused(mode), request) => while_paused(mode, request),
+        (State::Creating | State::Pausing(_) | State::Resuming(_), _) => Err(Refusal::Busy),
+    }
+}
+
+fn while_running(request: Request) -> Result<Step, Refusal> {
+    Ok(match request {
+        Request::Connect { .. } | Request::Extend => Step::Extend,
+        Request::SetTimeout => Step::SetTimeout,
+        Request::Pause(mode) => Step::Pause(mode),
+        Request::SetNetwork => Step::SetNetwork,
+        Request::Wake { .. } => Step::Nothing,
+        Request::Expire { auto_pause: Some(mode) } => Step::Pause(mode),
+        Request::Expire { auto_pause: None } => Step::End(Ending::Timeout),
+        Request::End(reason) => Step::End(reason),
+    })
+}
+
+fn while_paused(mode: PauseMode, request: Request) -> Result<Step, Refusal> {
+    match (request, mode) {
+        (Request::Connect { memory: false }, PauseMode::Memory) => Err(Refusal::MemoryKept),
+        (Request::Connect { .. }, _) => Ok(Step::Resume(mode)),
+        (Request::Wake { auto_resume: true }, PauseMode::Memory) => Ok(Step::Resume(mode)),
+        (Request::Wake { auto_resume: true }, PauseMode::Filesystem) => Err(Refusal::NeedsConnect),
+        (Request::Wake { auto_resume: false }, _) => Err(Refusal::NeedsConnect),
+        (Request::Pause(_), _) => Err(Refusal::AlreadyPaused),
+        (Request::SetTimeout | Request::Extend | Request::SetNetwork, _) => Err(Refusal::Paused),
+        // Paused sandboxes are kept until someone removes them.
+        (Request::Expire { .. }, _) => Ok(Step::Nothing),
+        (Request::End(reason), _) => Ok(Step::End(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::state::tests::any_state;
+    use super::*;
+
+    fn any_request() -> impl Strategy<Value = Request> {
+        let mode = || prop_oneof![Just(PauseMode::Memory), Just(PauseMode::Filesystem)];
+        prop_oneof![
+            any::<bool>().prop_map(|memory| Request::Connect { memory }),
+            Just(Request::SetTimeout),
+            Just(Request::Extend),
+            mode().prop_map(Request::Pause),
+            Just(Request::SetNetwork),
+            any::<bool>().prop_map(|auto_resume| Request::Wake { auto_resume }),
+            proptest::option::of(mode()).prop_map(|auto_pause| Request::Expire { auto_pause }),
+            Just(Request::End(Ending::Killed)),
+            Just(Request::End(Ending::GuestDied)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_brings_an_ended_sandbox_back(state in any_state(), request in any_request()) {
+            if let State::Ended(_) = state {
+                prop_assert_eq!(decide(state, request), Err(Refusal::NotFound));
+            }
+            if let State::Ending(_) = state {
+                prop_assert!(matches!(decide(state, request), Err(Refusal::NotFound) | Ok(Step::End(_))));
+            }
+        }
+
+        #[test]
+        fn every_live_sandbox_can_be_ended(state in any_state()) {
+            let ended = matches!(state, State::Ended(_));
+            prop_assert_eq!(decide(state, Request::End(Ending::Killed)).is_ok(), !ended);
+        }
+
+        #[test]
+        fn only_a_paused_sandbox_is_resumed_and_only_a_running_one_paused(state in any_state(), request in any_request()) {
+            match decide(state, request) {
+                Ok(Step::Resume(mode)) => prop_assert_eq!(state, State::Paused(mode)),
+                Ok(Step::Pause(_) | Step::SetTimeout | Step::Extend | Step::SetNetwork) => {
+                    prop_assert_eq!(state, State::Running)
+                }
+                _ => {}
+            }
+        }
+
+        #[test]
+        fn traffic_wakes_only_what_asked_for_it_and_kept_its_memory(state in any_state(), auto_resume: bool) {
+            let woken = matches!(decide(state, Request::Wake { auto_resume }), Ok(Step::Resume(_)));
+            prop_assert_eq!(woken, auto_resume && state == State::Paused(PauseMode::Memory));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The server itself: one listener, one task per connection, and the background tasks that end with it.
+
+mod connection;
+mod dispatch;
+mod patience;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_wire::node::NodeApi;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::config::ServeConfig;
+use crate::lifecycle::{Fleet, Journal, reconcile, run_sampler};
+use crate::store::StoreError;
+use crate::webhooks::run_deliveries;
+use connection::Connections;
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store and the node could not be made to agree.
+    #[error("could not take over the sandboxes that exist")]
+    Reconcile(#[source] StoreError),
+    /// The settings contradict what any host can do.
+    #[error("the limits for sandboxes are not acceptable")]
+    Limits(#[from] isopod_wire::LimitsError),
+}
+
+/// Serves until `shutdown` is ready, then lets requests under way finish. Sandboxes go on running.
+pub async fn serve(
+    config: ServeConfig,
+    listener: TcpListener,
+    node: Arc<dyn NodeApi>,
+    shutdown: impl Future,
+) -> Result<(), ServeError> {
+    config.sandbox_limits.check()?;
+    let stop = CancellationToken::new();
+    // Also when this future is dropped: nothing of the server outlives it.
+    let _stopped_at_the_end = stop.clone().drop_guard();
+    let (journal, journal_writer) = Journal::new(config.store.clone());
+    let journal_writer = tokio::spawn(journal_writer);
+    let fleet = Arc::new(Fleet::new(&config, node, journal, stop.clone()));
+    let found = reconcile(&fleet).await.map_err(ServeError::Reconcile)?;
+    tracing::info!(adopted = found.adopted, ended = found.ended, removed = found.removed, "took over");
+
+    let background = start_background(&config, &fleet, &stop);
+    let app = Arc::new(App::new(&config, fleet));
+    let connections = Connections::new(Arc::clone(&app), config.connections);
+    tokio::select! {
+        () = accept_all(&listener, &connections, config.connections.total) => {}
+        _ = shutdown => {}
+    }
+    drop(listener);
+    connections.drain(config.drain).await;
+    stop.cancel();
+    background.join_all().await;
+    drop((app, connections));
+    // Owners drop their ends of the journal as they stop; what is queued is written before we leave.
+    let _ = tokio::time::timeout(Duration::from_secs(5), journal_writer).await;
+    Ok(())
+}
+
+fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &CancellationToken) -> JoinSet<()> {
+    let mut background = JoinSet::new();
+    background.spawn(run_sampler(Arc::clone(fleet), config.sample_every, config.retention));
+    let follower = Arc::clone(fleet);
+    background.spawn(async move { follower.follow_node().await });
+    background.spawn(run_deliveries(config.store.clone(), config.allow_internal_webhooks, stop.clone()));
+    background
+}
+
+/// Accepts connections for ever, as many at the same time as is allowed.
+async fn accept_all(listener: &TcpListener, connections: &Connections, most: usize) {
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, peer)) => connections.start(stream, peer.ip(), place),
+            Err(error) => {
+                // Out of file descriptors, usually: others must end before it makes sense to try again.
+                tracing::warn!(error = crate::chain(&error), "could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}

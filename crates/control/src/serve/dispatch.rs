@@ -1,0 +1,83 @@
+//! Gives each request to the edge or to the API, with an id to find it by in the log.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
+
+use super::patience::{Patience, PatientBody};
+use crate::app::App;
+use crate::edge::{Route, carry, route};
+use crate::http::{check_browser, router};
+use crate::secrets::new_uuid;
+use crate::telemetry::Kind;
+
+pub(super) struct Dispatch {
+    app: Arc<App>,
+    api: Router,
+}
+
+impl Dispatch {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        let api = router(Arc::clone(&app));
+        Self { app, api }
+    }
+
+    /// Answers one request. The connection is busy until the answer's last byte.
+    pub(super) async fn answer(
+        &self,
+        peer: IpAddr,
+        patience: &Arc<Patience>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let under_way = patience.begin();
+        let id = new_uuid();
+        let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
+        let mut response = self.route(peer, request).instrument(span).await;
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert("x-request-id", id);
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            under_way.for_ever();
+            return response;
+        }
+        response.map(|body| Body::new(PatientBody::new(body, under_way)))
+    }
+
+    async fn route(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let way = route(&parts, &self.app.domain, &self.app.fleet);
+        let (kind, response) = match way {
+            Route::Sandbox(address) => {
+                let request = Request::from_parts(parts, body);
+                (Kind::Edge, carry(&self.app.fleet, address, peer, request).await)
+            }
+            Route::Refused(refusal) => (Kind::Edge, refusal.response(&parts.headers)),
+            Route::Api => (Kind::Api, self.answer_api(Request::from_parts(parts, body)).await),
+        };
+        let status = response.status().as_u16();
+        self.app.fleet.counters.answered(kind, status);
+        tracing::debug!(?kind, status, "answered");
+        response
+    }
+
+    async fn answer_api(&self, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let permission = match check_browser(&self.app, &parts) {
+            Ok(permission) => permission,
+            Err(refusal) => return *refusal,
+        };
+        let request = Request::from_parts(parts, Body::new(body));
+        let mut response = match self.api.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        permission.mark(response.headers_mut());
+        response
+    }
+}

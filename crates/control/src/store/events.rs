@@ -1,0 +1,170 @@
+//! Lifecycle events: what happened to sandboxes, for those who follow from outside.
+
+use isopod_wire::{ExecutionId, SandboxId};
+use serde_json::{Value, json};
+use sqlx::{QueryBuilder, Row as _, Sqlite};
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+use crate::secrets::new_uuid;
+
+/// One event.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) id: String,
+    pub(crate) team: TeamId,
+    pub(crate) sandbox: String,
+    pub(crate) execution: Option<String>,
+    pub(crate) template: String,
+    pub(crate) kind: String,
+    pub(crate) at: Timestamp,
+    pub(crate) data: Value,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventType {
+    Created,
+    Updated,
+    Paused,
+    Resumed,
+    Killed,
+}
+
+/// Which events to read.
+#[derive(Clone, Debug)]
+pub(crate) struct EventQuery {
+    pub(crate) team: TeamId,
+    pub(crate) sandbox: Option<SandboxId>,
+    pub(crate) types: Vec<EventType>,
+    pub(crate) ascending: bool,
+    pub(crate) offset: u32,
+    pub(crate) limit: u32,
+}
+
+impl EventType {
+    pub(crate) const ALL: [Self; 5] = [Self::Created, Self::Updated, Self::Paused, Self::Resumed, Self::Killed];
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Created => "sandbox.lifecycle.created",
+            Self::Updated => "sandbox.lifecycle.updated",
+            Self::Paused => "sandbox.lifecycle.paused",
+            Self::Resumed => "sandbox.lifecycle.resumed",
+            Self::Killed => "sandbox.lifecycle.killed",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.text() == text)
+    }
+}
+
+impl Event {
+    pub(crate) fn new(
+        kind: EventType,
+        (team, sandbox, execution, template): (&TeamId, &SandboxId, Option<&ExecutionId>, &str),
+        data: Value,
+    ) -> Self {
+        Self {
+            id: new_uuid(),
+            team: team.clone(),
+            sandbox: sandbox.to_string(),
+            execution: execution.map(ExecutionId::to_string),
+            template: template.to_owned(),
+            kind: kind.text().to_owned(),
+            at: Timestamp::now(),
+            data,
+        }
+    }
+}
+
+impl Event {
+    /// As lists show it and webhooks are sent it.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "version": "v2",
+            "id": self.id,
+            "type": self.kind,
+            "timestamp": self.at,
+            "eventCategory": "lifecycle",
+            "eventLabel": self.kind.rsplit('.').next(),
+            "eventData": self.data,
+            "sandboxId": self.sandbox,
+            "sandboxExecutionId": self.execution,
+            "sandboxTemplateId": self.template,
+            "sandboxBuildId": "",
+            "sandboxTeamId": self.team,
+        })
+    }
+}
+
+impl Store {
+    /// Records an event together with what is to be delivered because of it.
+    pub(crate) async fn insert_event(&self, event: &Event) -> Result<(), StoreError> {
+        let failed = StoreError::doing("record an event");
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        sqlx::query(
+            "INSERT INTO events (id, team, sandbox, execution, template, type, at, data) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&event.id)
+        .bind(&event.team.0)
+        .bind(&event.sandbox)
+        .bind(&event.execution)
+        .bind(&event.template)
+        .bind(&event.kind)
+        .bind(event.at.0)
+        .bind(event.data.to_string())
+        .execute(&mut *transaction)
+        .await
+        .map_err(&failed)?;
+        sqlx::query(
+            "INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) \
+             SELECT lower(hex(randomblob(16))), w.id, ?, 0, ? FROM webhooks w WHERE w.team = ? AND w.enabled \
+             AND EXISTS (SELECT 1 FROM json_each(w.events) e WHERE e.value = ?)",
+        )
+        .bind(event.json().to_string())
+        .bind(event.at.0)
+        .bind(&event.team.0)
+        .bind(&event.kind)
+        .execute(&mut *transaction)
+        .await
+        .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)
+    }
+
+    pub(crate) async fn list_events(&self, wanted: &EventQuery) -> Result<Vec<Event>, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "SELECT id, team, sandbox, execution, template, type, at, data FROM events WHERE team = ",
+        );
+        query.push_bind(&wanted.team.0);
+        if let Some(sandbox) = &wanted.sandbox {
+            query.push(" AND sandbox = ").push_bind(sandbox.as_str());
+        }
+        if !wanted.types.is_empty() {
+            query.push(" AND type IN (");
+            let mut types = query.separated(", ");
+            for kind in &wanted.types {
+                types.push_bind(kind.text());
+            }
+            query.push(")");
+        }
+        query.push(" ORDER BY seq ").push(if wanted.ascending { "ASC" } else { "DESC" });
+        query.push(" LIMIT ").push_bind(wanted.limit).push(" OFFSET ").push_bind(wanted.offset);
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read events"))?;
+        Ok(rows
+            .iter()
+            .map(|row| Event {
+                id: row.get(0),
+                team: TeamId(row.get(1)),
+                sandbox: row.get(2),
+                execution: row.get(3),
+                template: row.get(4),
+                kind: row.get(5),
+                at: Timestamp(row.get(6)),
+                data: serde_json::from_str(row.get(7)).unwrap_or_default(),
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,272 @@
+//! Teams and their API keys. A key is shown once, when it is made; afterwards only its hash and a mask exist.
+
+use isopod_wire::node::Secret;
+use serde::Serialize;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Store, StoreError};
+use crate::clock::Timestamp;
+use crate::secrets::{KeyHash, hash_key, new_api_key, new_uuid};
+
+/// Names a team.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub(crate) struct TeamId(pub(crate) String);
+
+/// A key as it can be shown.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiKey {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) mask: Mask,
+    pub(crate) created_at: Timestamp,
+    pub(crate) last_used_at: Option<Timestamp>,
+}
+
+/// Enough of a key to recognise it.
+#[derive(Clone, Debug)]
+pub(crate) struct Mask {
+    pub(crate) length: i64,
+    pub(crate) prefix: String,
+    pub(crate) suffix: String,
+}
+
+/// Whose key it is.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyOwner {
+    pub(crate) key_id: String,
+    pub(crate) team: TeamId,
+    pub(crate) team_name: String,
+    pub(crate) last_used_at: Option<Timestamp>,
+}
+
+/// The key that a new installation starts with.
+#[derive(Debug)]
+pub enum FirstKey {
+    /// Made just now: this is the only time that it can be shown.
+    Made(Secret),
+    /// Given by the caller.
+    Given,
+    /// There are keys already.
+    Exists,
+}
+
+impl Store {
+    /// Sees to it that there is a team with a key: the given one, else a new one if there is none at all.
+    pub async fn ensure_first_key(&self, given: Option<Secret>) -> Result<FirstKey, StoreError> {
+        let team = self.ensure_team().await?;
+        if let Some(key) = given {
+            self.ensure_key(&team, &key).await?;
+            return Ok(FirstKey::Given);
+        }
+        if !self.list_keys(&team).await?.is_empty() {
+            return Ok(FirstKey::Exists);
+        }
+        let key = new_api_key();
+        self.ensure_key(&team, &key).await?;
+        Ok(FirstKey::Made(key))
+    }
+
+    /// Makes a team of its own with one key, for those who share a server without trusting each other.
+    pub async fn create_team(&self, name: &str) -> Result<Secret, StoreError> {
+        let team = self.insert_team(name).await?;
+        let key = new_api_key();
+        self.ensure_key(&team, &key).await?;
+        Ok(key)
+    }
+
+    async fn ensure_team(&self) -> Result<TeamId, StoreError> {
+        let row = sqlx::query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
+            .fetch_optional(&self.write)
+            .await
+            .map_err(StoreError::doing("read the first team"))?;
+        match row {
+            Some(row) => Ok(TeamId(row.get(0))),
+            None => self.insert_team("default").await,
+        }
+    }
+
+    async fn insert_team(&self, name: &str) -> Result<TeamId, StoreError> {
+        let team = TeamId(new_uuid());
+        sqlx::query("INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?)")
+            .bind(&team.0)
+            .bind(name)
+            .bind(Timestamp::now().0)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record a team"))?;
+        Ok(team)
+    }
+
+    /// Records a key unless it is there. A revoked key stays revoked.
+    async fn ensure_key(&self, team: &TeamId, key: &Secret) -> Result<(), StoreError> {
+        if self.find_key_hash(&hash_key(&key.0)).await? {
+            return Ok(());
+        }
+        self.insert_key(team, "first key", key).await.map(drop)
+    }
+
+    async fn find_key_hash(&self, hash: &KeyHash) -> Result<bool, StoreError> {
+        let row = sqlx::query("SELECT 1 FROM api_keys WHERE hash = ?")
+            .bind(hash.as_slice())
+            .fetch_optional(&self.write)
+            .await
+            .map_err(StoreError::doing("look up an API key"))?;
+        Ok(row.is_some())
+    }
+
+    pub(crate) async fn insert_key(&self, team: &TeamId, name: &str, key: &Secret) -> Result<ApiKey, StoreError> {
+        let made = ApiKey {
+            id: new_uuid(),
+            name: name.to_owned(),
+            mask: Mask::of(&key.0),
+            created_at: Timestamp::now(),
+            last_used_at: None,
+        };
+        sqlx::query(
+            "INSERT INTO api_keys (id, team, name, hash, length, mask_prefix, mask_suffix, created_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&made.id)
+        .bind(&team.0)
+        .bind(&made.name)
+        .bind(hash_key(&key.0).as_slice())
+        .bind(made.mask.length)
+        .bind(&made.mask.prefix)
+        .bind(&made.mask.suffix)
+        .bind(made.created_at.0)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record an API key"))?;
+        Ok(made)
+    }
+
+    /// Whose key this is, if it is one that counts.
+    pub(crate) async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyOwner>, StoreError> {
+        let row = sqlx::query(
+            "SELECT k.id, k.team, t.name, k.last_used_at FROM api_keys k JOIN teams t ON t.id = k.team \
+             WHERE k.hash = ? AND k.revoked_at IS NULL",
+        )
+        .bind(hash.as_slice())
+        .fetch_optional(&self.read)
+        .await
+        .map_err(StoreError::doing("look up an API key"))?;
+        Ok(row.map(|row| KeyOwner {
+            key_id: row.get(0),
+            team: TeamId(row.get(1)),
+            team_name: row.get(2),
+            last_used_at: row.get::<Option<i64>, _>(3).map(Timestamp),
+        }))
+    }
+
+    pub(crate) async fn touch_key(&self, key_id: &str) -> Result<(), StoreError> {
+        sqlx::query("UPDATE api_keys SET last_used_at = ? WHERE id = ?")
+            .bind(Timestamp::now().0)
+            .bind(key_id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record the use of an API key"))?;
+        Ok(())
+    }
+
+    pub(crate) async fn list_keys(&self, team: &TeamId) -> Result<Vec<ApiKey>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, name, length, mask_prefix, mask_suffix, created_at, last_used_at FROM api_keys \
+             WHERE team = ? AND revoked_at IS NULL ORDER BY created_at, id",
+        )
+        .bind(&team.0)
+        .fetch_all(&self.read)
+        .await
+        .map_err(StoreError::doing("list API keys"))?;
+        Ok(rows.iter().map(read_key).collect())
+    }
+
+    /// Gives a key another name. Says whether there is such a key.
+    pub(crate) async fn rename_key(&self, team: &TeamId, id: &str, name: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query("UPDATE api_keys SET name = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
+            .bind(name)
+            .bind(&team.0)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("rename an API key"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Ends a key for good. Says whether there was such a key.
+    pub(crate) async fn revoke_key(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query("UPDATE api_keys SET revoked_at = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
+            .bind(Timestamp::now().0)
+            .bind(&team.0)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("revoke an API key"))?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+impl Mask {
+    /// Shows at most a few characters, and nothing of a key too short to spare them.
+    fn of(key: &str) -> Self {
+        let characters: Vec<char> = key.chars().collect();
+        let shown = if characters.len() >= 20 { 4 } else { 0 };
+        let prefix_shown = if characters.len() >= 20 { 6 } else { 0 };
+        Self {
+            length: i64::try_from(characters.len()).unwrap_or(i64::MAX),
+            prefix: characters[..prefix_shown].iter().collect(),
+            suffix: characters[characters.len() - shown..].iter().collect(),
+        }
+    }
+}
+
+fn read_key(row: &SqliteRow) -> ApiKey {
+    ApiKey {
+        id: row.get(0),
+        name: row.get(1),
+        mask: Mask { length: row.get(2), prefix: row.get(3), suffix: row.get(4) },
+        created_at: Timestamp(row.get(5)),
+        last_used_at: row.get::<Option<i64>, _>(6).map(Timestamp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn store() -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        (dir, store)
+    }
+
+    #[tokio::test]
+    async fn the_first_key_is_made_once_and_kept_only_as_a_hash() {
+        let (dir, store) = store().await;
+        let FirstKey::Made(key) = store.ensure_first_key(None).await.unwrap() else { panic!("no key was made") };
+        assert!(matches!(store.ensure_first_key(None).await.unwrap(), FirstKey::Exists));
+        assert!(store.find_key(&hash_key(&key.0)).await.unwrap().is_some());
+        store.close().await;
+        let bytes = std::fs::read(dir.path().join("isopod.db")).unwrap();
+        assert!(!bytes.windows(key.0.len()).any(|window| window == key.0.as_bytes()), "the key is in the file");
+    }
+
+    #[tokio::test]
+    async fn a_revoked_key_counts_no_more_and_is_not_brought_back() {
+        let (_dir, store) = store().await;
+        let given = Secret("any-text".to_owned());
+        store.ensure_first_key(Some(given.clone())).await.unwrap();
+        let owner = store.find_key(&hash_key("any-text")).await.unwrap().unwrap();
+        assert!(store.revoke_key(&owner.team, &owner.key_id).await.unwrap());
+        assert!(!store.revoke_key(&owner.team, &owner.key_id).await.unwrap());
+        store.ensure_first_key(Some(given)).await.unwrap();
+        assert!(store.find_key(&hash_key("any-text")).await.unwrap().is_none());
+    }
+
+    #[test]
+    fn a_short_key_is_not_shown_at_all() {
+        let mask = Mask::of("geheim");
+        assert_eq!((mask.prefix.as_str(), mask.suffix.as_str()), ("", ""));
+    }
+}

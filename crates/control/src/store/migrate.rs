@@ -1,0 +1,36 @@
+//! Brings the schema up to date. The number of a schema stands in `user_version`; each step is one transaction.
+
+use sqlx::{Connection as _, Row as _, SqliteConnection, SqlitePool};
+
+use super::StoreError;
+
+const STEPS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_webhooks.sql")];
+
+pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {
+    let failed = |to| move |source| StoreError::Migrate { to, source };
+    let mut connection = pool.acquire().await.map_err(failed(0))?;
+    let present = version(&mut connection).await.map_err(failed(0))?;
+    let known = i64::try_from(STEPS.len()).expect("there are few steps");
+    if present > known {
+        return Err(StoreError::Newer { found: present, known });
+    }
+    for (to, step) in (1..).zip(STEPS).filter(|(to, _)| *to > present) {
+        apply(&mut connection, to, step).await.map_err(failed(to))?;
+    }
+    Ok(())
+}
+
+async fn version(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query("PRAGMA user_version").fetch_one(connection).await?.try_get(0)
+}
+
+async fn apply(connection: &mut SqliteConnection, to: i64, step: &'static str) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    // Another process may have done this step while we waited for the lock.
+    if version(&mut transaction).await? >= to {
+        return Ok(());
+    }
+    sqlx::raw_sql(step).execute(&mut *transaction).await?;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {to}"))).execute(&mut *transaction).await?;
+    transaction.commit().await
+}

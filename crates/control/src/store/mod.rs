@@ -1,0 +1,132 @@
+//! The store: everything that must outlive the server, in one SQLite file.
+//!
+//! One connection writes, several read (WAL). Each method is one transaction, so a crash leaves all of it or nothing.
+//! It records what it is told; what may happen when is decided elsewhere.
+
+mod events;
+mod idempotency;
+mod keys;
+mod logs;
+mod metrics;
+mod migrate;
+mod prune;
+mod sandboxes;
+mod webhooks;
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+pub(crate) use events::{Event, EventQuery, EventType};
+pub(crate) use idempotency::Claim;
+pub use keys::FirstKey;
+pub(crate) use keys::{ApiKey, TeamId};
+pub(crate) use logs::{Direction, Level, LogLine, LogQuery};
+pub(crate) use metrics::Sample;
+pub(crate) use sandboxes::{Cursor, InsertError, ListQuery, Order, SandboxRow};
+pub(crate) use webhooks::{Delivery, Webhook};
+
+/// A handle to the store; clones share it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    write: SqlitePool,
+    read: SqlitePool,
+}
+
+/// Why the store could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened or made.
+    #[error("could not open the store {path}")]
+    Open { path: String, source: sqlx::Error },
+    /// The file was written by a newer version.
+    #[error("the store has schema {found}, this version knows schemas up to {known}")]
+    Newer { found: i64, known: i64 },
+    /// The schema could not be brought up to date.
+    #[error("could not bring the store to schema {to}")]
+    Migrate { to: i64, source: sqlx::Error },
+    /// A statement failed: locked for too long, disk full, file gone.
+    #[error("could not {what}")]
+    Statement { what: &'static str, source: sqlx::Error },
+    /// A row holds something that this version cannot have written.
+    #[error("could not read {what}: {value:?} is not valid")]
+    Corrupt { what: &'static str, value: String },
+}
+
+impl StoreError {
+    /// Turns an sqlx error into one that says what was being done.
+    fn doing(what: &'static str) -> impl Fn(sqlx::Error) -> Self {
+        move |source| Self::Statement { what, source }
+    }
+}
+
+impl Store {
+    /// Opens the store in this file, makes it if need be and brings its schema up to date.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let failed = |source| StoreError::Open { path: path.display().to_string(), source };
+        make_private(path).map_err(|source| failed(sqlx::Error::Io(source)))?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(5));
+        let write = pool(1).connect_with(options.clone()).await.map_err(failed)?;
+        migrate::run(&write).await?;
+        let read = pool(4).connect_with(options.pragma("query_only", "on")).await.map_err(failed)?;
+        Ok(Self { write, read })
+    }
+
+    /// Writes what is pending and closes the file.
+    pub async fn close(&self) {
+        self.read.close().await;
+        self.write.close().await;
+    }
+}
+
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .min_connections(1)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .acquire_timeout(Duration::from_secs(10))
+        // A ping before every use would double the cost of the short statements that all of ours are.
+        .test_before_acquire(false)
+}
+
+/// Makes the file before SQLite does, so that nobody else can ever read the tokens in it.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_is_private_and_can_be_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isopod.db");
+        Store::open(&path).await.unwrap().close().await;
+        Store::open(&path).await.unwrap().close().await;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_store_of_a_newer_version_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isopod.db");
+        let store = Store::open(&path).await.unwrap();
+        sqlx::query("PRAGMA user_version = 999").execute(&store.write).await.unwrap();
+        store.close().await;
+        assert!(matches!(Store::open(&path).await, Err(StoreError::Newer { found: 999, .. })));
+    }
+}

@@ -1,0 +1,140 @@
+//! Webhooks and what is to be delivered to them.
+
+use isopod_wire::node::Secret;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{EventType, Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+
+/// Someone who wants to be told.
+#[derive(Clone, Debug)]
+pub(crate) struct Webhook {
+    pub(crate) id: String,
+    pub(crate) team: TeamId,
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) enabled: bool,
+    pub(crate) events: Vec<EventType>,
+    pub(crate) secret: Secret,
+    pub(crate) created_at: Timestamp,
+}
+
+/// One event on its way to one webhook.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) id: String,
+    pub(crate) webhook: String,
+    pub(crate) url: String,
+    pub(crate) secret: Secret,
+    pub(crate) body: String,
+    pub(crate) attempts: u32,
+}
+
+const COLUMNS: &str = "id, team, name, url, enabled, events, secret, created_at";
+
+impl Store {
+    /// Records a webhook, a new one or a changed one.
+    pub(crate) async fn save_webhook(&self, webhook: &Webhook) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO webhooks (id, team, name, url, enabled, events, secret, created_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+             url = excluded.url, enabled = excluded.enabled, events = excluded.events, secret = excluded.secret",
+        )
+        .bind(&webhook.id)
+        .bind(&webhook.team.0)
+        .bind(&webhook.name)
+        .bind(&webhook.url)
+        .bind(webhook.enabled)
+        .bind(serde_json::Value::from_iter(webhook.events.iter().map(|kind| kind.text())).to_string())
+        .bind(&webhook.secret.0)
+        .bind(webhook.created_at.0)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record a webhook"))?;
+        Ok(())
+    }
+
+    pub(crate) async fn list_webhooks(&self, team: &TeamId) -> Result<Vec<Webhook>, StoreError> {
+        let mut query = sqlx::QueryBuilder::new("SELECT ");
+        query.push(COLUMNS).push(" FROM webhooks WHERE team = ").push_bind(&team.0);
+        query.push(" ORDER BY created_at, id");
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("list webhooks"))?;
+        Ok(rows.iter().map(read_webhook).collect())
+    }
+
+    pub(crate) async fn find_webhook(&self, team: &TeamId, id: &str) -> Result<Option<Webhook>, StoreError> {
+        Ok(self.list_webhooks(team).await?.into_iter().find(|webhook| webhook.id == id))
+    }
+
+    /// Removes a webhook with all that was on its way to it.
+    pub(crate) async fn remove_webhook(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query("DELETE FROM webhooks WHERE team = ? AND id = ?")
+            .bind(&team.0)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("remove a webhook"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// What is to be delivered now, the longest due first.
+    pub(crate) async fn due_deliveries(&self, now: Timestamp, limit: u32) -> Result<Vec<Delivery>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT d.id, d.webhook, w.url, w.secret, d.body, d.attempts FROM webhook_deliveries d \
+             JOIN webhooks w ON w.id = d.webhook WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled \
+             ORDER BY d.next_at LIMIT ?",
+        )
+        .bind(now.0)
+        .bind(limit)
+        .fetch_all(&self.read)
+        .await
+        .map_err(StoreError::doing("read what is to be delivered"))?;
+        Ok(rows
+            .iter()
+            .map(|row| Delivery {
+                id: row.get(0),
+                webhook: row.get(1),
+                url: row.get(2),
+                secret: Secret(row.get(3)),
+                body: row.get(4),
+                attempts: row.get(5),
+            })
+            .collect())
+    }
+
+    /// Records an attempt: `next` is when to try again, `None` that there is nothing more to do.
+    pub(crate) async fn record_attempt(
+        &self,
+        delivery: &Delivery,
+        next: Option<Timestamp>,
+        error: Option<String>,
+    ) -> Result<(), StoreError> {
+        let now = Timestamp::now();
+        sqlx::query(
+            "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = ?, done_at = ?, last_error = ? WHERE id = ?",
+        )
+        .bind(next.unwrap_or(now).0)
+        .bind(next.is_none().then_some(now.0))
+        .bind(error)
+        .bind(&delivery.id)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record a delivery"))?;
+        Ok(())
+    }
+}
+
+fn read_webhook(row: &SqliteRow) -> Webhook {
+    let events: Vec<String> = serde_json::from_str(row.get(5)).unwrap_or_default();
+    Webhook {
+        id: row.get(0),
+        team: TeamId(row.get(1)),
+        name: row.get(2),
+        url: row.get(3),
+        enabled: row.get(4),
+        events: events.iter().filter_map(|text| EventType::parse(text)).collect(),
+        secret: Secret(row.get(6)),
+        created_at: Timestamp(row.get(7)),
+    }
+}

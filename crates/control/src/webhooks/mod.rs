@@ -1,0 +1,9 @@
+//! Tells others what happened: each event is sent, signed, to the webhooks that want it, again and again until it is
+//! accepted or too old. What is to be sent stands in the store, so nothing is lost with the server.
+
+mod address;
+mod deliver;
+mod post;
+
+pub(crate) use address::{Target, TargetError};
+pub(crate) use deliver::run_deliveries;

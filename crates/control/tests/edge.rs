@@ -1,0 +1,294 @@
+//! Traffic to sandboxes: how they are named, what is refused, and what happens to streams.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod support;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use sha2::Digest as _;
+use support::Server;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const GUEST: u16 = 49983;
+
+async fn with_token(server: &Server, fields: Value) -> (String, String) {
+    let mut body = json!({ "templateID": "base" });
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let made = server.client.post("/v2/sandboxes", body).await;
+    let text = |key: &str| made.json[key].as_str().unwrap_or_default().to_owned();
+    (text("sandboxID"), text("envdAccessToken"))
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_refused_in_the_words_the_sdks_know() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let gone = server.client.inside("inobody", GUEST, "/health").await;
+    assert_eq!(gone.status, 502);
+    assert_eq!(gone.json, json!({ "sandboxId": "inobody", "message": "The sandbox was not found", "code": 502 }));
+    let closed = server.client.inside(&id, 81, "/").await;
+    let message = "The sandbox is running but port is not open";
+    assert_eq!(closed.json, json!({ "sandboxId": id, "message": message, "port": 81, "code": 502 }));
+    let half = server.client.raw(Method::GET, "/", &[("e2b-sandbox-id", &id)], Bytes::new()).await;
+    assert_eq!(half.status, 400);
+    let odd = [("e2b-sandbox-id", "../../x"), ("e2b-sandbox-port", "80")];
+    assert_eq!(server.client.raw(Method::GET, "/", &odd, Bytes::new()).await.status, 400);
+    for path in ["/init", "/%69nit", "//freeze", "/x/../upgrade"] {
+        assert_eq!(server.client.inside(&id, GUEST, path).await.status, 404, "{path}");
+    }
+    let browser = [("host", "81-inobody.isopod.localhost"), ("user-agent", "Mozilla/5.0"), ("accept", "text/html,*/*")];
+    let page = server.client.raw(Method::GET, "/", &browser, Bytes::new()).await;
+    assert!(page.status == 502 && page.headers["content-type"].to_str().unwrap().starts_with("text/html"));
+    server.client.delete(&format!("/sandboxes/{id}")).await;
+    assert_eq!(server.client.inside(&id, GUEST, "/health").await.status, 502);
+}
+
+#[tokio::test]
+async fn a_sandbox_is_found_by_headers_host_and_path() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    assert_eq!(server.client.inside(&id, GUEST, "/x?y=1").await.json["target"], "Guest");
+    assert_eq!(server.client.inside(&id, 49999, "/x").await.json["target"], "Interpreter");
+    let by_headers = server.client.inside(&id, 8080, "/x?y=1").await;
+    assert_eq!((&by_headers.json["target"], &by_headers.json["uri"]), (&json!("Port(8080)"), &json!("/x?y=1")));
+    let seen = by_headers.json["headers"].as_object().unwrap();
+    assert!(!seen.contains_key("e2b-sandbox-id") && seen["x-forwarded-for"] == "127.0.0.1");
+    for domain in ["isopod.localhost", "isopod.localhost:3000", "localhost"] {
+        let host = format!("8080-{id}.{domain}");
+        let answer = server.client.raw(Method::GET, "/a", &[("host", &host)], Bytes::new()).await;
+        assert_eq!(answer.json["headers"]["host"], host);
+    }
+    let path = format!("/sandbox/{id}/8080/cookie?q=1");
+    let answer = server.client.raw(Method::GET, &path, &[("cookie", "session=1")], Bytes::new()).await;
+    assert_eq!(answer.text, "cookie");
+    assert!(!answer.headers.contains_key("set-cookie"));
+    assert!(answer.headers["content-security-policy"].to_str().unwrap().starts_with("sandbox"));
+    let path = format!("/sandbox/{id}/8080/a/b?q=1");
+    let answer = server.client.raw(Method::GET, &path, &[("cookie", "session=1")], Bytes::new()).await;
+    assert_eq!(answer.json["uri"], "/a/b?q=1");
+    assert!(answer.json["headers"].get("cookie").is_none());
+    let direct = format!("8080-{id}.localhost");
+    let answer = server.client.raw(Method::GET, "/cookie", &[("host", &direct)], Bytes::new()).await;
+    assert_eq!(answer.headers["set-cookie"], "a=b");
+}
+
+#[tokio::test]
+async fn our_keys_stay_outside_and_others_pass() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    for (key, passes) in [(server.client.key.as_str(), false), ("a-service's-own-key", true)] {
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080"), ("x-api-key", key)];
+        let answer = server.client.raw(Method::GET, "/", &headers, Bytes::new()).await;
+        assert_eq!(answer.json["headers"].get("x-api-key").is_some(), passes);
+    }
+}
+
+#[tokio::test]
+async fn private_ports_need_the_traffic_token_but_the_guest_does_not() {
+    let server = Server::start().await;
+    let body = json!({ "templateID": "base", "network": { "allowPublicTraffic": false } });
+    let made = server.client.post("/v2/sandboxes", body).await;
+    let id = made.json["sandboxID"].as_str().unwrap();
+    let token = made.json["trafficAccessToken"].as_str().unwrap();
+    let missing = server.client.inside(id, 8080, "/").await;
+    let message = "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing";
+    assert_eq!(missing.json, json!({ "sandboxId": id, "message": message, "code": 403 }));
+    assert_eq!(server.client.inside(id, GUEST, "/x").await.status, 200);
+    for (given, status) in [("wrong", 403), (token, 200)] {
+        let headers = [("e2b-sandbox-id", id), ("e2b-sandbox-port", "8080"), ("e2b-traffic-access-token", given)];
+        let answer = server.client.raw(Method::GET, "/", &headers, Bytes::new()).await;
+        assert_eq!(answer.status, status);
+        assert!(!answer.text.contains(token), "the token goes inside");
+    }
+    let insecure = json!({ "templateID": "base", "network": { "allowPublicTraffic": false } });
+    assert_eq!(server.client.post("/sandboxes", insecure).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_masked_host_is_what_services_see() {
+    let server = Server::start().await;
+    let id = server.create(json!({ "network": { "maskRequestHost": "localhost:${PORT}" } })).await;
+    assert_eq!(server.client.inside(&id, 8080, "/").await.json["headers"]["host"], "localhost:8080");
+    assert_eq!(server.client.inside(&id, GUEST, "/").await.json["headers"]["host"], "localhost");
+}
+
+#[tokio::test]
+async fn a_signed_file_url_finds_its_sandbox_and_no_other() {
+    let server = Server::start().await;
+    let (_other, _) = with_token(&server, json!({})).await;
+    let (id, token) = with_token(&server, json!({})).await;
+    let sign = |path: &str, operation: &str, token: &str| {
+        let digest = sha2::Sha256::digest(format!("{path}:{operation}:user:{token}"));
+        let signature = base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest);
+        let signature = signature.replace('+', "%2B").replace('/', "%2F");
+        format!("/files?path={}&username=user&signature=v1_{signature}", path.replace(' ', "%20"))
+    };
+    let get = |url: String| {
+        let client = server.client.clone();
+        async move { client.raw(Method::GET, &url, &[], Bytes::new()).await }
+    };
+    let found = get(sign("/a b", "read", &token)).await;
+    assert_eq!((found.status, &found.json["target"]), (200, &json!("Guest")));
+    assert_eq!(get(sign("/a b", "write", &token)).await.status, 401, "signed for writing");
+    assert_eq!(get(sign("/a b", "read", "guessed")).await.status, 401);
+    assert_eq!(get(sign("/a b", "read", &token).replace("path=/a%20b", "path=/etc")).await.status, 401);
+    assert_eq!(get("/files?path=/a".to_owned()).await.status, 404, "without signature it is no route of ours");
+    server.client.delete(&format!("/sandboxes/{id}")).await;
+    assert_eq!(get(sign("/a b", "read", &token)).await.status, 401, "a dead sandbox's signature");
+}
+
+#[tokio::test]
+async fn large_bodies_pass_both_ways() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let body = Bytes::from(vec![7_u8; 20 << 20]);
+    for port in ["8080", "49983"] {
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", port)];
+        let response = server.client.open(Method::POST, "/echo", &headers, body.clone()).await;
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+    }
+}
+
+#[tokio::test]
+async fn connections_to_the_guest_are_used_again() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    for _ in 0..20 {
+        assert_eq!(server.client.inside(&id, GUEST, "/x").await.status, 200);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(server.node.dials.load(Relaxed) < 10, "{} dials", server.node.dials.load(Relaxed));
+}
+
+#[tokio::test]
+async fn a_stream_begins_at_once_and_ends_with_an_error_when_the_sandbox_stops() {
+    for verb in ["kill", "pause", "die"] {
+        let server = Server::start().await;
+        let id = server.create(json!({})).await;
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "49983")];
+        let mut body = server.client.open(Method::POST, "/stream", &headers, Bytes::new()).await.into_body();
+        let first = tokio::time::timeout(Duration::from_secs(2), body.frame()).await.unwrap().unwrap().unwrap();
+        assert_eq!(first.into_data().unwrap(), "first\n");
+        match verb {
+            "kill" => drop(server.client.delete(&format!("/sandboxes/{id}")).await),
+            "pause" => drop(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await),
+            _ => server.node.die(&id, isopod_wire::node::EndReason::GuestDied),
+        }
+        let next = tokio::time::timeout(Duration::from_secs(1), body.frame()).await;
+        assert!(matches!(next, Ok(Some(Err(_)))), "{verb}: {next:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_noticed_inside() {
+    let server = Server::start_with(|config| config.connections.per_sandbox = 1).await;
+    let id = server.create(json!({})).await;
+    let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+    let open = server.client.open(Method::GET, "/stream", &headers, Bytes::new()).await;
+    let refused = server.client.inside(&id, 8080, "/x").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    drop(open);
+    support::server::until("the place is free", || async { server.client.inside(&id, 8080, "/x").await.status == 200 })
+        .await;
+}
+
+#[tokio::test]
+async fn websockets_are_tunnelled_until_the_sandbox_stops() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let request = Request::get("/ws")
+        .header("host", format!("8080-{id}.localhost"))
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket");
+    let mut response = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 101);
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    let mut buffer = [0; 5];
+    for _ in 0..3 {
+        tunnel.write_all(b"hello").await.unwrap();
+        tunnel.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"hello");
+    }
+    server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await;
+    let ended = tokio::time::timeout(Duration::from_secs(1), tunnel.read(&mut buffer)).await.unwrap();
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_cannot_use_the_api() {
+    let server = Server::start_with(|config| config.allowed_origins = vec!["https://app.example".to_owned()]).await;
+    let key = server.client.key.clone();
+    let ask = |method: Method, headers: Vec<(&'static str, &'static str)>| {
+        let (client, key) = (server.client.clone(), key.clone());
+        async move {
+            let mut headers = headers;
+            headers.push(("x-api-key", key.leak()));
+            client.raw(method, "/v2/sandboxes", &headers, Bytes::new()).await
+        }
+    };
+    for origin in ["https://evil.example", "http://3000-iabc.isopod.localhost", "null"] {
+        assert_eq!(ask(Method::GET, vec![("origin", origin)]).await.status, 403, "{origin}");
+    }
+    let rebound = vec![("host", "evil.example"), ("sec-fetch-site", "same-origin")];
+    assert_eq!(ask(Method::GET, rebound).await.status, 403);
+    assert_eq!(ask(Method::GET, vec![("host", "isopod.lan")]).await.status, 200, "a program may use any name");
+    assert_eq!(ask(Method::GET, vec![("origin", "http://localhost:8080")]).await.status, 200);
+    let allowed = ask(Method::GET, vec![("origin", "https://app.example")]).await;
+    assert_eq!(allowed.headers["access-control-allow-origin"], "https://app.example");
+    let preflight = ask(Method::OPTIONS, vec![("origin", "https://app.example")]).await;
+    assert_eq!(preflight.status, 204);
+}
+
+#[tokio::test]
+async fn slow_heads_are_cut_and_idle_connections_are_kept() {
+    let server = Server::start_with(|config| {
+        config.connections.head_timeout = Duration::from_millis(200);
+        config.connections.idle_timeout = Duration::from_secs(5);
+    })
+    .await;
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    slow.write_all(b"GET /health HTTP/1.1\r\nhost: lo").await.unwrap();
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    let mut text = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(2), slow.read_to_end(&mut text)).await;
+    assert!(ended.is_ok(), "a slow head holds its connection");
+    for _ in 0..2 {
+        idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut buffer = [0; 12];
+        idle.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"HTTP/1.1 204");
+        let mut rest = [0; 4096];
+        let _ = idle.read(&mut rest).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    let mut huge = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(400 << 10));
+    let _ = huge.write_all(head.as_bytes()).await;
+    let mut answer = vec![0; 12];
+    let read = huge.read_exact(&mut answer).await;
+    assert!(read.is_err() || answer.starts_with(b"HTTP/1.1 431"), "{:?}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn a_stopping_server_leaves_its_sandboxes_alone() {
+    let mut server = Server::start().await;
+    let id = server.create(json!({ "timeout": 1 })).await;
+    server.stop().await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(server.node.state_of(&id).is_some());
+    assert!(TcpStream::connect(server.address).await.is_err());
+    let server = server.start_again().await;
+    support::server::until("its time is over", || async { server.node.count() == 0 }).await;
+}

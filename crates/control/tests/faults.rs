@@ -1,0 +1,88 @@
+//! Trouble from below: a store that is locked, a burst, a server that dies with many sandboxes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use sqlx::{Connection as _, Executor as _, SqliteConnection};
+use support::Server;
+use support::server::until;
+
+#[tokio::test]
+async fn a_locked_store_gives_a_clear_error_and_recovers_without_a_restart() {
+    let server = Server::start().await;
+    let id = server.create(json!({ "timeout": 2, "autoPause": true })).await;
+    let ends = server.create(json!({ "timeout": 2 })).await;
+    let mut other = SqliteConnection::connect(server.database().to_str().unwrap()).await.unwrap();
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let refused = server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await;
+    assert_eq!((refused.status, refused.headers["should-retry"].to_str().unwrap()), (503, "true"));
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(server.client.get("/v2/sandboxes").await.status, 200, "reading goes on");
+    other.execute("ROLLBACK").await.unwrap();
+    drop(other);
+    assert_eq!(server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await.status, 201);
+    until("one is paused and the other gone", || async {
+        let kept = server.client.get(&format!("/sandboxes/{id}")).await;
+        kept.json["state"] == "paused" && server.client.get(&format!("/sandboxes/{ends}")).await.status == 404
+    })
+    .await;
+    assert_eq!(server.node.count(), 2, "no orphan");
+    assert_eq!(server.client.get("/v2/sandboxes").await.json.as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_burst_of_creates_is_served_and_a_dead_server_loses_none() {
+    let mut server = Server::start().await;
+    let started = Instant::now();
+    let calls = (0..100).map(|_| server.client.post("/v2/sandboxes", json!({ "templateID": "base" })));
+    let answers = futures::future::join_all(calls).await;
+    assert!(answers.iter().all(|answer| answer.status == 201));
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    server.crash().await;
+    let started = Instant::now();
+    let server = server.start_again().await;
+    until("all are adopted", || async {
+        let list = server.client.get("/v2/sandboxes?state=running").await;
+        list.json.as_array().is_some_and(|list| list.len() == 100)
+    })
+    .await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(server.node.count(), 100);
+    for answer in &answers {
+        let id = answer.json["sandboxID"].as_str().unwrap();
+        assert_eq!(server.client.inside(id, 8080, "/").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn malformed_requests_never_break_the_server() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let heads = [
+        "\0\0\0\0".to_owned(),
+        "GET\r\n\r\n".to_owned(),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+        "POST /v2/sandboxes HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n".to_owned(),
+        "POST /v2/sandboxes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_owned(),
+        format!("GET /%ff%fe/{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "a/".repeat(5000)),
+        format!("GET /x HTTP/1.1\r\nhost: 8080-{id}.localhost\r\nconnection: close, upgrade\r\nupgrade: nothing\r\n\r\n"),
+        format!("GET http://[::1/ HTTP/1.1\r\nhost: 8080-{id}.localhost\r\n\r\n"),
+        "GET /v2/sandboxes?metadata=%ff%00&limit=9999999999999999999999 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrubbish-rubbish-rubbish".to_owned(),
+    ];
+    for head in heads {
+        let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(3), stream.read_to_end(&mut answer)).await;
+        assert!(read.is_ok(), "hangs: {head:?}");
+        assert!(!answer.starts_with(b"HTTP/1.1 5"), "{head:?} {:?}", String::from_utf8_lossy(&answer));
+    }
+    assert_eq!(server.client.get(&format!("/sandboxes/{id}")).await.status, 200);
+}

@@ -1,0 +1,84 @@
+//! What listens inside the sandboxes of the fake node.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use isopod_wire::node::Target;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio_util::sync::CancellationToken;
+
+type Body = BoxBody<Bytes, hyper::Error>;
+
+pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken) {
+    let service = service_fn(move |request| answer(target, request));
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        () = gone.cancelled() => {}
+        _ = serving.with_upgrades() => {}
+    }
+}
+
+async fn answer(target: Target, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    Ok(match path.as_str() {
+        "/health" => status(StatusCode::NO_CONTENT),
+        "/echo" => Response::new(request.into_body().boxed()),
+        "/stream" => Response::new(first_then_silence()),
+        "/ws" => upgrade(request),
+        "/cookie" => Response::builder().header("set-cookie", "a=b").body(text("cookie")).unwrap(),
+        _ => describe(target, &request),
+    })
+}
+
+fn describe(target: Target, request: &Request<Incoming>) -> Response<Body> {
+    let headers: BTreeMap<_, _> =
+        request.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap_or(""))).collect();
+    let uri = request.uri().to_string();
+    let body = serde_json::json!({ "target": format!("{target:?}"), "uri": uri, "headers": headers });
+    Response::builder().header("content-type", "application/json").body(text(&body.to_string())).unwrap()
+}
+
+/// One chunk, and then nothing for ever.
+fn first_then_silence() -> Body {
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, hyper::Error>>(1);
+    sender.try_send(Ok(Frame::data(Bytes::from_static(b"first\n")))).unwrap();
+    let stream = futures::stream::unfold((receiver, sender), |(mut receiver, sender)| async move {
+        receiver.recv().await.map(|frame| (frame, (receiver, sender)))
+    });
+    StreamBody::new(Box::pin(stream)).boxed()
+}
+
+fn upgrade(mut request: Request<Incoming>) -> Response<Body> {
+    let switching = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(upgraded) = switching.await else { return };
+        let mut stream = TokioIo::new(upgraded);
+        let mut buffer = [0; 1024];
+        while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+            if stream.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
+        }
+    });
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    response.header("connection", "upgrade").header("upgrade", "websocket").body(empty()).unwrap()
+}
+
+fn status(status: StatusCode) -> Response<Body> {
+    Response::builder().status(status).body(empty()).unwrap()
+}
+
+fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed()
+}
+
+fn text(text: &str) -> Body {
+    Full::new(Bytes::from(text.to_owned())).map_err(|never| match never {}).boxed()
+}

@@ -1,0 +1,12 @@
+//! A server with a node made of plain Rust, for tests that go over real TCP.
+
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, reason = "every test uses another part")]
+
+pub mod client;
+pub mod guest;
+pub mod node;
+pub mod server;
+
+pub use client::{Answer, Client};
+pub use node::FakeNode;
+pub use server::Server;

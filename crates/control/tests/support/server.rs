@@ -1,0 +1,120 @@
+//! A server on a port of its own, with a store of its own, that can be stopped and started again. It has a runtime of
+//! its own too: when that is dropped, everything stops where it is, as with `kill -9`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_control::{FirstKey, ServeConfig, Store, serve};
+use isopod_wire::node::Secret;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::client::Client;
+use super::node::FakeNode;
+
+pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+pub struct Server {
+    pub node: Arc<FakeNode>,
+    pub address: SocketAddr,
+    pub client: Client,
+    dir: Arc<tempfile::TempDir>,
+    change: fn(&mut ServeConfig),
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<()>,
+    runtime: Option<Runtime>,
+    store: Store,
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(change: fn(&mut ServeConfig)) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self::launch(FakeNode::new(), dir, change).await
+    }
+
+    async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: fn(&mut ServeConfig)) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let path = dir.path().join("isopod.db");
+        let serving_node: Arc<FakeNode> = Arc::clone(&node);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let starting = async move {
+            let store = Store::open(path).await.unwrap();
+            let first = store.ensure_first_key(Some(Secret(KEY.to_owned()))).await.unwrap();
+            assert!(matches!(first, FirstKey::Given));
+            let mut config = ServeConfig::new(store.clone());
+            config.sample_every = Duration::from_millis(50);
+            config.drain = Duration::from_millis(300);
+            change(&mut config);
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let running = tokio::spawn(async move { serve(config, listener, serving_node, stopped).await.unwrap() });
+            (store, address, running)
+        };
+        let (store, address, running) = runtime.spawn(starting).await.unwrap();
+        let client = Client::new(address, KEY);
+        Self { node, address, client, dir, change, stop: Some(stop), running, runtime: Some(runtime), store }
+    }
+
+    /// Another team on the same server.
+    pub async fn other_team(&self) -> Client {
+        let key = self.store.create_team("others").await.unwrap();
+        Client::new(self.address, &key.0)
+    }
+
+    /// Stops the server in an orderly way; the node goes on.
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        (&mut self.running).await.unwrap();
+    }
+
+    /// Stops the server at whatever it is doing.
+    pub async fn crash(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+        let _ = (&mut self.running).await;
+    }
+
+    /// A new server with the same store and node.
+    pub async fn start_again(self) -> Self {
+        Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), self.change).await
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.dir.path().join("isopod.db")
+    }
+
+    /// A sandbox with these fields besides the template.
+    pub async fn create(&self, fields: serde_json::Value) -> String {
+        let mut body = serde_json::json!({ "templateID": "base" });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let made = self.client.post("/v2/sandboxes", body).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        made.json["sandboxID"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Waits until `check` holds; the state it looks at is reached without our doing.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    for _ in 0..500 {
+        if check().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain: {what}");
+}

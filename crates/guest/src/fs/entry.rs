@@ -1,0 +1,119 @@
+//! What is known about one file, directory or link.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use isopod_wire::rpc::filesystem::{EntryInfo, FileType};
+use isopod_wire::rpc::{MessageField, Timestamp};
+
+use crate::fs::metadata::read_metadata;
+use crate::paths::base_name;
+use crate::users::Names;
+
+/// Looks at `path` itself, and for the type and mode of a link at what it points to.
+pub(crate) fn entry_info(path: &Path, names: &Names) -> io::Result<EntryInfo> {
+    let own = std::fs::symlink_metadata(path)?;
+    let target = own.is_symlink().then(|| std::fs::metadata(path).ok());
+    let shown = match &target {
+        None => Some(&own),
+        Some(target) => target.as_ref(),
+    };
+    let symlink_target = own.is_symlink().then(|| resolved_target(path));
+    Ok(EntryInfo {
+        name: base_name(path),
+        r#type: shown.map_or(FileType::FILE_TYPE_UNSPECIFIED, file_type).into(),
+        path: path.to_string_lossy().into_owned(),
+        size: i64::try_from(own.size()).unwrap_or(i64::MAX),
+        mode: shown.map_or(0, |meta| meta.mode() & 0o777),
+        permissions: permissions(own.mode()),
+        owner: names.user(own.uid()),
+        group: names.group(own.gid()),
+        modified_time: MessageField::some(modified(&own)),
+        symlink_target,
+        metadata: match shown {
+            Some(meta) if meta.is_file() || meta.is_dir() => read_metadata(path).into_iter().collect(),
+            _ => Default::default(),
+        },
+        is_symlink: own.is_symlink(),
+    })
+}
+
+/// Where the link leads in the end; the link itself when it leads nowhere.
+fn resolved_target(path: &Path) -> String {
+    std::fs::canonicalize(path).as_deref().unwrap_or(path).to_string_lossy().into_owned()
+}
+
+fn file_type(meta: &Metadata) -> FileType {
+    if meta.is_file() {
+        FileType::FILE_TYPE_FILE
+    } else if meta.is_dir() {
+        FileType::FILE_TYPE_DIRECTORY
+    } else {
+        FileType::FILE_TYPE_UNSPECIFIED
+    }
+}
+
+fn modified(meta: &Metadata) -> Timestamp {
+    Timestamp { seconds: meta.mtime(), nanos: i32::try_from(meta.mtime_nsec()).unwrap_or(0), ..Default::default() }
+}
+
+/// `-rw-r--r--` in the dialect of the original: kinds and special bits in front, each its letter.
+fn permissions(mode: u32) -> String {
+    let mut text = String::with_capacity(12);
+    text.push_str(match mode & libc::S_IFMT {
+        libc::S_IFDIR => "d",
+        libc::S_IFLNK => "L",
+        libc::S_IFIFO => "p",
+        libc::S_IFSOCK => "S",
+        libc::S_IFCHR => "Dc",
+        libc::S_IFBLK => "D",
+        _ => "",
+    });
+    for (bit, letter) in [(libc::S_ISUID, 'u'), (libc::S_ISGID, 'g'), (libc::S_ISVTX, 't')] {
+        if mode & bit != 0 {
+            text.push(letter);
+        }
+    }
+    if text.is_empty() {
+        text.push('-');
+    }
+    for (shift, letter) in (0..9).rev().zip("rwxrwxrwx".chars()) {
+        text.push(if mode & (1 << shift) != 0 { letter } else { '-' });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_told_in_the_known_dialect() {
+        assert_eq!(permissions(libc::S_IFREG | 0o644), "-rw-r--r--");
+        assert_eq!(permissions(libc::S_IFDIR | 0o1777), "dtrwxrwxrwx");
+        assert_eq!(permissions(libc::S_IFREG | 0o4755), "urwxr-xr-x");
+        assert_eq!(permissions(libc::S_IFLNK | 0o777), "Lrwxrwxrwx");
+        assert_eq!(permissions(libc::S_IFCHR | 0o666), "Dcrw-rw-rw-");
+    }
+
+    #[test]
+    fn a_link_shows_the_type_of_its_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        let info = entry_info(&link, &Names::read()).unwrap();
+        assert!(info.is_symlink);
+        assert_eq!(info.r#type, FileType::FILE_TYPE_DIRECTORY);
+        assert_eq!(info.symlink_target.as_deref(), dir.path().canonicalize().unwrap().to_str());
+    }
+
+    #[test]
+    fn a_link_to_nowhere_has_no_type() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/no/such", &link).unwrap();
+        assert_eq!(entry_info(&link, &Names::read()).unwrap().r#type, FileType::FILE_TYPE_UNSPECIFIED);
+    }
+}

@@ -1,0 +1,59 @@
+//! The `filesystem.Filesystem` service: looking at, making, moving, removing and watching what is in the sandbox.
+//!
+//! The guest reaches everything in the sandbox; what it makes belongs to the user who asked. All file operations run
+//! on blocking threads, because a mount may be slow or stuck and others must not wait for it.
+
+mod entry;
+mod list_dir;
+mod make_dir;
+mod metadata;
+mod move_entry;
+mod remove;
+mod stat;
+mod tree;
+mod watch_dir;
+mod watchers;
+
+use std::io;
+use std::path::PathBuf;
+
+pub(crate) use list_dir::list_dir;
+pub(crate) use make_dir::make_dir;
+pub(crate) use metadata::{parse_metadata, write_metadata};
+pub(crate) use move_entry::move_entry;
+pub(crate) use remove::remove;
+pub(crate) use stat::stat;
+pub(crate) use watch_dir::watch_dir;
+pub(crate) use watchers::{Watchers, create_watcher, get_watcher_events, remove_watcher};
+
+use crate::paths;
+use crate::rpc::{Call, Code, RpcError};
+use crate::users::User;
+
+/// Runs file operations where they may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
+) -> Result<T, RpcError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(RpcError::new(Code::Internal, format!("file operation failed: {error}"))))
+}
+
+/// The path that a call means.
+fn resolve(call: &Call, user: &User, path: &str) -> Result<PathBuf, RpcError> {
+    let settings = call.settings()?;
+    paths::resolve(path, user, settings.default_workdir.as_deref())
+        .map_err(|error| RpcError::new(Code::InvalidArgument, error.to_string()))
+}
+
+/// An error of the file system, with what was being done.
+fn failed(doing: &str, error: &io::Error) -> RpcError {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::InvalidFilename | io::ErrorKind::NotADirectory => Code::InvalidArgument,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::ResourceExhausted,
+        _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Code::ResourceExhausted,
+        _ if error.raw_os_error() == Some(libc::ELOOP) => Code::FailedPrecondition,
+        _ => Code::Internal,
+    };
+    RpcError::new(code, format!("{doing}: {error}"))
+}

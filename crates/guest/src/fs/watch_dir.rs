@@ -1,0 +1,173 @@
+//! `WatchDir`: a stream of changes in a directory. Also the source of events for the polled watchers.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use isopod_wire::rpc::filesystem::watch_dir_response::{Event, KeepAlive, StartEvent};
+use isopod_wire::rpc::filesystem::{FilesystemEvent, WatchDirRequest, WatchDirResponse};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::deadline::at;
+use crate::fs::tree::{Batch, Tree, TreeError};
+use crate::fs::{blocking, failed, resolve};
+use crate::http::{Reply, stream_body};
+use crate::rpc::{Call, Code, Codec, RpcError, end_frame, frame_message, stream_reply};
+use crate::sys::watch_fd;
+
+pub(crate) async fn watch_dir(call: Call, request: WatchDirRequest) -> Result<Reply, RpcError> {
+    let path = resolve(&call, &call.user()?, &request.path)?;
+    let watch = Watch::new(path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
+    let stream = WatchStream {
+        watch,
+        codec: call.codec,
+        keepalive: call.keepalive,
+        deadline: call.deadline,
+        started: false,
+        ended: false,
+    };
+    let body = stream_body(stream, |mut stream| async move {
+        let bytes = stream.next().await?;
+        Some((Ok(bytes), stream))
+    });
+    Ok(stream_reply(call.codec, body))
+}
+
+struct WatchStream {
+    watch: Watch,
+    codec: Codec,
+    keepalive: Duration,
+    deadline: Option<Instant>,
+    started: bool,
+    ended: bool,
+}
+
+impl WatchStream {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        if !self.started {
+            self.started = true;
+            return Some(self.frame(Event::Start(StartEvent {})));
+        }
+        tokio::select! {
+            event = self.watch.next() => match event {
+                Ok(event) => Some(self.frame(Event::Filesystem(event))),
+                Err(error) => Some(self.fail(&error)),
+            },
+            () = tokio::time::sleep(self.keepalive) => Some(self.frame(Event::Keepalive(KeepAlive {}))),
+            () = at(self.deadline) => Some(self.fail(&RpcError::deadline_exceeded())),
+        }
+    }
+
+    fn frame(&self, event: Event) -> Bytes {
+        frame_message(self.codec, &WatchDirResponse { event: Some(event) })
+    }
+
+    fn fail(&mut self, error: &RpcError) -> Bytes {
+        self.ended = true;
+        end_frame(Some(error))
+    }
+}
+
+/// A watched directory whose events can be awaited.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    readable: AsyncFd<Arc<OwnedFd>>,
+    /// Here while nobody reads it.
+    tree: Option<Tree>,
+    /// A read that is under way on another thread; it gives the tree back.
+    reading: Option<JoinHandle<(Tree, Result<Batch, TreeError>)>>,
+    /// The kernel may have more although it has not told again.
+    more: bool,
+    waiting: VecDeque<FilesystemEvent>,
+}
+
+impl Watch {
+    pub(crate) async fn new(
+        path: PathBuf,
+        recursive: bool,
+        include_entry: bool,
+        network_mounts: bool,
+    ) -> Result<Self, RpcError> {
+        let tree = blocking(move || {
+            check(&path, network_mounts)?;
+            let doing = format!("error adding path {} to watcher", path.display());
+            Tree::new(path, recursive, include_entry).map_err(|error| failed(&doing, &error))
+        })
+        .await?;
+        let readable = watch_fd(tree.descriptor(), Interest::READABLE)
+            .map_err(|error| failed("error creating watcher", &error))?;
+        Ok(Self { readable, tree: Some(tree), reading: None, more: true, waiting: VecDeque::new() })
+    }
+
+    /// The next event. May be dropped while waiting without losing any.
+    pub(crate) async fn next(&mut self) -> Result<FilesystemEvent, RpcError> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(event);
+            }
+            if let Some(tree) = self.tree.take_if(|_| self.more) {
+                self.reading = Some(tokio::task::spawn_blocking(|| read(tree)));
+            }
+            if let Some(reading) = &mut self.reading {
+                let done = reading.await;
+                self.reading = None;
+                let (tree, batch) = done.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
+                self.tree = Some(tree);
+                let batch = batch.map_err(|error| watcher_error(&error))?;
+                self.more = !batch.drained;
+                self.waiting.extend(batch.events);
+                continue;
+            }
+            let ready = self.readable.readable().await;
+            // Forgotten before reading: whatever comes from now on is told anew.
+            ready.map_err(|error| failed("error reading watcher", &error))?.clear_ready();
+            self.more = true;
+        }
+    }
+}
+
+fn read(mut tree: Tree) -> (Tree, Result<Batch, TreeError>) {
+    let batch = tree.read();
+    (tree, batch)
+}
+
+fn watcher_error(error: &TreeError) -> RpcError {
+    let code = match error {
+        TreeError::Overflow => Code::ResourceExhausted,
+        TreeError::Read(_) => Code::Internal,
+    };
+    RpcError::new(code, format!("watcher error: {error}"))
+}
+
+fn check(path: &Path, network_mounts: bool) -> Result<(), RpcError> {
+    let meta =
+        std::fs::metadata(path).map_err(|error| failed(&format!("path {} not found", path.display()), &error))?;
+    if !meta.is_dir() {
+        return Err(RpcError::new(Code::InvalidArgument, format!("path {} not a directory", path.display())));
+    }
+    if !network_mounts && is_on_network_mount(path) {
+        let message = format!("cannot watch path on network filesystem: {}", path.display());
+        return Err(RpcError::new(Code::InvalidArgument, message));
+    }
+    Ok(())
+}
+
+/// Changes made elsewhere to these file systems are not told by inotify. The type of `f_type` differs between C libraries;
+/// all of them fit an `i128`.
+fn is_on_network_mount(path: &Path) -> bool {
+    const NFS: i128 = 0x6969;
+    const CIFS: i128 = 0xff53_4d42;
+    const SMB: i128 = 0x517b;
+    const SMB2: i128 = 0xfe53_4d42;
+    const FUSE: i128 = 0x6573_5546;
+    rustix::fs::statfs(path).is_ok_and(|stat| [NFS, CIFS, SMB, SMB2, FUSE].contains(&i128::from(stat.f_type)))
+}

@@ -1,0 +1,37 @@
+//! The daemon's state, shared by all requests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::fs::Watchers;
+use crate::metrics::Meters;
+use crate::process::Processes;
+use crate::settings::Settings;
+
+/// One sandbox, seen from inside.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// None until the host has called `/init`. Written by `/init`, read by everyone.
+    settings: Mutex<Option<Arc<Settings>>>,
+    pub(crate) processes: Arc<Processes>,
+    pub(crate) watchers: Watchers,
+    pub(crate) meters: Meters,
+}
+
+impl Guest {
+    pub(crate) fn new(meters: Meters) -> Self {
+        Self {
+            settings: Mutex::new(None),
+            processes: Arc::new(Processes::default()),
+            watchers: Watchers::default(),
+            meters,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Option<Arc<Settings>> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(settings));
+    }
+}

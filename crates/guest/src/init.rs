@@ -1,0 +1,198 @@
+//! `isopod-guest init`: from a process with inherited descriptors to a daemon that answers requests.
+//!
+//! As pid 1 of a sandbox it also collects orphans. It does nothing before it listens that can be done later.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::DumpableBehavior;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::guest::Guest;
+use crate::metrics::Meters;
+use crate::{complain, http, sys};
+
+/// File operations run on few threads that go away when idle; their code needs little stack.
+const BLOCKING_THREADS: usize = 8;
+const BLOCKING_STACK: usize = 256 << 10;
+const BLOCKING_IDLE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, thiserror::Error)]
+enum InitError {
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot use descriptor {number} ({option}): {source}")]
+    Descriptor { option: &'static str, number: i32, source: io::Error },
+    #[error("cannot listen: {0}")]
+    Listen(io::Error),
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+    #[error("standard streams: {0}")]
+    StandardStreams(io::Error),
+}
+
+/// Runs the daemon until it is killed.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    match try_run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("isopod-guest: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn try_run(args: &[OsString]) -> Result<(), InitError> {
+    // First of all: nobody in the sandbox may read or trace the guest.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let options = Options::parse(args)?;
+    sys::close_others(&options.numbers());
+    sys::reset_signals();
+    ensure_standard_streams().map_err(InitError::StandardStreams)?;
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    let descriptors = options.take()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(BLOCKING_STACK)
+        .thread_keep_alive(BLOCKING_IDLE)
+        .build()
+        .map_err(InitError::Runtime)?;
+    runtime.block_on(serve(descriptors))
+}
+
+async fn serve(descriptors: Descriptors) -> Result<(), InitError> {
+    let listener = UnixListener::from_std(descriptors.listener).map_err(InitError::Listen)?;
+    let guest = Arc::new(Guest::new(descriptors.meters));
+    let mut children = signal(SignalKind::child()).map_err(InitError::Runtime)?;
+    if let Some(ready) = descriptors.ready {
+        // Whoever waits sees the end of the pipe if the byte cannot be written.
+        let _ = rustix::io::write(&ready, b"1");
+    }
+    let processes = Arc::clone(&guest.processes);
+    tokio::spawn(async move {
+        loop {
+            processes.collect();
+            if children.recv().await.is_none() {
+                return;
+            }
+        }
+    });
+    http::accept(listener, guest).await;
+    Ok(())
+}
+
+/// Pipes for children must not land on the numbers of the standard streams.
+fn ensure_standard_streams() -> io::Result<()> {
+    loop {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+        if null.as_raw_fd() > 2 {
+            return Ok(());
+        }
+        std::mem::forget(null);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    listen_fd: Option<i32>,
+    listen_path: Option<PathBuf>,
+    ready_fd: Option<i32>,
+    memory_fd: Option<i32>,
+    cpu_fd: Option<i32>,
+    memory_stat_fd: Option<i32>,
+}
+
+struct Descriptors {
+    listener: StdListener,
+    ready: Option<OwnedFd>,
+    meters: Meters,
+}
+
+impl Options {
+    fn parse(args: &[OsString]) -> Result<Self, InitError> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(name) = args.next() {
+            let value = args.next().ok_or_else(|| InitError::Usage(format!("{} needs a value", name.display())))?;
+            let number = || {
+                let parsed = value.to_str().and_then(|text| text.parse().ok());
+                parsed.ok_or_else(|| InitError::Usage(format!("{}: not a number: {}", name.display(), value.display())))
+            };
+            match name.to_str() {
+                Some("--listen-fd") => options.listen_fd = Some(number()?),
+                Some("--listen-path") => options.listen_path = Some(PathBuf::from(value)),
+                Some("--ready-fd") => options.ready_fd = Some(number()?),
+                Some("--memory-fd") => options.memory_fd = Some(number()?),
+                Some("--cpu-fd") => options.cpu_fd = Some(number()?),
+                Some("--memory-stat-fd") => options.memory_stat_fd = Some(number()?),
+                _ => return Err(InitError::Usage(format!("unknown option {}", name.display()))),
+            }
+        }
+        match (options.listen_fd, &options.listen_path) {
+            (Some(_), None) | (None, Some(_)) => Ok(options),
+            _ => Err(InitError::Usage("give either --listen-fd or --listen-path".to_owned())),
+        }
+    }
+
+    fn numbers(&self) -> Vec<i32> {
+        let all = [self.listen_fd, self.ready_fd, self.memory_fd, self.cpu_fd, self.memory_stat_fd];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Takes the descriptors over; a number that is given twice is refused.
+    fn take(self) -> Result<Descriptors, InitError> {
+        let mut numbers = self.numbers();
+        numbers.sort_unstable();
+        if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(InitError::Usage("the same descriptor is given twice".to_owned()));
+        }
+        let take = |option, number: Option<i32>| {
+            let taken = number
+                .map(|number| sys::take_fd(number).map_err(|source| InitError::Descriptor { option, number, source }));
+            taken.transpose()
+        };
+        let listener = match (take("--listen-fd", self.listen_fd)?, self.listen_path) {
+            (Some(fd), _) => StdListener::from(fd),
+            (None, Some(path)) => StdListener::bind(path).map_err(InitError::Listen)?,
+            (None, None) => return Err(InitError::Usage("no socket to listen on".to_owned())),
+        };
+        listener.set_nonblocking(true).map_err(InitError::Listen)?;
+        Ok(Descriptors {
+            listener,
+            ready: take("--ready-fd", self.ready_fd)?,
+            meters: Meters::new(
+                take("--memory-fd", self.memory_fd)?,
+                take("--memory-stat-fd", self.memory_stat_fd)?,
+                take("--cpu-fd", self.cpu_fd)?,
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options, InitError> {
+        Options::parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn one_socket_is_needed() {
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["--listen-fd", "3", "--listen-path", "/x"]).is_err());
+        assert!(parse(&["--listen-fd", "x"]).is_err());
+        assert!(parse(&["--listen-fd"]).is_err());
+        assert!(parse(&["--what", "3"]).is_err());
+        assert_eq!(parse(&["--listen-fd", "3", "--ready-fd", "4"]).unwrap().numbers(), [3, 4]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Moves a process's output from its pipes (or terminal) into the ring and tells readers how it ended.
+//!
+//! One task per process. It reads no further while the ring has no room, which is what holds back a process whose
+//! reader is slow. After the main process has exited, what is in the pipes at that moment still counts; what
+//! background children print later is read and thrown away, so that they neither block nor die of a broken pipe.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Signal, WaitStatus};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::deadline::at;
+use crate::process::events::end_event;
+use crate::process::output::Source;
+use crate::process::{Ending, Process};
+use crate::sys::watch_fd;
+
+/// One read. Also what a pipe holds by default.
+const READ_SIZE: usize = 64 << 10;
+/// How long a terminal may take to deliver its last words: the kernel passes them on asynchronously.
+const TERMINAL_GRACE: Duration = Duration::from_millis(100);
+/// How long a killed process may take to go before its stream ends without it.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+
+/// A non-blocking descriptor that the runtime watches.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipe(Arc<AsyncFd<Arc<OwnedFd>>>);
+
+impl Pipe {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        Self::with_interest(fd, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub(crate) fn with_interest(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self(Arc::new(watch_fd(Arc::new(fd), interest)?)))
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        self.0.get_ref()
+    }
+
+    /// Writes everything, waiting as often as needed without keeping others from running.
+    pub(crate) async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            let mut ready = self.0.writable().await?;
+            match ready.try_io(|fd| rustix::io::write(fd, data).map_err(io::Error::from)) {
+                Ok(Ok(written)) => data = &data[written..],
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for output and gives it to `take`; false at the end.
+    async fn read(&self, take: impl Fn(&[u8])) -> bool {
+        loop {
+            let Ok(mut ready) = self.0.readable().await else { return false };
+            match read_now(self.fd(), READ_SIZE, &take) {
+                Ok(n) => return n > 0,
+                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                // EIO is how a terminal says that its last user is gone.
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn read_now(fd: &OwnedFd, at_most: usize, take: impl Fn(&[u8])) -> rustix::io::Result<usize> {
+    let mut buffer = [MaybeUninit::<u8>::uninit(); READ_SIZE];
+    let (data, _) = rustix::io::read(fd, &mut buffer[..at_most.min(READ_SIZE)])?;
+    take(data);
+    Ok(data.len())
+}
+
+/// Runs until the process has ended and its pipes are closed.
+pub(crate) async fn pump(
+    process: Arc<Process>,
+    pipes: Vec<(Pipe, Source)>,
+    exit: oneshot::Receiver<WaitStatus>,
+    deadline: Option<Instant>,
+) {
+    let mut pump = Pump { process, pipes, exit };
+    let status = tokio::select! {
+        status = pump.until_exit() => status,
+        () = at(deadline) => return pump.kill().await,
+    };
+    pump.drain().await;
+    if let Some(status) = status {
+        pump.process.finish(Ending::Exited(end_event(status)));
+    }
+    pump.discard().await;
+}
+
+struct Pump {
+    process: Arc<Process>,
+    pipes: Vec<(Pipe, Source)>,
+    exit: oneshot::Receiver<WaitStatus>,
+}
+
+impl Pump {
+    /// Copies output until the process exits. Reading stops for as long as the ring is full.
+    async fn until_exit(&mut self) -> Option<WaitStatus> {
+        let copy = async {
+            let mut copies = self.pipes.iter().map(|(pipe, source)| copy(&self.process, pipe, *source));
+            match (copies.next(), copies.next()) {
+                (Some(first), Some(second)) => {
+                    tokio::join!(first, second);
+                }
+                (Some(only), _) => only.await,
+                (None, _) => {}
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            status = &mut self.exit => status.ok(),
+            () = copy => None,
+        }
+    }
+
+    /// Takes what was printed before the exit and is still on its way.
+    async fn drain(&mut self) {
+        for (pipe, source) in &self.pipes {
+            if *source == Source::Pty {
+                while tokio::time::timeout(TERMINAL_GRACE, copy_once(&self.process, pipe, *source)).await == Ok(true) {}
+                continue;
+            }
+            // As much as is there now: a background child may go on printing for ever.
+            let mut left = rustix::io::ioctl_fionread(pipe.fd()).unwrap_or(0) as usize;
+            while left > 0 {
+                until_room(&self.process).await;
+                match read_now(pipe.fd(), left, |data| push(&self.process, *source, data)) {
+                    Ok(n) if n > 0 => left = left.saturating_sub(n),
+                    Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// The deadline passed: the whole group goes, and the stream says why.
+    async fn kill(mut self) {
+        let _ = self.process.signal(Signal::KILL);
+        let _ = tokio::time::timeout(KILL_GRACE, &mut self.exit).await;
+        let _ = tokio::time::timeout(KILL_GRACE, self.drain()).await;
+        self.process.finish(Ending::DeadlineExceeded);
+        self.discard().await;
+    }
+
+    async fn discard(self) {
+        let Self { process, pipes, .. } = self;
+        drop(process);
+        for (pipe, source) in pipes {
+            // A terminal without its session is over; keeping it would keep one of few ptys.
+            if source != Source::Pty {
+                tokio::spawn(async move { while pipe.read(|_| {}).await {} });
+            }
+        }
+    }
+}
+
+async fn copy(process: &Process, pipe: &Pipe, source: Source) {
+    while copy_once(process, pipe, source).await {}
+}
+
+async fn copy_once(process: &Process, pipe: &Pipe, source: Source) -> bool {
+    until_room(process).await;
+    pipe.read(|data| push(process, source, data)).await
+}
+
+fn push(process: &Process, source: Source, data: &[u8]) {
+    process.state().output.push(source, data);
+    process.changed.notify_waiters();
+}
+
+async fn until_room(process: &Process) {
+    loop {
+        let room = process.room.notified();
+        tokio::pin!(room);
+        room.as_mut().enable();
+        if process.state().output.has_room() {
+            return;
+        }
+        room.await;
+    }
+}

@@ -1,0 +1,260 @@
+//! `process.Process/Start`: makes a process from a request and streams its events.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex};
+
+use isopod_wire::rpc::process::{PTY, ProcessConfig, StartRequest};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use tokio::sync::Notify;
+
+use crate::http::Reply;
+use crate::paths;
+use crate::process::input::Input;
+use crate::process::output::{CAPACITY, Output, Source};
+use crate::process::pump::{Pipe, pump};
+use crate::process::stream::EventStream;
+use crate::process::{Process, State};
+use crate::rpc::{Call, Code, RpcError};
+use crate::settings::Settings;
+use crate::sys::{self, SpawnError, SpawnPlan, c_string};
+use crate::users::User;
+
+/// Used when the guest itself was started without one.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Starts the process; the reply's first event is `start`.
+pub(crate) async fn start(call: Call, request: StartRequest) -> Result<Reply, RpcError> {
+    let user = call.user()?;
+    let settings = call.settings()?;
+    let config = request.process.into_option().unwrap_or_default();
+    let streams = match request.pty.as_option() {
+        Some(pty) => Streams::terminal(pty, &user)?,
+        None => Streams::pipes(request.stdin.unwrap_or(true))?,
+    };
+    let pid = spawn(&config, &settings, &user, &streams)?;
+    let Streams { input, pipes, .. } = streams;
+    let process = Arc::new(Process {
+        pid,
+        tag: request.tag.clone(),
+        config,
+        input,
+        state: Mutex::new(State { output: Output::new(CAPACITY), ending: None }),
+        changed: Notify::new(),
+        room: Notify::new(),
+    });
+    let exit = call.guest.processes.insert(Arc::clone(&process));
+    // The reader joins before the pump runs: nothing can fall out of the ring unseen.
+    let stream = EventStream::new(&call, Arc::clone(&process), None);
+    tokio::spawn(pump(process, pipes, exit, call.deadline));
+    Ok(stream.into_reply())
+}
+
+fn spawn(config: &ProcessConfig, settings: &Settings, user: &User, streams: &Streams) -> Result<Pid, RpcError> {
+    let workdir = settings.default_workdir.as_deref();
+    let cwd = paths::resolve(config.cwd.as_deref().unwrap_or_default(), user, workdir)
+        .map_err(|error| RpcError::new(Code::InvalidArgument, error.to_string()))?;
+    let env = environment(config, settings, user);
+    let plan = SpawnPlan {
+        programs: programs(&config.cmd, env.get("PATH").map_or(DEFAULT_PATH, String::as_str))?,
+        argv: c_strings([&config.cmd].into_iter().chain(&config.args))?,
+        env: environment_strings(&env)?,
+        cwd: CString::new(cwd.as_os_str().as_bytes()).map_err(|_| nul())?,
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.groups(),
+        stdio: streams.child.each_ref().map(AsFd::as_fd),
+        terminal: matches!(streams.pipes[..], [(_, Source::Pty)]),
+    };
+    sys::spawn(&plan).map_err(|error| spawn_error(&config.cmd, &cwd.to_string_lossy(), &error))
+}
+
+fn spawn_error(cmd: &str, cwd: &str, error: &SpawnError) -> RpcError {
+    let missing = |cause: &io::Error| matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+    match error {
+        SpawnError::Chdir(cause) if missing(cause) => {
+            RpcError::new(Code::InvalidArgument, format!("cwd '{cwd}' does not exist"))
+        }
+        SpawnError::Chdir(cause) => {
+            RpcError::new(Code::InvalidArgument, format!("cwd '{cwd}' cannot be used: {cause}"))
+        }
+        SpawnError::Exec(cause) if missing(cause) && !cmd.contains('/') => RpcError::new(
+            Code::InvalidArgument,
+            format!("error starting process '{cmd}': executable file not found in $PATH"),
+        ),
+        SpawnError::Exec(cause) => {
+            RpcError::new(Code::InvalidArgument, format!("error starting process '{cmd}': {cause}"))
+        }
+        SpawnError::Fork(cause) if cause.raw_os_error() == Some(libc::EAGAIN) => {
+            RpcError::new(Code::ResourceExhausted, format!("error starting process '{cmd}': too many processes"))
+        }
+        SpawnError::Fork(cause) | SpawnError::Session(cause) | SpawnError::Identity(cause) => {
+            RpcError::new(Code::Internal, format!("error starting process '{cmd}': {cause}"))
+        }
+    }
+}
+
+/// The basics, then the sandbox's variables, then the request's: the last word wins.
+fn environment(config: &ProcessConfig, settings: &Settings, user: &User) -> BTreeMap<String, String> {
+    let path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+    let mut env = BTreeMap::from([
+        ("PATH".to_owned(), path),
+        ("HOME".to_owned(), user.home.clone()),
+        ("USER".to_owned(), user.name.clone()),
+        ("LOGNAME".to_owned(), user.name.clone()),
+    ]);
+    env.extend(settings.env.clone());
+    env.extend(config.envs.iter().map(|(key, value)| (key.clone(), value.clone())));
+    env
+}
+
+fn environment_strings(env: &BTreeMap<String, String>) -> Result<Vec<CString>, RpcError> {
+    if let Some(key) = env.keys().find(|key| key.is_empty() || key.contains('=')) {
+        return Err(RpcError::new(Code::InvalidArgument, format!("invalid environment variable name '{key}'")));
+    }
+    c_strings(env.iter().map(|(key, value)| format!("{key}={value}")))
+}
+
+/// The files that `cmd` may mean.
+fn programs(cmd: &str, path: &str) -> Result<Vec<CString>, RpcError> {
+    if cmd.is_empty() {
+        return Err(RpcError::new(Code::InvalidArgument, "cmd is empty"));
+    }
+    if cmd.contains('/') {
+        return c_strings([cmd]);
+    }
+    c_strings(path.split(':').map(|dir| if dir.is_empty() { format!("./{cmd}") } else { format!("{dir}/{cmd}") }))
+}
+
+fn c_strings<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result<Vec<CString>, RpcError> {
+    texts.into_iter().map(|text| c_string(text.as_ref()).ok_or_else(nul)).collect()
+}
+
+fn nul() -> RpcError {
+    RpcError::new(Code::InvalidArgument, "a NUL byte is not allowed in commands, arguments, variables and paths")
+}
+
+/// Both ends of a process's standard streams.
+struct Streams {
+    /// Standard input, output and error of the child.
+    child: [ChildEnd; 3],
+    /// Where clients write.
+    input: Input,
+    /// Where its output comes from.
+    pipes: Vec<(Pipe, Source)>,
+}
+
+enum ChildEnd {
+    Own(OwnedFd),
+    Shared(Arc<OwnedFd>),
+}
+
+impl AsFd for ChildEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl Streams {
+    fn pipes(with_stdin: bool) -> Result<Self, RpcError> {
+        let (stdin, input) = if with_stdin {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
+            (read, Input::pipe(write).map_err(no_streams)?)
+        } else {
+            let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+            (null.map_err(no_streams)?, Input::none())
+        };
+        let (stdout, stdout_child) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
+        let (stderr, stderr_child) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
+        let pipes = vec![
+            (Pipe::new(stdout).map_err(no_streams)?, Source::Stdout),
+            (Pipe::new(stderr).map_err(no_streams)?, Source::Stderr),
+        ];
+        Ok(Self { child: [stdin, stdout_child, stderr_child].map(ChildEnd::Own), input, pipes })
+    }
+
+    fn terminal(pty: &PTY, user: &User) -> Result<Self, RpcError> {
+        let (master, slave) = open_terminal(pty, user).map_err(|error| {
+            let (cols, rows) = (pty.size.cols, pty.size.rows);
+            RpcError::new(
+                Code::InvalidArgument,
+                format!("error starting pty with '{cols}' cols and '{rows}' rows: {error}"),
+            )
+        })?;
+        let pipe = Pipe::new(master).map_err(no_streams)?;
+        let slave = Arc::new(slave);
+        let child = [0, 1, 2].map(|_| ChildEnd::Shared(Arc::clone(&slave)));
+        Ok(Self { child, input: Input::terminal(pipe.clone()), pipes: vec![(pipe, Source::Pty)] })
+    }
+}
+
+fn open_terminal(pty: &PTY, user: &User) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&master)?;
+    // Asking the master for its other end works whatever is mounted where.
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    rustix::termios::tcsetwinsize(&slave, window_size(pty))?;
+    // Programs such as `mesg` and `screen` expect the terminal to belong to its user. Not worth failing for.
+    let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None);
+    let _ = rustix::fs::fchmod(&slave, Mode::RUSR | Mode::WUSR | Mode::WGRP);
+    Ok((master, slave))
+}
+
+/// The size of a terminal; absurd numbers become the largest possible ones.
+pub(crate) fn window_size(pty: &PTY) -> Winsize {
+    let clamp = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+    Winsize { ws_row: clamp(pty.size.rows), ws_col: clamp(pty.size.cols), ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+fn no_streams(error: impl Into<io::Error>) -> RpcError {
+    let error: io::Error = error.into();
+    let code = match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Code::ResourceExhausted,
+        _ => Code::Internal,
+    };
+    RpcError::new(code, format!("error creating the process's streams: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_looked_up_along_the_path_and_paths_are_not() {
+        let found: Vec<String> = programs("ls", "/bin::/usr/bin").unwrap().iter().map(|p| sys::text(p)).collect();
+        assert_eq!(found, ["/bin/ls", "./ls", "/usr/bin/ls"]);
+        assert_eq!(programs("./ls", "/bin").unwrap().len(), 1);
+        assert!(programs("", "/bin").is_err());
+    }
+
+    #[test]
+    fn the_requests_variables_win() {
+        let user = User { name: "u".into(), uid: 1, gid: 1, home: "/h".into(), shell: "/bin/sh".into() };
+        let settings = Settings {
+            env: BTreeMap::from([("A".into(), "sandbox".into()), ("HOME".into(), "/other".into())]),
+            ..Settings::default()
+        };
+        let mut config = ProcessConfig::default();
+        config.envs.insert("A".into(), "request".into());
+        let env = environment(&config, &settings, &user);
+        assert_eq!((env["A"].as_str(), env["HOME"].as_str(), env["USER"].as_str()), ("request", "/other", "u"));
+    }
+
+    #[test]
+    fn odd_variable_names_are_refused() {
+        for name in ["", "A=B", "A\0"] {
+            assert!(environment_strings(&BTreeMap::from([(name.to_owned(), String::new())])).is_err());
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The capabilities that root in a sandbox has, over its own user namespace only.
+
+use std::io;
+
+use crate::sys::cred::{Capabilities, clear_ambient_set, drop_from_bounding_set};
+
+/// What is kept, with the reason. Everything else leaves the bounding set and can never come back.
+const KEPT: &[(u32, &str)] = &[
+    (0, "CHOWN: package managers set owners"),
+    (1, "DAC_OVERRIDE: root reads and writes what others own"),
+    (3, "FOWNER: root changes modes of what others own"),
+    (4, "FSETID: set-id bits survive a write by an installer"),
+    (5, "KILL: root signals other users' processes"),
+    (6, "SETGID: sudo, su, services that drop privileges"),
+    (7, "SETUID: the same"),
+    (8, "SETPCAP: programs drop capabilities from their own sets"),
+    (10, "NET_BIND_SERVICE: ports below 1024 where the namespace asks for it"),
+    (18, "SYS_CHROOT: installers and tests"),
+    (27, "MKNOD: FIFOs by package scripts; devices are refused by the user namespace"),
+    (29, "AUDIT_WRITE: su and login write audit records, and fail without it"),
+    (31, "SETFCAP: packages with file capabilities"),
+];
+
+const LAST_POSSIBLE: u32 = 63;
+
+/// Reduces the calling process, and whatever it will exec, to the list.
+pub(crate) fn drop_all_but_kept() -> io::Result<()> {
+    let kept = KEPT.iter().fold(0u64, |set, (number, _)| set | 1 << number);
+    for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {
+        drop_from_bounding_set(capability)?;
+    }
+    clear_ambient_set()?;
+    Capabilities { effective: kept, permitted: kept, inheritable: 0 }.apply()
+}

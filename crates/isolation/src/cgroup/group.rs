@@ -1,0 +1,286 @@
+//! The groups of one sandbox: limits, freezing, killing, figures.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use isopod_wire::Limits;
+use isopod_wire::node::Usage;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::layout::{Controller, Layout};
+use super::{CgroupError, remove_directory};
+
+/// The period over which the CPU quota counts.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+/// How long a freeze may take before it is given up: a task that waits for a dead file server never freezes.
+const FREEZE_DEADLINE: Duration = Duration::from_secs(1);
+/// How long the kernel may take to forget killed tasks.
+const REMOVE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// One sandbox's groups, by controller.
+#[derive(Clone, Debug)]
+pub struct SandboxCgroup {
+    places: BTreeMap<Controller, Place>,
+    directories: BTreeSet<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    directory: PathBuf,
+    v2: bool,
+}
+
+/// Open figures of a sandbox, to be read by its guest, which sees no cgroup file system.
+#[derive(Debug)]
+pub struct StatFiles {
+    /// Bytes in use.
+    pub memory: File,
+    /// Nanoseconds (`cpuacct.usage`) or the v2 `cpu.stat` table.
+    pub cpu: File,
+}
+
+impl SandboxCgroup {
+    pub(super) fn new(layout: &Layout, below: &Path) -> Self {
+        let place = |controller| {
+            let directory = layout.directory(controller)?.join(below);
+            Some((controller, Place { directory, v2: layout.is_v2(controller) }))
+        };
+        use Controller::{Cpu, CpuAccounting, Freezer, Memory, Pids};
+        Self {
+            places: [Memory, Cpu, CpuAccounting, Pids, Freezer].into_iter().filter_map(place).collect(),
+            directories: layout.hierarchies().into_iter().map(|hierarchy| hierarchy.join(below)).collect(),
+        }
+    }
+
+    pub(super) fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.directories.iter().map(PathBuf::as_path)
+    }
+
+    /// The files to which a process writes `0` in order to join.
+    pub fn entrances(&self) -> Result<Vec<File>, CgroupError> {
+        let open = |directory: &PathBuf| {
+            let file = directory.join("cgroup.procs");
+            OpenOptions::new().write(true).open(&file).map_err(CgroupError::on("open", &file))
+        };
+        self.directories.iter().map(open).collect()
+    }
+
+    /// The figures that the guest reads.
+    pub fn stat_files(&self) -> Result<Option<StatFiles>, CgroupError> {
+        let (Some(memory), Some(cpu)) =
+            (self.places.get(&Controller::Memory), self.places.get(&Controller::CpuAccounting))
+        else {
+            return Ok(None);
+        };
+        let open = |path: PathBuf| File::open(&path).map_err(CgroupError::on("open", &path));
+        Ok(Some(StatFiles {
+            memory: open(memory.pick("memory.usage_in_bytes", "memory.current"))?,
+            cpu: open(cpu.pick("cpuacct.usage", "cpu.stat"))?,
+        }))
+    }
+
+    /// Sets what the sandbox may use. May be called again on a live one.
+    pub fn set_limits(&self, limits: &Limits) -> Result<(), CgroupError> {
+        if let Some(memory) = self.places.get(&Controller::Memory) {
+            memory.set_memory(limits.memory.0)?;
+        }
+        if let Some(cpu) = self.places.get(&Controller::Cpu) {
+            let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_MICROS / 1000;
+            if cpu.v2 {
+                cpu.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))?;
+            } else {
+                cpu.write("cpu.cfs_period_us", &CPU_PERIOD_MICROS.to_string())?;
+                cpu.write("cpu.cfs_quota_us", &quota.to_string())?;
+            }
+        }
+        match self.places.get(&Controller::Pids) {
+            Some(pids) => pids.write("pids.max", &limits.pids.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops every process, with memory kept. Processes that are started into the group stop too.
+    pub fn freeze(&self) -> Result<(), CgroupError> {
+        let freezer = self.freezer()?;
+        freezer.write_freezer(true)?;
+        let deadline = Instant::now() + FREEZE_DEADLINE;
+        while !freezer.is_frozen()? {
+            if Instant::now() > deadline {
+                freezer.write_freezer(false)?;
+                let late = io::Error::new(io::ErrorKind::TimedOut, "processes did not stop in time");
+                return Err(CgroupError::on("freeze", &freezer.directory)(late));
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// Lets every process go on.
+    pub fn thaw(&self) -> Result<(), CgroupError> {
+        self.freezer()?.write_freezer(false)
+    }
+
+    /// Whether the processes are stopped.
+    pub fn is_frozen(&self) -> Result<bool, CgroupError> {
+        self.freezer()?.is_frozen()
+    }
+
+    fn freezer(&self) -> Result<&Place, CgroupError> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer");
+        self.places.get(&Controller::Freezer).ok_or_else(|| CgroupError::on("use", Path::new("freezer"))(none()))
+    }
+
+    /// Present use of resources; disk figures are not known here.
+    pub fn usage(&self) -> Result<Usage, CgroupError> {
+        let mut usage = Usage::default();
+        if let Some(memory) = self.places.get(&Controller::Memory) {
+            let used = memory.read_number(&memory.pick_name("memory.usage_in_bytes", "memory.current"))?;
+            usage.cache =
+                memory.read_field("memory.stat", if memory.v2 { "inactive_file" } else { "total_inactive_file" })?;
+            usage.memory = used.saturating_sub(usage.cache);
+        }
+        if let Some(cpu) = self.places.get(&Controller::CpuAccounting) {
+            usage.cpu_micros = match cpu.v2 {
+                true => cpu.read_field("cpu.stat", "usage_usec")?,
+                false => cpu.read_number("cpuacct.usage")? / 1000,
+            };
+        }
+        if let Some(pids) = self.places.get(&Controller::Pids) {
+            usage.pids = pids.read_number("pids.current")?;
+        }
+        Ok(usage)
+    }
+
+    /// How many processes the kernel has killed here for want of memory.
+    pub fn out_of_memory_kills(&self) -> Result<u64, CgroupError> {
+        match self.places.get(&Controller::Memory) {
+            Some(memory) => memory.read_field(&memory.pick_name("memory.oom_control", "memory.events"), "oom_kill"),
+            None => Ok(0),
+        }
+    }
+
+    /// Kills everything inside, also what is frozen. What is being forked at the moment is caught too.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        let unified = self.places.get(&Controller::Freezer).filter(|place| place.v2);
+        if let Some(place) = unified {
+            match place.write("cgroup.kill", "1") {
+                Err(error) if error.io().kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
+        self.kill_one_by_one();
+        // A task that v1 has frozen takes its death only when thawed.
+        match self.places.get(&Controller::Freezer) {
+            Some(place) if !place.v2 && place.directory.exists() => place.write_freezer(false),
+            _ => Ok(()),
+        }
+    }
+
+    fn kill_one_by_one(&self) {
+        for pid in self.pids() {
+            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                // It may have ended by itself.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Process ids of everything inside, as this process sees them.
+    pub fn pids(&self) -> Vec<u32> {
+        let Some(directory) = self.directories.iter().next() else { return Vec::new() };
+        let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Removes the groups, waiting for killed tasks to be gone. Removing what is not there is fine.
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        let deadline = Instant::now() + REMOVE_DEADLINE;
+        for directory in &self.directories {
+            loop {
+                match remove_directory(directory) {
+                    Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                    other => break other?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_busy(error: &CgroupError) -> bool {
+    error.io().kind() == io::ErrorKind::ResourceBusy
+}
+
+impl Place {
+    fn pick_name(&self, v1: &str, v2: &str) -> String {
+        if self.v2 { v2 } else { v1 }.to_owned()
+    }
+
+    fn pick(&self, v1: &str, v2: &str) -> PathBuf {
+        self.directory.join(self.pick_name(v1, v2))
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), CgroupError> {
+        let path = self.directory.join(file);
+        fs::write(&path, text).map_err(CgroupError::on("write", &path))
+    }
+
+    /// Swap is not given: a limit that can be passed by swapping is none.
+    fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
+        if self.v2 {
+            self.write("memory.max", &bytes.to_string())?;
+            return self.write_if_there("memory.swap.max", "0");
+        }
+        // The limit on memory and swap together must never be below the one on memory while either is changed.
+        self.write_if_there("memory.memsw.limit_in_bytes", "-1")?;
+        self.write("memory.limit_in_bytes", &bytes.to_string())?;
+        self.write_if_there("memory.memsw.limit_in_bytes", &bytes.to_string())
+    }
+
+    fn write_if_there(&self, file: &str, text: &str) -> Result<(), CgroupError> {
+        match self.write(file, text) {
+            Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(()),
+            // A file that this kernel has but cannot serve, such as swap accounting that is off.
+            Err(error) if error.io().kind() == io::ErrorKind::Unsupported => Ok(()),
+            other => other,
+        }
+    }
+
+    fn write_freezer(&self, frozen: bool) -> Result<(), CgroupError> {
+        match (self.v2, frozen) {
+            (true, true) => self.write("cgroup.freeze", "1"),
+            (true, false) => self.write("cgroup.freeze", "0"),
+            (false, true) => self.write("freezer.state", "FROZEN"),
+            (false, false) => self.write("freezer.state", "THAWED"),
+        }
+    }
+
+    fn is_frozen(&self) -> Result<bool, CgroupError> {
+        match self.v2 {
+            true => Ok(self.read_field("cgroup.events", "frozen")? == 1),
+            false => Ok(self.read("freezer.state")?.trim() == "FROZEN"),
+        }
+    }
+
+    fn read(&self, file: &str) -> Result<String, CgroupError> {
+        let path = self.directory.join(file);
+        fs::read_to_string(&path).map_err(CgroupError::on("read", &path))
+    }
+
+    fn read_number(&self, file: &str) -> Result<u64, CgroupError> {
+        Ok(self.read(file)?.trim().parse().unwrap_or(0))
+    }
+
+    /// The number behind `field` in a table of `name number` lines; 0 where the kernel does not have it.
+    fn read_field(&self, file: &str, field: &str) -> Result<u64, CgroupError> {
+        let text = self.read(file)?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
+        Ok(value.and_then(|value| value.trim().parse().ok()).unwrap_or(0))
+    }
+}

@@ -1,0 +1,227 @@
+//! The sandbox's first process, from the clone to the moment it becomes the guest.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
+use rustix::mount::{MountAttrFlags, UnmountFlags, mount_bind_recursive, unmount};
+use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid, umask};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::figures::Figures;
+use super::message::LaunchOrder;
+use super::root::{NEW_ROOT, directory_in, filesystem};
+use super::step::{Failure, Step};
+use crate::capabilities::drop_all_but_kept;
+use crate::sys::cred::{clear_groups, new_session_keyring, set_group_ids, set_user_ids};
+use crate::sys::mount::{TreeOptions, attach, clone_tree, pivot_to_current_directory, set_tree_options};
+use crate::sys::process::{
+    close_from_on_exec, exec_fd, forbid_core_dumps, move_fd_above, place_fd, reset_signals, set_host_name,
+};
+use crate::sys::seccomp::{self, Instruction};
+
+/// Files of `/proc` that tell about the host or reach it. Each is covered by `/dev/null`.
+#[rustfmt::skip]
+const MASKED_FILES: &[(&str, &str)] = &[
+    ("kcore", "the host's memory"),
+    ("kmsg", "the host's log"),
+    ("keys", "keyrings of all users"),
+    ("key-users", "keyrings of all users"),
+    ("kallsyms", "addresses of the kernel"),
+    ("config.gz", "how the kernel was built"),
+    ("cmdline", "how the host was booted"),
+    ("bootconfig", "how the host was booted"),
+    ("partitions", "the host's disks"),
+    ("diskstats", "the host's disks"),
+    ("mdstat", "the host's disks"),
+    ("locks", "locks of all processes"),
+    ("iomem", "physical addresses"),
+    ("ioports", "physical addresses"),
+    ("interrupts", "timing of the host"),
+    ("softirqs", "timing of the host"),
+    ("timer_list", "timing of all processes"),
+    ("schedstat", "timing of all processes"),
+    ("sched_debug", "all processes"),
+    ("latency_stats", "all processes"),
+    ("modules", "what the host has loaded"),
+    ("slabinfo", "the kernel's memory"),
+    ("vmallocinfo", "the kernel's memory"),
+    ("pagetypeinfo", "the kernel's memory"),
+    ("buddyinfo", "the kernel's memory"),
+    ("zoneinfo", "the kernel's memory"),
+    ("vmstat", "the kernel's memory"),
+    ("kpagecount", "physical memory"),
+    ("kpageflags", "physical memory"),
+    ("kpagecgroup", "physical memory"),
+    ("sysrq-trigger", "reboots the host"),
+];
+
+/// Directories of `/proc` that are covered by an empty one.
+const MASKED_DIRECTORIES: &[&str] = &["acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi"];
+
+const LISTENER_FD: i32 = 3;
+const READY_FD: i32 = 4;
+const MEMORY_FD: i32 = 5;
+const CPU_FD: i32 = 6;
+/// Above every number that is placed.
+const FREE_FDS: i32 = 32;
+
+/// What the guest inherits.
+struct Handed {
+    listener: OwnedFd,
+    ready: OwnedFd,
+    stats: Vec<OwnedFd>,
+}
+
+/// Becomes the guest, or tells through the ready pipe why not.
+pub(super) fn run(order: &LaunchOrder, fds: Vec<OwnedFd>, guest: &OwnedFd, filter: &[Instruction]) {
+    let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
+    let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
+    let handed = Handed { listener, ready, stats: fds.collect() };
+    let Err(failure) = become_guest(order, &handed, guest, filter);
+    let text = serde_json::to_vec(&failure).unwrap_or_default();
+    // Nobody reads any more when the server is gone, and then nobody needs to know.
+    let _ = rustix::io::write(&handed.ready, &text);
+}
+
+fn become_guest(
+    order: &LaunchOrder,
+    handed: &Handed,
+    guest: &OwnedFd,
+    filter: &[Instruction],
+) -> Result<std::convert::Infallible, Failure> {
+    become_root_of_the_sandbox()?;
+    enter_root(&order.figures)?;
+    set_up_process(order)?;
+    // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
+    seccomp::load(filter).step("load the system call filter")?;
+    drop_all_but_kept().step("drop capabilities")?;
+    exec_guest(handed, guest)
+}
+
+fn become_root_of_the_sandbox() -> Result<(), Failure> {
+    set_group_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root group")?;
+    clear_groups().step("leave the host's groups")?;
+    set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")
+}
+
+fn enter_root(figures: &Figures) -> Result<(), Failure> {
+    // Mounts that came over from another user namespace are locked; a copy of them can become the root.
+    mount_bind_recursive(NEW_ROOT, NEW_ROOT).step("copy the root's mounts")?;
+    chdir(NEW_ROOT).step("go to the new root")?;
+    let root = openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .step("open the new root")?;
+    let proc = mount_proc(&root)?;
+    mask_proc(&root, &proc)?;
+    show_figures(figures, &root, &proc)?;
+    pivot_to_current_directory().step("change the root")?;
+    unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
+    chdir("/").step("go to the root")
+}
+
+fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let proc = filesystem("proc", "", attributes)?;
+    attach(&proc, directory_in(root, "proc")?).step("attach /proc")?;
+    Ok(proc)
+}
+
+fn mask_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
+    for (name, _) in MASKED_FILES {
+        let Ok(file) = open_in(proc, name) else { continue };
+        // The device node of the shared /dev, which no template can replace.
+        let null = clone_tree(root, c"dev/null").step("copy /dev/null")?;
+        attach(null, file).step("mask a file of /proc")?;
+    }
+    for name in MASKED_DIRECTORIES {
+        let Ok(directory) = open_in(proc, name) else { continue };
+        let empty = filesystem("tmpfs", "mode=0555,size=4k", MountAttrFlags::MOUNT_ATTR_RDONLY)?;
+        attach(empty, directory).step("mask a directory of /proc")?;
+    }
+    let settings = clone_tree(proc, c"sys").step("copy /proc/sys")?;
+    set_tree_options(&settings, TreeOptions { read_only: true, no_set_uid: true, no_devices: true, id_map: None })
+        .step("make /proc/sys read-only")?;
+    attach(settings, open_in(proc, "sys").step("open /proc/sys")?).step("attach /proc/sys")
+}
+
+fn open_in(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    openat2(directory, name, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::BENEATH)
+}
+
+/// Puts files with the sandbox's figures over those of `/proc` and into `/sys`, which is an empty tmpfs.
+fn show_figures(figures: &Figures, root: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
+    let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
+    for (name, text) in &figures.proc {
+        let file = create(&texts, name, text)?;
+        let Ok(target) = open_in(proc, name) else { continue };
+        let copy = clone_tree(file, c"").step("copy a figure of /proc")?;
+        attach(copy, target).step("attach a figure of /proc")?;
+    }
+    let mut cpu = String::from("sys");
+    for part in ["devices", "system", "cpu"] {
+        cpu = format!("{cpu}/{part}");
+        directory_in(root, &cpu)?;
+    }
+    let cpu = directory_in(root, &cpu)?;
+    for name in ["online", "possible", "present"] {
+        create(&cpu, name, &figures.cpu_range)?;
+    }
+    Ok(())
+}
+
+fn create(directory: &OwnedFd, name: &str, text: &str) -> Result<File, Failure> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(directory, name, flags, Mode::from_raw_mode(0o644)).step("make a figure")?;
+    let mut file = File::from(file);
+    file.write_all(text.as_bytes()).step("write a figure")?;
+    Ok(file)
+}
+
+fn set_up_process(order: &LaunchOrder) -> Result<(), Failure> {
+    setsid().step("start a session")?;
+    umask(Mode::from_raw_mode(0o022));
+    forbid_core_dumps().step("forbid core dumps")?;
+    raise_open_files();
+    let name =
+        CString::new(order.host_name.as_str()).map_err(|_| rustix::io::Errno::INVAL).step("read the host name")?;
+    set_host_name(&name).step("set the host name")?;
+    new_session_keyring().step("start a keyring")?;
+    if let Some(cpus) = &order.cpus {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu as usize));
+        sched_setaffinity(None, &set).step("choose the CPUs")?;
+    }
+    reset_signals().step("reset signals")
+}
+
+/// As many open files as the hard limit allows: servers and databases inside ask for more than the usual 1,024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // A host that refuses leaves its own limit, which is no reason to fail.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("open /dev/null")?;
+    for number in 0..=2 {
+        place_fd(&null, number).step("place stdio")?;
+    }
+    let mut arguments = vec!["isopod-guest".to_owned(), "init".to_owned()];
+    let mut hand_over = |fd: &OwnedFd, number: i32, flag: &str| {
+        arguments.extend([flag.to_owned(), number.to_string()]);
+        place_fd(fd.as_fd(), number).step("place a descriptor")
+    };
+    hand_over(&handed.listener, LISTENER_FD, "--listen-fd")?;
+    hand_over(&handed.ready, READY_FD, "--ready-fd")?;
+    if let [memory, cpu] = handed.stats.as_slice() {
+        hand_over(memory, MEMORY_FD, "--memory-fd")?;
+        hand_over(cpu, CPU_FD, "--cpu-fd")?;
+    }
+    close_from_on_exec(CPU_FD + 1).step("close what the guest does not need")?;
+    let arguments: Vec<CString> = arguments.into_iter().filter_map(|text| CString::new(text).ok()).collect();
+    let path = CString::from(c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    Err(exec_fd(guest, &arguments, &[path])).step("start the guest")
+}

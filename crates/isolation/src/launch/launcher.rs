@@ -1,0 +1,133 @@
+//! The launcher: one process per sandbox that makes everything ready, waits for the word, clones and exits.
+
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, fstatfs, open};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::channel::Channel;
+use super::init;
+use super::message::{FromLauncher, LaunchOrder, PrepareOrder};
+use super::root::{self, Trees};
+use super::step::{Failure, Step};
+use crate::seccomp::sandbox_filter;
+use crate::sys::cred::{set_group_ids, set_user_ids};
+use crate::sys::ns::{Namespaces, enter};
+use crate::sys::process::{Fork, exit_now, fork_into, sleep_for_ever};
+
+/// The number of ids in a sandbox's range.
+const RANGE: u32 = 65_536;
+const PROC_SUPER_MAGIC: i64 = 0x9fa0;
+
+/// The descriptors that came with the order.
+struct Handed {
+    channel: Channel,
+    netns: OwnedFd,
+    guest: OwnedFd,
+    trees: Trees,
+    cgroups: Vec<File>,
+}
+
+/// Runs the launcher's life. Errors are told to the server; there is nobody else to tell.
+pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>) {
+    let Some(handed) = sort_fds(order, fds) else { return };
+    let result = prepare(order, &handed).and_then(|user_namespace| {
+        let _ = handed.channel.send(&FromLauncher::Prepared, &[]);
+        launch(&handed, &user_namespace)
+    });
+    if let Err(failure) = result {
+        let _ = handed.channel.send(&FromLauncher::Failed(failure), &[]);
+    }
+}
+
+fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
+    let mut fds = fds.into_iter();
+    Some(Handed {
+        channel: Channel::new(fds.next()?, Duration::ZERO),
+        netns: fds.next()?,
+        guest: fds.next()?,
+        trees: Trees {
+            upper: fds.next()?,
+            root: fds.by_ref().take(order.root_layers).collect(),
+            usr: fds.by_ref().take(order.usr_layers).collect(),
+        },
+        cgroups: fds.by_ref().take(order.cgroups).map(File::from).collect(),
+    })
+}
+
+fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<OwnedFd, Failure> {
+    join_cgroups(&handed.cgroups)?;
+    enter(&handed.netns, Namespaces::NET).step("enter the network namespace")?;
+    let user_namespace = make_user_namespace(order.first_id)?;
+    root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
+    Ok(user_namespace)
+}
+
+fn join_cgroups(entrances: &[File]) -> Result<(), Failure> {
+    for mut entrance in entrances {
+        entrance.write_all(b"0").step("join a cgroup")?;
+    }
+    Ok(())
+}
+
+/// Makes the sandbox's user namespace.
+///
+/// Its owner is the first id of its own range and not the host's root: the kernel counts inotify instances, namespaces
+/// and the like against the owner, and sandboxes with one owner would take them from each other.
+fn make_user_namespace(first_id: u32) -> Result<OwnedFd, Failure> {
+    set_group_ids(None, Some(first_id), None).step("take the group of the id range")?;
+    set_user_ids(None, Some(first_id), None).step("take the user of the id range")?;
+    let forked = fork_into(Namespaces::USER).step("make a user namespace")?;
+    let Fork::Parent { pid, pidfd } = forked else { sleep_for_ever() };
+    let namespace = take_back_root().and_then(|()| map_ids(pid, first_id));
+    pidfd_send_signal(&pidfd, Signal::KILL).step("end the holder of the user namespace")?;
+    namespace
+}
+
+fn take_back_root() -> Result<(), Failure> {
+    set_user_ids(None, Some(0), None).step("take back root")?;
+    set_group_ids(None, Some(0), None).step("take back root's group")
+}
+
+fn map_ids(pid: u32, first_id: u32) -> Result<OwnedFd, Failure> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    for file in ["uid_map", "gid_map"] {
+        let mut map = fs::OpenOptions::new().write(true).open(process.join(file)).step("open the id map")?;
+        check_is_procfs(&map)?;
+        map.write_all(format!("0 {first_id} {RANGE}").as_bytes()).step("write the id map")?;
+        map.rewind().step("write the id map")?;
+    }
+    open(process.join("ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step("open the user namespace")
+}
+
+/// A write to procfs that something else caught would leave the sandbox without its map.
+fn check_is_procfs(file: &File) -> Result<(), Failure> {
+    let found = fstatfs(file).step("look at /proc")?.f_type;
+    if found == PROC_SUPER_MAGIC {
+        return Ok(());
+    }
+    Err(rustix::io::Errno::XDEV).step("write to procfs, because /proc is something else")
+}
+
+fn launch(handed: &Handed, user_namespace: &OwnedFd) -> Result<(), Failure> {
+    // The end of the channel means that this sandbox is not wanted any more.
+    let Ok((order, fds)) = handed.channel.receive::<LaunchOrder>() else { return Ok(()) };
+    let filter = sandbox_filter();
+    enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
+    let namespaces =
+        Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
+    match fork_into(namespaces).step("clone the first process")? {
+        Fork::Child => {
+            init::run(&order, fds, &handed.guest, &filter);
+            exit_now(1)
+        }
+        Fork::Parent { pid, pidfd } => {
+            let _ = handed.channel.send(&FromLauncher::Launched { pid }, &[pidfd.as_fd()]);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How a sandbox comes to life.
+//!
+//! Three processes stand between a server, which has many threads and may die at any time, and a sandbox:
+//!
+//! ```text
+//! server ── asks ──▶ spawner (one thread, outlives the server, reaps)
+//!                       └─ forks ──▶ launcher (one per sandbox: joins cgroups and netns, builds the root, waits)
+//!                                        └─ clones ──▶ init (enters the root, drops rights, becomes the guest)
+//! ```
+//!
+//! All that is slow (a move between cgroups waits for an RCU grace period, 15 ms here) is done by the launcher while
+//! nobody waits. A launch is one clone and one exec. Then the launcher exits and the spawner inherits the sandbox.
+
+mod channel;
+mod figures;
+mod init;
+mod launcher;
+mod message;
+mod root;
+mod spawner;
+mod step;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use channel::Channel;
+pub use figures::Figures;
+use message::{FromLauncher, LaunchOrder, PrepareOrder, SpawnerReply, SpawnerRequest};
+pub use spawner::{SpawnerOptions, run_spawner};
+
+use crate::sys::mount::clone_tree;
+
+/// How long a launcher may take to build a root or to clone.
+const LAUNCHER_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Why a sandbox could not be prepared or launched.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The spawner or the launcher is gone or does not answer.
+    #[error("could not talk to the {peer}")]
+    Channel {
+        peer: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// A step failed in the launcher or in the sandbox's first process.
+    #[error("could not {step}")]
+    Step {
+        step: String,
+        #[source]
+        source: io::Error,
+    },
+    /// A directory of the root file system cannot be used.
+    #[error("could not open layer {path}")]
+    Layer {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl LaunchError {
+    fn channel(peer: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Channel { peer, source }
+    }
+}
+
+/// The directories that make up a root file system. Ids on disk are those seen inside.
+#[derive(Clone, Debug)]
+pub struct RootLayers<'a> {
+    /// Layers of `/`, topmost first.
+    pub root: Vec<&'a Path>,
+    /// Layers of `/usr` where that is an overlay of its own, topmost first; the last may be the host's `/usr`.
+    pub usr: Vec<&'a Path>,
+    /// An empty directory of its own for what the sandbox writes.
+    pub upper: &'a Path,
+}
+
+/// What a launcher needs before it is known who will use the sandbox.
+#[derive(Debug)]
+pub struct Preparation<'a> {
+    /// The first host id of the sandbox's range of 65,536.
+    pub first_id: u32,
+    /// The network namespace, made and plumbed.
+    pub netns: BorrowedFd<'a>,
+    /// `cgroup.procs` of each group to join.
+    pub cgroup_entrances: &'a [File],
+    /// The root file system.
+    pub layers: RootLayers<'a>,
+    /// The guest's program.
+    pub guest: BorrowedFd<'a>,
+    /// A bound on `/tmp`, `/run` and `/dev/shm`, each.
+    pub tmpfs_bytes: u64,
+}
+
+/// What is handed to the sandbox's first process.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The name that programs inside see.
+    pub host_name: &'a str,
+    /// The listening socket of the guest.
+    pub listener: BorrowedFd<'a>,
+    /// Figures of the sandbox's cgroups, where the host has them.
+    pub stat_files: Option<&'a crate::cgroup::StatFiles>,
+    /// What `/proc` and `/sys` say about CPUs and memory.
+    pub figures: &'a Figures,
+    /// Which CPUs the sandbox may use; `None` for all.
+    pub cpus: Option<Vec<u32>>,
+}
+
+/// A connection to the spawner of a state directory.
+#[derive(Debug)]
+pub struct Spawner {
+    channel: Channel,
+}
+
+impl Spawner {
+    /// Takes over a connected socket to a spawner and makes sure that it speaks this version.
+    pub fn connect(socket: OwnedFd) -> Result<Self, LaunchError> {
+        let spawner = Self { channel: Channel::new(socket, LAUNCHER_DEADLINE) };
+        match spawner.ask(&SpawnerRequest::Hello { version: message::VERSION }, &[])? {
+            SpawnerReply::Hello { version: message::VERSION } => Ok(spawner),
+            _ => Err(LaunchError::channel("spawner")(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Starts a launcher. Returns when it has been started, not when it is prepared: see [`Launcher::wait`].
+    pub fn prepare(&self, preparation: &Preparation<'_>) -> Result<Launcher, LaunchError> {
+        let (ours, theirs) = channel::pair().map_err(LaunchError::channel("launcher"))?;
+        let root = clone_layers(&preparation.layers.root)?;
+        let usr = clone_layers(&preparation.layers.usr)?;
+        let upper = clone_layers(&[preparation.layers.upper])?;
+        let order = PrepareOrder {
+            first_id: preparation.first_id,
+            tmpfs_bytes: preparation.tmpfs_bytes,
+            root_layers: root.len(),
+            usr_layers: usr.len(),
+            cgroups: preparation.cgroup_entrances.len(),
+        };
+        let mut fds = vec![theirs.as_fd(), preparation.netns, preparation.guest];
+        fds.extend(upper.iter().chain(&root).chain(&usr).map(AsFd::as_fd));
+        fds.extend(preparation.cgroup_entrances.iter().map(AsFd::as_fd));
+        match self.ask(&SpawnerRequest::Prepare(order), &fds)? {
+            SpawnerReply::Started { .. } => Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE) }),
+            SpawnerReply::Failed(failure) => Err(failure.into()),
+            SpawnerReply::Hello { .. } => Err(LaunchError::channel("spawner")(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn ask(&self, request: &SpawnerRequest, fds: &[BorrowedFd<'_>]) -> Result<SpawnerReply, LaunchError> {
+        self.channel.send(request, fds).map_err(LaunchError::channel("spawner"))?;
+        let (reply, _) = self.channel.receive().map_err(LaunchError::channel("spawner"))?;
+        Ok(reply)
+    }
+}
+
+fn clone_layers(paths: &[&Path]) -> Result<Vec<OwnedFd>, LaunchError> {
+    let clone = |path: &&Path| {
+        let failed = |source: io::Error| LaunchError::Layer { path: path.display().to_string(), source };
+        let directory = File::open(path).map_err(failed)?;
+        clone_tree(&directory, c"").map_err(failed)
+    };
+    paths.iter().map(clone).collect()
+}
+
+/// A process that has everything ready to launch one sandbox. It goes away when this is dropped.
+#[derive(Debug)]
+pub struct Launcher {
+    channel: Channel,
+}
+
+/// The first process of a sandbox.
+#[derive(Debug)]
+pub struct Launched {
+    /// Its pid on the host.
+    pub pid: u32,
+    /// A handle that cannot come to mean another process.
+    pub pidfd: OwnedFd,
+    /// Gives `1` when the guest listens, or the step that failed.
+    pub ready: OwnedFd,
+}
+
+impl Launcher {
+    /// Waits until the root is built and the groups are joined.
+    pub fn wait(&self) -> Result<(), LaunchError> {
+        match self.receive()?.0 {
+            FromLauncher::Prepared => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Clones the sandbox's first process. It has become the guest when [`Launched::ready`] says so.
+    pub fn launch(self, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
+        let (ready, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
+        let order = LaunchOrder {
+            host_name: launch.host_name.to_owned(),
+            figures: launch.figures.clone(),
+            cpus: launch.cpus.clone(),
+            has_stat_files: launch.stat_files.is_some(),
+        };
+        let mut fds = vec![launch.listener, ready_writer.as_fd()];
+        if let Some(files) = launch.stat_files {
+            fds.extend([files.memory.as_fd(), files.cpu.as_fd()]);
+        }
+        self.channel.send(&order, &fds).map_err(LaunchError::channel("launcher"))?;
+        match self.receive()? {
+            (FromLauncher::Launched { pid }, Some(pidfd)) => Ok(Launched { pid, pidfd, ready }),
+            (other, _) => Err(unexpected(other)),
+        }
+    }
+
+    fn receive(&self) -> Result<(FromLauncher, Option<OwnedFd>), LaunchError> {
+        let (message, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
+        Ok((message, fds.pop()))
+    }
+}
+
+fn unexpected(message: FromLauncher) -> LaunchError {
+    match message {
+        FromLauncher::Failed(failure) => failure.into(),
+        _ => LaunchError::channel("launcher")(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Reads what the first process wrote to its ready pipe, when it was not the `1` of a guest that listens.
+pub fn read_failure(text: &[u8]) -> LaunchError {
+    match serde_json::from_slice::<step::Failure>(text) {
+        Ok(failure) => failure.into(),
+        Err(_) => LaunchError::channel("guest")(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

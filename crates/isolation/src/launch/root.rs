@@ -1,0 +1,236 @@
+//! Builds a sandbox's root file system, in a mount namespace of the launcher's own.
+//!
+//! The result is a namespace with three mounts at its top: a small tmpfs as `/`, the finished root at `/new`, and the
+//! host's `/proc`, without which the kernel would not let the sandbox mount its own. No host path is reachable in it.
+//!
+//! A template is not trusted: every mount point inside it is opened without following symbolic links, and mounts go
+//! onto the opened directory, not onto a name.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, open, openat2, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, mount, mount_change, unmount,
+};
+use rustix::process::{chdir, fchdir};
+
+use super::step::{Failure, Step};
+use crate::sys::cred::set_file_ids;
+use crate::sys::mount::{TreeOptions, attach, clone_tree, pivot_to_current_directory, set_tree_options};
+use crate::sys::ns::{Namespaces, unshare};
+
+/// Detached copies of the directories that make up the root.
+pub(super) struct Trees {
+    /// Where the sandbox writes.
+    pub(super) upper: OwnedFd,
+    /// Layers of `/`, topmost first.
+    pub(super) root: Vec<OwnedFd>,
+    /// Layers of `/usr`, topmost first; none where `/usr` is part of the root's layers.
+    pub(super) usr: Vec<OwnedFd>,
+}
+
+/// Where the spawner keeps what launchers start from, in a namespace that holds nothing else.
+const SPAWNER_DEVICES: &CStr = c"/dev";
+const SPAWNER_STAGE: &str = "/tmp";
+/// Where the finished root stands in the launcher's namespace.
+pub(super) const NEW_ROOT: &str = "/new";
+/// The group that owns terminals, on Debian and everywhere else.
+const TTY_GROUP: u32 = 5;
+
+const DEVICES: &[(&str, u32, u32)] =
+    &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// The mount namespace that the caller is in now, to come back to.
+pub(super) fn host_mounts() -> io::Result<OwnedFd> {
+    Ok(open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Leaves the host's mount namespace for one with `/proc` and the `/dev` of sandboxes and nothing else.
+///
+/// A long-lived copy of the host's mounts would keep file systems busy that the host wants to unmount, and every launch
+/// would copy and drop them again.
+pub(super) fn enter_spawner_root() -> Result<(), Failure> {
+    leave_mount_namespace()?;
+    let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
+    let root = tmpfs("mode=0755,size=1m", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    // Any directory will do: nobody else is in this namespace.
+    attach(&root, open_directory(CWD, "/tmp")?).step("attach the spawner's root")?;
+    for directory in ["dev", "proc", "tmp"] {
+        mkdirat(&root, directory, Mode::from_raw_mode(0o755)).step("make a directory for the spawner")?;
+    }
+    attach(&host_proc, open_directory(&root, "proc")?).step("attach the host's /proc")?;
+    attach(build_devices()?, open_directory(&root, "dev")?).step("attach /dev")?;
+    forget_the_host(&root)
+}
+
+/// The `/dev` that all sandboxes share. Its nodes are made here, by the host's root: a user namespace cannot make
+/// devices.
+fn build_devices() -> Result<OwnedFd, Failure> {
+    let devices = tmpfs("mode=0755,size=64k", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    let everyone = Mode::from_raw_mode(0o666);
+    for (name, major, minor) in DEVICES {
+        let device = rustix::fs::makedev(*major, *minor);
+        mknodat(&devices, *name, FileType::CharacterDevice, everyone, device).step("make a device node")?;
+        // mknod is subject to the umask.
+        rustix::fs::chmodat(&devices, *name, everyone, AtFlags::empty()).step("open a device node to everyone")?;
+    }
+    for (name, target) in DEVICE_LINKS {
+        symlinkat(*target, &devices, *name).step("link a device")?;
+    }
+    for directory in ["pts", "shm", "mqueue"] {
+        mkdirat(&devices, directory, Mode::from_raw_mode(0o755)).step("make a directory in /dev")?;
+    }
+    Ok(devices)
+}
+
+/// Builds the root for one sandbox and makes it the only thing in sight.
+pub(super) fn build(trees: &Trees, first_id: u32, tmpfs_bytes: u64, user_namespace: &OwnedFd) -> Result<(), Failure> {
+    leave_mount_namespace()?;
+    let devices = clone_tree(CWD, SPAWNER_DEVICES).step("copy /dev")?;
+    let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
+    let stage = build_stage()?;
+    attach_layers(trees, user_namespace, &stage)?;
+    mount_overlays(trees, first_id)?;
+
+    let root = open_directory(CWD, "new")?;
+    set_tree_options(&devices, TreeOptions { read_only: true, no_set_uid: true, ..TreeOptions::default() })
+        .step("make /dev read-only")?;
+    attach(&devices, directory_in(&root, "dev")?).step("attach /dev")?;
+    attach(terminals(first_id)?, directory_in(&root, "dev/pts")?).step("attach /dev/pts")?;
+    for (place, mode) in [("dev/shm", "1777"), ("tmp", "1777"), ("run", "0755"), ("sys", "0755")] {
+        let options = format!("mode={mode},size={tmpfs_bytes},uid={first_id},gid={first_id}");
+        let memory = tmpfs(&options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)?;
+        attach(&memory, directory_in(&root, place)?).step("attach a tmpfs")?;
+    }
+    attach(&host_proc, open_directory(CWD, "proc")?).step("attach the host's /proc")?;
+    forget_the_host(&stage)
+}
+
+fn leave_mount_namespace() -> Result<(), Failure> {
+    unshare(Namespaces::MOUNT).step("make a mount namespace")?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("make mounts private")
+}
+
+/// A tmpfs that becomes the launcher's root, with places for the layers.
+fn build_stage() -> Result<OwnedFd, Failure> {
+    let stage = tmpfs("mode=0755,size=1m", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    attach(&stage, open_directory(CWD, SPAWNER_STAGE)?).step("attach the stage")?;
+    fchdir(&stage).step("go to the stage")?;
+    for directory in ["new", "proc", "w"] {
+        mkdirat(CWD, directory, Mode::from_raw_mode(0o755)).step("make a directory on the stage")?;
+    }
+    Ok(stage)
+}
+
+fn layer_names(prefix: char, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |index| format!("{prefix}{index}"))
+}
+
+fn attach_layers(trees: &Trees, user_namespace: &OwnedFd, stage: &OwnedFd) -> Result<(), Failure> {
+    let read_only = TreeOptions {
+        read_only: true,
+        no_devices: true,
+        id_map: Some(user_namespace.as_fd()),
+        ..TreeOptions::default()
+    };
+    let names = layer_names('r', trees.root.len()).chain(layer_names('u', trees.usr.len()));
+    for (name, tree) in names.zip(trees.root.iter().chain(&trees.usr)) {
+        set_tree_options(tree, read_only).step("map the ids of a layer")?;
+        mkdirat(stage, &name, Mode::from_raw_mode(0o755)).step("make a place for a layer")?;
+        attach(tree, open_directory(stage, &name)?).step("attach a layer")?;
+    }
+    set_tree_options(&trees.upper, TreeOptions { read_only: false, ..read_only })
+        .step("map the ids of the upper layer")?;
+    attach(&trees.upper, open_directory(stage, "w")?).step("attach the upper layer")
+}
+
+/// Overlays keep the credentials of whoever mounts them: ids of the sandbox's range, which exist behind the mapped
+/// layers, with all capabilities. Mounted as plain root they would silently be read-only.
+fn mount_overlays(trees: &Trees, first_id: u32) -> Result<(), Failure> {
+    set_file_ids(first_id, first_id).step("take the file ids of the range")?;
+    let result =
+        mount_overlay(layer_names('r', trees.root.len()), "root", "new").and_then(|()| match trees.usr.len() {
+            0 => Ok(()),
+            count => {
+                let root = open_directory(CWD, "new")?;
+                fchdir_into_checked(&root, "usr")?;
+                mount_overlay(layer_names('u', count), "usr", "new/usr")
+            }
+        });
+    set_file_ids(0, 0).step("take back root's file ids")?;
+    result
+}
+
+/// Makes sure that a directory inside the new root is a real one, since the mount below names it by path.
+fn fchdir_into_checked(root: &OwnedFd, name: &str) -> Result<(), Failure> {
+    directory_in(root, name).map(drop)
+}
+
+fn mount_overlay(layers: impl Iterator<Item = String>, upper: &str, target: &str) -> Result<(), Failure> {
+    // Relative names: they are what the sandbox can read in its mountinfo.
+    let lower = layers.collect::<Vec<_>>().join(":");
+    let options =
+        format!("lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,redirect_dir=on");
+    let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL).step("name the layers")?;
+    mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str())).step("mount an overlay")
+}
+
+fn tmpfs(options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {
+    filesystem("tmpfs", options, attributes)
+}
+
+/// Terminals of the sandbox's own.
+fn terminals(first_id: u32) -> Result<OwnedFd, Failure> {
+    let group = first_id + TTY_GROUP;
+    let options = format!("ptmxmode=0666,mode=0620,gid={group},max=64");
+    filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)
+}
+
+/// A new file system that is attached nowhere yet.
+pub(super) fn filesystem(kind: &str, options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).step("open a file system")?;
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        fsconfig_set_string(&context, key, value).step("set an option of a file system")?;
+    }
+    fsconfig_create(&context).step("make a file system")?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("mount a file system")
+}
+
+fn open_directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Failure> {
+    rustix::fs::openat(at, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .step("open a mount point")
+}
+
+/// Opens a directory inside a root that may be hostile, making it when it is missing.
+pub(super) fn directory_in(root: impl AsFd, path: &str) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    let open = || openat2(&root, path, flags, Mode::empty(), resolve);
+    let what = format!("use /{path} of the template, which must be a directory");
+    match open() {
+        Err(Errno::NOENT) => {
+            mkdirat(&root, path, Mode::from_raw_mode(0o755)).step(&what)?;
+            open().step(&what)
+        }
+        other => other.step(&what),
+    }
+}
+
+fn forget_the_host(stage: &OwnedFd) -> Result<(), Failure> {
+    fchdir(stage).step("go to the stage")?;
+    pivot_to_current_directory().step("make the stage the root")?;
+    unmount(".", UnmountFlags::DETACH).step("detach the host's mounts")?;
+    chdir("/").step("go to the new root")
+}

@@ -1,0 +1,121 @@
+//! The spawner: a process with one thread that starts launchers and is the parent of all sandboxes.
+//!
+//! It does not die with the server that started it; the next server finds it at the same socket. It holds no state that
+//! matters: when it is killed, sandboxes go to the host's init and live on.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{WaitOptions, chdir, setsid, wait};
+
+use super::channel::Channel;
+use super::launcher;
+use super::message::{PrepareOrder, SpawnerReply, SpawnerRequest, VERSION};
+use super::root::{enter_spawner_root, host_mounts};
+use super::step::{Failure, Step};
+use crate::sys::cred::become_subreaper;
+use crate::sys::ns::{Namespaces, enter};
+use crate::sys::process::{Fork, exec_fd, exit_now, fork, ignore_signals};
+
+/// How a spawner behaves when nobody is left.
+#[derive(Debug, Default)]
+pub struct SpawnerOptions {
+    /// The program and arguments to become when the server's connection ends. Without it the spawner waits for the
+    /// next server.
+    pub when_orphaned: Option<Vec<CString>>,
+}
+
+/// How often a spawner without server looks whether it still has sandboxes.
+const IDLE_SECONDS: i64 = 5;
+
+/// Serves requests on a listening sequenced-packet socket until it is not needed any more.
+pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()> {
+    // A new session, so that a terminal's signals do not reach it. It fails when we lead one already.
+    let _ = setsid();
+    chdir("/")?;
+    become_subreaper()?;
+    ignore_signals()?;
+    let host = host_mounts()?;
+    enter_spawner_root().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+
+    let mut channels: Vec<Channel> = Vec::new();
+    let mut had_server = false;
+    loop {
+        let ready = wait_for_work(&listener, &channels)?;
+        // From the end, so that removing one does not move those still to be looked at.
+        for index in ready.into_iter().rev() {
+            match index.checked_sub(1) {
+                None => {
+                    let socket = accept_with(&listener, SocketFlags::CLOEXEC)?;
+                    channels.push(Channel::new(socket, Duration::ZERO));
+                    had_server = true;
+                }
+                Some(index) if serve(&channels[index]).is_err() => drop(channels.swap_remove(index)),
+                Some(_) => {}
+            }
+        }
+        if !had_server || !channels.is_empty() {
+            continue;
+        }
+        if let Some(arguments) = &options.when_orphaned {
+            enter(&host, Namespaces::MOUNT)?;
+            return Err(become_program(arguments));
+        }
+        if !has_children() {
+            return Ok(());
+        }
+    }
+}
+
+/// Positions of what is readable: 0 for the listener, then the channels.
+fn wait_for_work(listener: &OwnedFd, channels: &[Channel]) -> io::Result<Vec<usize>> {
+    let sockets = std::iter::once(listener.as_fd()).chain(channels.iter().map(Channel::socket));
+    let mut fds: Vec<PollFd<'_>> = sockets.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let idle = Timespec { tv_sec: IDLE_SECONDS, tv_nsec: 0 };
+    match poll(&mut fds, channels.is_empty().then_some(&idle)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(index, _)| index).collect())
+}
+
+fn has_children() -> bool {
+    !matches!(wait(WaitOptions::NOHANG), Err(Errno::CHILD))
+}
+
+fn become_program(arguments: &[CString]) -> io::Error {
+    let open = |program: &CString| std::fs::File::open(std::path::Path::new(&*program.to_string_lossy()));
+    match arguments.first().map(open) {
+        Some(Ok(program)) => exec_fd(program, arguments, &[]),
+        Some(Err(error)) => error,
+        None => io::ErrorKind::InvalidInput.into(),
+    }
+}
+
+/// Answers one request. An error ends the connection.
+fn serve(channel: &Channel) -> io::Result<()> {
+    let (request, fds) = channel.receive::<SpawnerRequest>()?;
+    let reply = match request {
+        SpawnerRequest::Hello { .. } => SpawnerReply::Hello { version: VERSION },
+        SpawnerRequest::Prepare(order) => match start_launcher(order, fds) {
+            Ok(pid) => SpawnerReply::Started { pid },
+            Err(failure) => SpawnerReply::Failed(failure),
+        },
+    };
+    channel.send(&reply, &[])
+}
+
+fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>) -> Result<u32, Failure> {
+    match fork().step("fork a launcher")? {
+        Fork::Parent { pid, .. } => Ok(pid),
+        Fork::Child => {
+            launcher::run(&order, fds);
+            exit_now(0)
+        }
+    }
+}

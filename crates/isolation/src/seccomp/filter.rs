@@ -1,0 +1,234 @@
+//! Turns a table of decisions into a BPF program.
+//!
+//! The program first makes sure of the ABI, then finds the system call by binary search over ranges of numbers with
+//! the same decision. Only forward jumps of any length are used, so the table may grow.
+
+use std::collections::BTreeMap;
+
+use super::rules::{Action, Check, LAST_KNOWN};
+use crate::sys::seccomp::Instruction;
+
+const LOAD: u16 = 0x20; // A = word of seccomp_data at the operand
+const AND: u16 = 0x54; // A &= operand
+const JUMP: u16 = 0x05; // skip operand instructions
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_GREATER_EQUAL: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+const NUMBER_OFFSET: u32 = 0;
+const ARCH_OFFSET: u32 = 4;
+const ARGUMENTS_OFFSET: u32 = 16;
+
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+const X32_BIT: u32 = 0x4000_0000;
+
+const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_ERRNO: u32 = 0x0005_0000;
+const RET_KILL_PROCESS: u32 = 0x8000_0000;
+
+const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
+
+/// The whole program.
+pub(super) fn assemble(table: &BTreeMap<u32, Action>) -> Vec<Instruction> {
+    let mut program = vec![
+        load(ARCH_OFFSET),
+        // Another ABI has other numbers: a 32-bit call would be judged by the wrong line.
+        jump_if(JUMP_EQUAL, AUDIT_ARCH_X86_64, 1, 0),
+        ret(RET_KILL_PROCESS),
+        load(NUMBER_OFFSET),
+        jump_if(JUMP_GREATER_EQUAL, X32_BIT, 0, 1),
+        ret(RET_KILL_PROCESS),
+    ];
+    program.extend(search(&ranges(table)));
+    program
+}
+
+/// Numbers from `start` on, up to the next range, get this decision.
+struct Range {
+    start: u32,
+    action: Action,
+}
+
+fn ranges(table: &BTreeMap<u32, Action>) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for number in 0..=LAST_KNOWN + 1 {
+        let unknown = if number > LAST_KNOWN { libc::ENOSYS } else { libc::EPERM };
+        let action = table.get(&number).copied().unwrap_or(Action::Refuse(unknown));
+        if ranges.last().is_none_or(|last| last.action != action) {
+            ranges.push(Range { start: number, action });
+        }
+    }
+    ranges
+}
+
+fn search(ranges: &[Range]) -> Vec<Instruction> {
+    if let [only] = ranges {
+        return decide(only.action);
+    }
+    let (low, high) = ranges.split_at(ranges.len() / 2);
+    let low_code = search(low);
+    let mut code = vec![jump_if(JUMP_GREATER_EQUAL, high[0].start, 0, 1), jump(low_code.len())];
+    code.extend(low_code);
+    code.extend(search(high));
+    code
+}
+
+fn decide(action: Action) -> Vec<Instruction> {
+    match action {
+        Action::Allow => vec![ret(RET_ALLOW)],
+        Action::Refuse(errno) => vec![refuse(errno)],
+        Action::Check(check) => decide_by_argument(check),
+    }
+}
+
+fn decide_by_argument(check: Check) -> Vec<Instruction> {
+    match check {
+        Check::WithoutBits { argument, bits, errno } => vec![
+            load_argument(argument),
+            Instruction { code: AND, jump_true: 0, jump_false: 0, operand: bits },
+            jump_if(JUMP_EQUAL, 0, 0, 1),
+            ret(RET_ALLOW),
+            refuse(errno),
+        ],
+        Check::NoneOf { argument, values, errno } => compare(argument, values, refuse(errno), vec![ret(RET_ALLOW)]),
+        Check::OneOf { argument, values, errno } => compare(argument, values, ret(RET_ALLOW), vec![refuse(errno)]),
+        Check::Socket { families } => {
+            let route_netlink_only = vec![
+                jump_if(JUMP_EQUAL, AF_NETLINK, 0, 3),
+                load_argument(2),
+                jump_if(JUMP_EQUAL, 0, 0, 1),
+                ret(RET_ALLOW),
+                refuse(libc::EAFNOSUPPORT),
+            ];
+            compare(0, families, ret(RET_ALLOW), route_netlink_only)
+        }
+    }
+}
+
+fn compare(argument: u8, values: &[u32], on_match: Instruction, otherwise: Vec<Instruction>) -> Vec<Instruction> {
+    let mut code = vec![load_argument(argument)];
+    for value in values {
+        code.push(jump_if(JUMP_EQUAL, *value, 0, 1));
+        code.push(on_match);
+    }
+    code.extend(otherwise);
+    code
+}
+
+fn load(offset: u32) -> Instruction {
+    Instruction { code: LOAD, jump_true: 0, jump_false: 0, operand: offset }
+}
+
+/// The lower 32 bits of an argument (little endian).
+fn load_argument(argument: u8) -> Instruction {
+    load(ARGUMENTS_OFFSET + 8 * u32::from(argument))
+}
+
+fn jump_if(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction { code, jump_true, jump_false, operand }
+}
+
+fn jump(length: usize) -> Instruction {
+    let operand = u32::try_from(length).expect("the program is a few hundred instructions long");
+    Instruction { code: JUMP, jump_true: 0, jump_false: 0, operand }
+}
+
+fn ret(value: u32) -> Instruction {
+    Instruction { code: RETURN, jump_true: 0, jump_false: 0, operand: value }
+}
+
+fn refuse(errno: i32) -> Instruction {
+    ret(RET_ERRNO | errno.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::rules;
+    use super::*;
+
+    /// Runs the program as the kernel would.
+    fn run(program: &[Instruction], arch: u32, number: u32, arguments: [u32; 6]) -> u32 {
+        let (mut at, mut value) = (0, 0u32);
+        loop {
+            let step = program[at];
+            at += 1;
+            match step.code {
+                LOAD => {
+                    value = match step.operand {
+                        NUMBER_OFFSET => number,
+                        ARCH_OFFSET => arch,
+                        offset => arguments[((offset - ARGUMENTS_OFFSET) / 8) as usize],
+                    }
+                }
+                AND => value &= step.operand,
+                JUMP => at += step.operand as usize,
+                JUMP_EQUAL | JUMP_GREATER_EQUAL => {
+                    let holds = if step.code == JUMP_EQUAL { value == step.operand } else { value >= step.operand };
+                    at += usize::from(if holds { step.jump_true } else { step.jump_false });
+                }
+                RETURN => return step.operand,
+                other => panic!("unknown code {other:#x}"),
+            }
+        }
+    }
+
+    fn answer(number: libc::c_long, arguments: [u32; 6]) -> u32 {
+        run(&assemble(&rules::table()), AUDIT_ARCH_X86_64, number as u32, arguments)
+    }
+
+    const NONE: [u32; 6] = [0; 6];
+
+    #[test]
+    fn foreign_abis_are_killed() {
+        let program = assemble(&rules::table());
+        assert_eq!(run(&program, 0x4000_0003, 1, NONE), RET_KILL_PROCESS);
+        assert_eq!(run(&program, AUDIT_ARCH_X86_64, X32_BIT | 1, NONE), RET_KILL_PROCESS);
+    }
+
+    #[test]
+    fn new_namespaces_are_refused_and_threads_are_not() {
+        let refused = RET_ERRNO | libc::EPERM as u32;
+        assert_eq!(answer(libc::SYS_clone, [libc::CLONE_NEWUSER as u32, 0, 0, 0, 0, 0]), refused);
+        assert_eq!(answer(libc::SYS_unshare, [libc::CLONE_NEWNS as u32, 0, 0, 0, 0, 0]), refused);
+        assert_eq!(
+            answer(libc::SYS_clone, [libc::CLONE_VM as u32 | libc::CLONE_THREAD as u32, 0, 0, 0, 0, 0]),
+            RET_ALLOW
+        );
+        assert_eq!(answer(libc::SYS_clone3, NONE), RET_ERRNO | libc::ENOSYS as u32);
+    }
+
+    #[test]
+    fn only_plain_socket_families_are_allowed() {
+        let socket = |family: i32, protocol: u32| answer(libc::SYS_socket, [family as u32, 1, protocol, 0, 0, 0]);
+        for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+            assert_eq!(socket(family, 0), RET_ALLOW);
+        }
+        assert_eq!(socket(libc::AF_NETLINK, 0), RET_ALLOW);
+        assert_eq!(socket(libc::AF_NETLINK, libc::NETLINK_NETFILTER as u32), RET_ERRNO | libc::EAFNOSUPPORT as u32);
+        for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_XDP, libc::AF_ALG, libc::AF_BLUETOOTH] {
+            assert_eq!(socket(family, 0), RET_ERRNO | libc::EAFNOSUPPORT as u32);
+        }
+    }
+
+    #[test]
+    fn a_call_newer_than_the_list_looks_missing() {
+        assert_eq!(answer(libc::c_long::from(LAST_KNOWN + 1), NONE), RET_ERRNO | libc::ENOSYS as u32);
+        assert_eq!(answer(100_000, NONE), RET_ERRNO | libc::ENOSYS as u32);
+    }
+
+    proptest! {
+        #[test]
+        fn the_program_decides_as_the_table_says(number in 0u32..=LAST_KNOWN) {
+            let table = rules::table();
+            let got = run(&assemble(&table), AUDIT_ARCH_X86_64, number, NONE);
+            match table.get(&number) {
+                Some(Action::Allow) => prop_assert_eq!(got, RET_ALLOW),
+                Some(Action::Refuse(errno)) => prop_assert_eq!(got, RET_ERRNO | *errno as u32),
+                Some(Action::Check(_)) => {}
+                None => prop_assert_eq!(got, RET_ERRNO | libc::EPERM as u32),
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Entering and leaving namespaces.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::check;
+
+/// Namespaces to make or to enter, as the kernel's bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespaces(u64);
+
+impl Namespaces {
+    /// User and group ids, capabilities.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
+    /// Mounts.
+    pub const MOUNT: Self = Self(libc::CLONE_NEWNS as u64);
+    /// Process ids.
+    pub const PID: Self = Self(libc::CLONE_NEWPID as u64);
+    /// Network.
+    pub const NET: Self = Self(libc::CLONE_NEWNET as u64);
+    /// System V and POSIX message IPC.
+    pub const IPC: Self = Self(libc::CLONE_NEWIPC as u64);
+    /// Host name.
+    pub const UTS: Self = Self(libc::CLONE_NEWUTS as u64);
+    /// The view of cgroups.
+    pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP as u64);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Leaves the shared namespaces for new ones. `PID` takes effect for children only.
+pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
+    // SAFETY: unshare takes one integer. None of the flags in `Namespaces` unshares memory or fd tables.
+    check(unsafe { libc::syscall(libc::SYS_unshare, namespaces.bits()) }).map(drop)
+}
+
+/// Enters the namespace that a `/proc/PID/ns/*` fd or the namespaces that a pidfd stands for.
+pub fn enter(fd: impl AsFd, namespaces: Namespaces) -> io::Result<()> {
+    // SAFETY: setns takes a borrowed fd, open for the length of the call, and an integer.
+    check(unsafe { libc::syscall(libc::SYS_setns, fd.as_fd().as_raw_fd(), namespaces.bits()) }).map(drop)
+}

@@ -1,0 +1,185 @@
+//! What of the host's `/etc` and `/var` enters the base. What is not named here stays outside; each line says why it
+//! is wanted. A `*` at the end of a path stands for the rest of a name.
+
+/// A file or a tree of the host that is copied to the same place.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    pub(super) path: &'static str,
+    pub(super) why: &'static str,
+}
+
+const fn allow(path: &'static str, why: &'static str) -> Allowed {
+    Allowed { path, why }
+}
+
+/// Small settings. Every file is looked through for secrets before it is taken.
+pub(super) const ETC: &[Allowed] = &[
+    allow("etc/ImageMagick*", "convert refuses to work without its policy"),
+    allow("etc/R", "R keeps its site settings outside /usr"),
+    allow("etc/adduser.conf", "maintainer scripts add users"),
+    allow("etc/alternatives", "half of /usr/bin leads through it"),
+    allow("etc/apt/apt.conf", "package installation"),
+    allow("etc/apt/keyrings", "keys of package sources"),
+    allow("etc/apt/mirrors", "lists that sources refer to"),
+    allow("etc/apt/preferences", "package installation"),
+    allow("etc/apt/preferences.d", "package installation"),
+    allow("etc/apt/trusted.gpg", "keys of package sources"),
+    allow("etc/apt/trusted.gpg.d", "keys of package sources"),
+    allow("etc/bash.bashrc", "the shell's prompt and completion"),
+    allow("etc/bash_completion.d", "the shell's completion"),
+    allow("etc/bindresvport.blacklist", "read by libc"),
+    allow("etc/ca-certificates", "hooks of update-ca-certificates"),
+    allow("etc/ca-certificates.conf", "which certificates the host trusts"),
+    allow("etc/crypto-policies", "OpenSSL's settings where rpm is used"),
+    allow("etc/debconf.conf", "package configuration"),
+    allow("etc/debian_version", "asked by installers"),
+    allow("etc/default/locale", "language"),
+    allow("etc/default/nss", "read by libc"),
+    allow("etc/default/useradd", "maintainer scripts add users"),
+    allow("etc/deluser.conf", "maintainer scripts remove users"),
+    allow("etc/dnf/dnf.conf", "package installation"),
+    allow("etc/dpkg", "package installation"),
+    allow("etc/ethertypes", "read by libc"),
+    allow("etc/fonts", "fontconfig"),
+    allow("etc/gai.conf", "read by libc"),
+    allow("etc/ghostscript", "font tables"),
+    allow("etc/groff", "man pages"),
+    allow("etc/host.conf", "read by libc"),
+    allow("etc/inputrc", "line editing"),
+    allow("etc/issue", "asked by installers"),
+    allow("etc/issue.net", "asked by installers"),
+    allow("etc/java-*", "the Java runtime keeps its security settings outside /usr"),
+    allow("etc/ld.so.cache", "finding libraries"),
+    allow("etc/ld.so.conf", "finding libraries"),
+    allow("etc/ld.so.conf.d", "finding libraries"),
+    allow("etc/libaudit.conf", "read by shadow's tools"),
+    allow("etc/locale.alias", "language"),
+    allow("etc/locale.conf", "language"),
+    allow("etc/locale.gen", "language"),
+    allow("etc/localtime", "time zone"),
+    allow("etc/login.defs", "maintainer scripts add users"),
+    allow("etc/lsb-release", "asked by installers"),
+    allow("etc/magic", "file(1)"),
+    allow("etc/magic.mime", "file(1)"),
+    allow("etc/manpath.config", "man pages"),
+    allow("etc/maven", "Maven keeps its start-up settings outside /usr"),
+    allow("etc/mime.types", "file types"),
+    allow("etc/mke2fs.conf", "mke2fs"),
+    allow("etc/nanorc", "editor"),
+    allow("etc/netconfig", "read by libtirpc"),
+    allow("etc/os-release", "asked by installers"),
+    allow("etc/pam.conf", "su, passwd"),
+    allow("etc/pam.d", "su, passwd"),
+    allow("etc/papersize", "ghostscript"),
+    allow("etc/perl", "perl's site settings"),
+    allow("etc/pki/ca-trust/extracted", "certificates where rpm is used"),
+    allow("etc/pki/rpm-gpg", "keys of package sources"),
+    allow("etc/pki/tls/cert.pem", "certificates where rpm is used"),
+    allow("etc/pki/tls/certs", "certificates where rpm is used"),
+    allow("etc/profile", "login shells"),
+    allow("etc/profile.d", "login shells"),
+    allow("etc/protocols", "read by libc"),
+    allow("etc/python2*", "python's site settings"),
+    allow("etc/python3*", "python's site settings"),
+    allow("etc/redhat-release", "asked by installers"),
+    allow("etc/rpc", "read by libc"),
+    allow("etc/rpm", "package installation"),
+    allow("etc/security", "su, passwd"),
+    allow("etc/services", "read by libc"),
+    allow("etc/sgml", "catalogues that maintainer scripts extend"),
+    allow("etc/shells", "chsh, adduser"),
+    allow("etc/skel", "adduser"),
+    allow("etc/ssl/certs", "the certificates the host trusts; never its private keys"),
+    allow("etc/system-release", "asked by installers"),
+    allow("etc/terminfo", "terminals"),
+    allow("etc/timezone", "time zone"),
+    allow("etc/ucf.conf", "package configuration"),
+    allow("etc/vim", "editor"),
+    allow("etc/wgetrc", "downloads"),
+    allow("etc/xattr.conf", "cp, rsync"),
+    allow("etc/xml", "catalogues that maintainer scripts extend"),
+    allow("etc/yum.repos.d", "package installation"),
+];
+
+/// The state that package managers and maintainer scripts need.
+pub(super) const VAR: &[Allowed] = &[
+    allow("var/lib/apt/extended_states", "which packages were installed by themselves"),
+    allow("var/lib/ca-certificates-java", "maintainer scripts"),
+    allow("var/lib/dpkg", "which packages there are"),
+    allow("var/lib/pam", "pam-auth-update"),
+    allow("var/lib/python", "python's maintainer scripts"),
+    allow("var/lib/rpm", "which packages there are"),
+    allow("var/lib/sgml-base", "catalogues"),
+    allow("var/lib/shells.state", "update-shells"),
+    allow("var/lib/ucf/hashfile", "package configuration"),
+    allow("var/lib/ucf/registry", "package configuration"),
+    allow("var/lib/xml-core", "catalogues"),
+];
+
+/// Names that are never taken, wherever they are: they hold keys by custom or hold host-only switches.
+pub(super) const NEVER: &[Allowed] = &[
+    allow("*.jks", "a key store"),
+    allow("*.key", "a private key by custom"),
+    allow("*.keystore", "a key store"),
+    allow("*.p12", "a key store"),
+    allow("*.pfx", "a key store"),
+    allow("auth.conf", "apt's passwords"),
+    allow("auth.conf.d", "apt's passwords"),
+    allow("jmxremote.password*", "Java's passwords"),
+    allow("opasswd", "old passwords"),
+    allow("private", "private keys by custom"),
+    allow("settings-security.xml", "Maven's master password"),
+];
+
+/// Parts of apt's settings that call services of the host after each run; they only fail or cost time inside.
+pub(super) const APT_HOOKS: &[&str] = &[
+    "10periodic",
+    "15update-stamp",
+    "20apt-esm-hook.conf",
+    "20auto-upgrades",
+    "20listchanges",
+    "20packagekit",
+    "20snapd.conf",
+    "50appstream",
+    "50command-not-found",
+    "50unattended-upgrades",
+    "99update-notifier",
+];
+
+/// Whether a file name is one of a list of names, where `*` may stand at either end.
+pub(super) fn names_match(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => name.ends_with(end),
+        (None, Some(start)) => name.starts_with(start),
+        (None, None) => name == pattern,
+    }
+}
+
+/// Why a name is never taken, if it is not.
+pub(super) fn never(name: &str) -> Option<&'static str> {
+    NEVER.iter().find(|entry| names_match(entry.path, name)).map(|entry| entry.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_and_relative_and_each_line_has_a_reason() {
+        for list in [ETC, VAR, NEVER] {
+            assert!(list.is_sorted_by_key(|entry| entry.path));
+            for entry in list {
+                assert!(!entry.why.is_empty());
+                assert!(!entry.path.starts_with('/') && !entry.path.contains(".."), "{}", entry.path);
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_keys_are_never_taken() {
+        assert!(never("server.key").is_some());
+        assert!(never("private").is_some());
+        assert!(never("keyrings").is_none());
+        assert!(never("ca-certificates.crt").is_none());
+    }
+}

@@ -1,0 +1,242 @@
+//! Making a sandbox that has no owner yet: first everything that is slow and the same for all, then the first process.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_isolation::cgroup::{CgroupError, SandboxCgroup};
+use isopod_isolation::launch::{Figures, Launch, LaunchError, Launcher, Preparation, RootLayers, read_failure};
+use isopod_wire::{ExecutionId, Limits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::boot::ProcessIdentity;
+use crate::disk::DiskError;
+use crate::disposal::{Remains, dispose};
+use crate::home::Home;
+use crate::host::Host;
+use crate::netns;
+use crate::network::NetworkError;
+use crate::record::Record;
+use crate::slot::{Slot, SlotError};
+use crate::spawner::{SpawnerError, SpawnerProcess};
+use crate::state::{StateError, make_private_directory};
+use crate::template::Template;
+
+/// The name that programs inside see as the host's.
+const HOST_NAME: &str = "isopod";
+/// How long the guest may take to listen.
+const GUEST_DEADLINE: Duration = Duration::from_secs(15);
+/// Where the guest listens, inside the execution's directory.
+pub(crate) const GUEST_SOCKET: &str = "guest.sock";
+
+/// Why a sandbox could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MakeError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("could not write the sandbox's record")]
+    Record(#[source] io::Error),
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("could not make the writable layer")]
+    Area(#[from] DiskError),
+    #[error("could not fill the writable layer")]
+    Fill(#[source] io::Error),
+    #[error("could not make a network namespace")]
+    Netns(#[source] io::Error),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    Spawner(#[from] SpawnerError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("could not make the guest's socket")]
+    Socket(#[source] io::Error),
+    #[error("the guest did not come up")]
+    Guest(#[source] io::Error),
+}
+
+/// What is needed to make sandboxes.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) host: Arc<Host>,
+    pub(crate) home: Arc<Home>,
+    pub(crate) spawner: SpawnerProcess,
+    pub(crate) guest: OwnedFd,
+}
+
+/// Everything but the first process.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    record: Record,
+    template: Arc<Template>,
+    directory: PathBuf,
+    slot: Slot,
+    cgroup: SandboxCgroup,
+    netns: OwnedFd,
+    launcher: Launcher,
+}
+
+/// A sandbox whose guest listens and that nobody has been given.
+#[derive(Debug)]
+pub(crate) struct Blank {
+    pub(crate) record: Record,
+    /// Keeps its layers from being pruned.
+    pub(crate) template: Arc<Template>,
+    pub(crate) directory: PathBuf,
+    pub(crate) slot: Slot,
+    pub(crate) cgroup: SandboxCgroup,
+    pub(crate) netns: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Workshop {
+    /// Prepares a sandbox on a new writable layer, or on one that exists. Nothing is left on an error.
+    pub(crate) fn prepare(
+        &self,
+        execution: ExecutionId,
+        template: &Arc<Template>,
+        limits: &Limits,
+        area: Option<&str>,
+    ) -> Result<Prepared, MakeError> {
+        let record = Record::new(execution, &template.name, template.generation(), *limits);
+        let remains = Remains::of(&record, &self.home);
+        self.prepare_steps(record, template, limits, area).inspect_err(|_| dispose(&self.host, &remains))
+    }
+
+    fn prepare_steps(
+        &self,
+        mut record: Record,
+        template: &Arc<Template>,
+        limits: &Limits,
+        area: Option<&str>,
+    ) -> Result<Prepared, MakeError> {
+        let name = record.execution.as_str().to_owned();
+        let directory = self.home.box_directory(&record.execution);
+        make_private_directory(&directory)?;
+        record.area = area.is_none().then(|| name.clone());
+        record.save(&directory).map_err(MakeError::Record)?;
+        let slot = Slot::claim(&self.host.claim(&name))?;
+        record.slot = Some(slot);
+        record.save(&directory).map_err(MakeError::Record)?;
+
+        let cgroup = self.host.cgroups.create(&name)?;
+        let upper = self.ensure_area(&name, area)?;
+        let netns = netns::make().map_err(MakeError::Netns)?;
+        self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+        let launcher = self.spawner.prepare(&Preparation {
+            first_id: slot.first_id(),
+            netns: netns.as_fd(),
+            cgroup_entrances: &cgroup.entrances()?,
+            layers: RootLayers { root: template.root_layers(), usr: template.usr_layers(), upper: &upper },
+            guest: self.guest.as_fd(),
+            tmpfs_bytes: limits.memory.0,
+        })?;
+        launcher.wait()?;
+        Ok(Prepared { record, template: Arc::clone(template), directory, slot, cgroup, netns, launcher })
+    }
+
+    /// The writable layer: a new one with the directories that overlays need, or the one named.
+    fn ensure_area(&self, name: &str, existing: Option<&str>) -> Result<PathBuf, MakeError> {
+        let path = match existing {
+            Some(existing) => self.host.disk.area(existing)?.path().to_owned(),
+            None => self.host.disk.create_area(name, None)?.path().to_owned(),
+        };
+        self.fill_area(&path).map_err(MakeError::Fill)?;
+        Ok(path)
+    }
+
+    fn fill_area(&self, area: &Path) -> io::Result<()> {
+        for part in ["root", "root.work", "usr", "usr.work", "root/etc"] {
+            match fs::create_dir(area.join(part)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let resolvers = area.join("root/etc/resolv.conf");
+        // A sandbox that comes back may have put anything in its place.
+        match fs::symlink_metadata(&resolvers) {
+            Ok(_) => Ok(()),
+            Err(_) => fs::write(resolvers, self.host.network.resolvers().resolv_conf_text()),
+        }
+    }
+
+    /// Starts the first process and waits until the guest listens. Nothing is left on an error.
+    pub(crate) fn launch(&self, prepared: Prepared, limits: &Limits) -> Result<Blank, MakeError> {
+        let remains = Remains::of(&prepared.record, &self.home);
+        self.launch_steps(prepared, limits).inspect_err(|_| dispose(&self.host, &remains))
+    }
+
+    fn launch_steps(&self, prepared: Prepared, limits: &Limits) -> Result<Blank, MakeError> {
+        let Prepared { mut record, template, directory, slot, cgroup, netns, launcher } = prepared;
+        cgroup.set_limits(limits)?;
+        record.limits = *limits;
+        let listener = listen_in(&directory).map_err(MakeError::Socket)?;
+        let launched = launcher.launch(&Launch {
+            host_name: HOST_NAME,
+            listener: listener.as_fd(),
+            stat_files: cgroup.stat_files()?.as_ref(),
+            figures: &Figures::for_limits(limits),
+            cpus: cpus_for(slot, limits),
+        })?;
+        // Before anything else can go wrong, so that whoever finds the record can end the process.
+        record.init = Some(ProcessIdentity::of(launched.pid).map_err(MakeError::Guest)?);
+        record.save(&directory).map_err(MakeError::Record)?;
+        wait_until_ready(&launched.ready)?;
+        Ok(Blank { record, template, directory, slot, cgroup, netns, pidfd: launched.pidfd })
+    }
+
+    /// Removes a prepared sandbox that is not needed.
+    pub(crate) fn discard_prepared(&self, prepared: Prepared) {
+        let remains = Remains::of(&prepared.record, &self.home);
+        drop(prepared);
+        dispose(&self.host, &remains);
+    }
+
+    /// Removes a blank that is not needed.
+    pub(crate) fn discard_blank(&self, blank: Blank) {
+        let remains = Remains::of(&blank.record, &self.home);
+        drop(blank);
+        dispose(&self.host, &remains);
+    }
+}
+
+impl Blank {
+    /// Whether its first process still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+/// A path below a state directory may be longer than a socket's address: go through an open directory.
+fn listen_in(directory: &Path) -> io::Result<UnixListener> {
+    let open = File::open(directory)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{GUEST_SOCKET}", open.as_raw_fd()))
+}
+
+/// Which CPUs a sandbox with fewer than the host's is placed on. Neighbouring slots are spread over all of them.
+fn cpus_for(slot: Slot, limits: &Limits) -> Option<Vec<u32>> {
+    let all = u32::try_from(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).unwrap_or(1);
+    let wanted = limits.whole_cpus();
+    (wanted < all).then(|| (0..wanted).map(|index| (slot.0 * wanted + index) % all).collect())
+}
+
+fn wait_until_ready(ready: &OwnedFd) -> Result<(), MakeError> {
+    let deadline = Timespec { tv_sec: GUEST_DEADLINE.as_secs().cast_signed(), tv_nsec: 0 };
+    let mut fds = [PollFd::new(ready, PollFlags::IN)];
+    if poll(&mut fds, Some(&deadline)).map_err(|error| MakeError::Guest(error.into()))? == 0 {
+        return Err(MakeError::Guest(io::ErrorKind::TimedOut.into()));
+    }
+    let mut text = [0; 512];
+    match rustix::io::read(ready, &mut text).map_err(|error| MakeError::Guest(error.into()))? {
+        1 if text[0] == b'1' => Ok(()),
+        length => Err(read_failure(&text[..length]).into()),
+    }
+}

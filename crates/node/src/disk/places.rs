@@ -1,0 +1,88 @@
+//! The two directories of a disk: `areas`, where each sandbox has its own, and `trash`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use isopod_wire::Bytes;
+use rustix::io::Errno;
+
+use super::error::{Context, DiskError, NoLimit};
+use super::folder;
+use super::name::AreaName;
+use super::trash::{Afterwards, Trash};
+use super::usage::Usage;
+
+/// What makes, limits and removes areas on one kind of file system.
+pub(super) trait Areas: Send + Sync {
+    fn create(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
+    fn set_limit(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
+    fn usage(&self, places: &Places, name: &AreaName) -> Result<Usage, DiskError>;
+    fn remove(&self, places: &Places, name: &AreaName) -> Result<(), DiskError>;
+    /// Why this kind cannot limit, if so.
+    fn no_limit(&self) -> Option<&NoLimit>;
+}
+
+/// The directories, held open: no path is looked up again, whatever happens above them.
+pub(super) struct Places {
+    pub(super) root: PathBuf,
+    pub(super) areas: Arc<OwnedFd>,
+    pub(super) trash: Trash,
+}
+
+impl Places {
+    /// Makes the two directories below `root` where they are missing, and begins to empty the trash.
+    pub(super) fn open(
+        root: &Path,
+        afterwards: impl FnOnce(&Arc<OwnedFd>) -> Arc<dyn Afterwards>,
+    ) -> Result<Self, DiskError> {
+        let directory = folder::open_path(root).doing("open", root)?;
+        let areas = folder::ensure_below(&directory, "areas").doing("open", root.join("areas"))?;
+        let trash = folder::ensure_below(&directory, "trash").doing("open", root.join("trash"))?;
+        let areas = Arc::new(areas);
+        let trash = Trash::start(trash, afterwards(&areas)).doing("start to empty", root.join("trash"))?;
+        Ok(Self { root: root.to_owned(), areas, trash })
+    }
+
+    pub(super) fn areas(&self) -> BorrowedFd<'_> {
+        self.areas.as_fd()
+    }
+
+    pub(super) fn path_of(&self, name: &AreaName) -> PathBuf {
+        self.root.join("areas").join(name.as_str())
+    }
+
+    pub(super) fn open_area(&self, name: &AreaName) -> Result<OwnedFd, DiskError> {
+        folder::open_below(&*self.areas, name.as_str()).doing_area("open", name.as_str())
+    }
+
+    /// Moves the area to the trash, where it is deleted in the background.
+    pub(super) fn discard(&self, name: &AreaName) -> Result<(), DiskError> {
+        self.trash.take(self.areas(), name.as_str()).doing_area("remove", name.as_str())
+    }
+
+    /// The names of all areas, sorted. What is not the name of an area is not ours and not told.
+    pub(super) fn names(&self) -> Result<Vec<AreaName>, DiskError> {
+        let areas = self.root.join("areas");
+        let mut names = area_names(&*self.areas).doing("read", areas)?;
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The names of the areas below an `areas` directory.
+pub(super) fn area_names(areas: impl AsFd) -> Result<Vec<AreaName>, Errno> {
+    let entries = folder::entries(areas, usize::MAX)?;
+    let parse = |entry: folder::Entry| AreaName::parse(entry.name.to_str().ok()?).ok();
+    Ok(entries.into_iter().filter(|entry| entry.may_be_directory).filter_map(parse).collect())
+}
+
+/// Whether there are areas right below `root`, without making anything.
+pub(super) fn has_areas(root: &Path) -> io::Result<bool> {
+    match folder::open_path(&root.join("areas")) {
+        Ok(areas) => Ok(!area_names(areas)?.is_empty()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

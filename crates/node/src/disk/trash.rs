@@ -1,0 +1,154 @@
+//! Removed areas wait here until a background thread has deleted them.
+//!
+//! Moving an area into the trash takes microseconds; deleting 100,000 files does not. What is in the trash when the
+//! process ends is deleted after the next start.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+
+use super::folder;
+use super::tree::{self, Removal};
+
+/// Called for each tree of the trash before and after it is deleted; `Before` gives what `after` gets.
+pub(super) trait Afterwards: Send + Sync + 'static {
+    /// What the tree holds besides its files, such as a project id.
+    fn before(&self, trash: BorrowedFd<'_>, name: &CStr) -> Option<u32>;
+    /// The tree is gone: gives back what it held.
+    fn after(&self, held: u32);
+}
+
+/// For trees that hold nothing but their files.
+pub(super) struct Nothing;
+
+impl Afterwards for Nothing {
+    fn before(&self, _: BorrowedFd<'_>, _: &CStr) -> Option<u32> {
+        None
+    }
+
+    fn after(&self, _: u32) {}
+}
+
+/// The trash directory and the thread that empties it. The thread ends when this is dropped.
+pub(super) struct Trash {
+    directory: Arc<OwnedFd>,
+    afterwards: Arc<dyn Afterwards>,
+    count: AtomicU64,
+    stop: Arc<AtomicBool>,
+    /// Wakes the thread; `None` only while dropping.
+    wake: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Trash {
+    /// Starts with a round over what is there already.
+    pub(super) fn start(directory: OwnedFd, afterwards: Arc<dyn Afterwards>) -> io::Result<Self> {
+        let (wake, woken) = channel();
+        let (directory, stop) = (Arc::new(directory), Arc::new(AtomicBool::new(false)));
+        let emptying = (directory.clone(), afterwards.clone(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("disk-trash".to_owned())
+            .spawn(move || empty_when_woken(&emptying.0, &*emptying.1, &emptying.2, &woken))?;
+        // The channel is new and its receiver is in the thread, so this cannot fail before the thread ends.
+        wake.send(()).ok();
+        Ok(Self { directory, afterwards, count: AtomicU64::new(0), stop, wake: Some(wake), thread: Some(thread) })
+    }
+
+    /// Moves `name` out of `parent` into the trash, in one step.
+    pub(super) fn take(&self, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        loop {
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
+            let new_name = format!("{name}-{}-{count}", std::process::id());
+            match rustix::fs::renameat_with(parent, name, &*self.directory, &new_name, RenameFlags::NOREPLACE) {
+                Ok(()) => break,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if let Some(wake) = &self.wake {
+            // A thread that has ended leaves the trash for the next start.
+            wake.send(()).ok();
+        }
+        Ok(())
+    }
+
+    /// Deletes everything now, on this thread too. Gives the number of trees that could not be deleted.
+    pub(super) fn empty(&self) -> Result<usize, Errno> {
+        empty(&self.directory, &*self.afterwards, &self.stop)
+    }
+}
+
+impl Drop for Trash {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake = None;
+        if let Some(thread) = self.thread.take() {
+            // It panics only by a mistake of ours, and has then said so.
+            thread.join().ok();
+        }
+    }
+}
+
+/// Deletes what is in the `trash` below `root`, if there is one, before that directory is put out of use. What cannot
+/// be deleted stays and has been told.
+pub(super) fn empty_without_thread(root: &OwnedFd) -> Result<(), Errno> {
+    match folder::open_below(root, "trash") {
+        Ok(trash) => empty(&trash, &Nothing, &AtomicBool::new(false)).map(drop),
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn empty_when_woken(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool, woken: &Receiver<()>) {
+    while woken.recv().is_ok() {
+        while woken.try_recv().is_ok() {}
+        match empty(directory, afterwards, stop) {
+            Ok(0) => {}
+            Ok(left) => tracing::warn!(left, "some removed areas cannot be deleted yet"),
+            Err(errno) => tracing::warn!(%errno, "cannot read the trash of the disk"),
+        }
+    }
+}
+
+/// Rounds over the trash until nothing more can be deleted: a tree with subvolumes inside leaves them beside it.
+fn empty(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool) -> Result<usize, Errno> {
+    let mut stuck: Vec<CString> = Vec::new();
+    loop {
+        let mut names = tree::names(directory)?;
+        names.retain(|name| !stuck.contains(name));
+        if names.is_empty() || stop.load(Ordering::Relaxed) {
+            return Ok(stuck.len());
+        }
+        for name in names {
+            if !empty_one(directory, &name, afterwards, stop) {
+                stuck.push(name);
+            }
+        }
+    }
+}
+
+fn empty_one(directory: &OwnedFd, name: &CStr, afterwards: &dyn Afterwards, stop: &AtomicBool) -> bool {
+    let held = afterwards.before(directory.as_fd(), name);
+    match tree::remove(directory, name, stop) {
+        Ok(Removal::Done) => {
+            if let Some(held) = held {
+                afterwards.after(held);
+            }
+            true
+        }
+        Ok(Removal::Stopped) => true,
+        // Two threads may empty the trash at once; what the other one deleted is not stuck.
+        Err(Errno::NOENT) => true,
+        Err(errno) => {
+            tracing::warn!(%errno, tree = ?name, "cannot delete a removed area");
+            false
+        }
+    }
+}

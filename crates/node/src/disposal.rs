@@ -1,0 +1,122 @@
+//! Removing everything of an execution. Each step may find its work done already, so it can be run again after a crash,
+//! by another process, or twice at once.
+
+use std::fs;
+use std::path::PathBuf;
+
+use isopod_wire::ExecutionId;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::boot::ProcessIdentity;
+use crate::home::Home;
+use crate::host::Host;
+use crate::record::Record;
+use crate::slot::Slot;
+
+/// What there may be of an execution.
+#[derive(Clone, Debug)]
+pub(crate) struct Remains {
+    pub(crate) execution: ExecutionId,
+    pub(crate) init: Option<ProcessIdentity>,
+    slot: Option<Slot>,
+    /// Its writable layer, unless that belongs to somebody else.
+    pub(crate) area: Option<String>,
+    directory: PathBuf,
+}
+
+impl Remains {
+    /// By its record. The area is that of the record, which for a record that was never saved is its own name.
+    pub(crate) fn of(record: &Record, home: &Home) -> Self {
+        let directory = home.box_directory(&record.execution);
+        Self {
+            execution: record.execution.clone(),
+            init: record.init.clone(),
+            slot: record.slot,
+            area: record.area.clone(),
+            directory,
+        }
+    }
+
+    /// Of an execution whose record cannot be read.
+    pub(crate) fn unknown(execution: ExecutionId, home: &Home) -> Self {
+        let directory = home.box_directory(&execution);
+        Self { area: Some(execution.as_str().to_owned()), init: None, slot: None, execution, directory }
+    }
+
+    /// Of an execution of which only things outside its home were found.
+    pub(crate) fn stray(execution: ExecutionId) -> Self {
+        Self { area: Some(execution.as_str().to_owned()), init: None, slot: None, execution, directory: PathBuf::new() }
+    }
+}
+
+/// Ends all processes and removes all that was made, the record last.
+pub(crate) fn dispose(host: &Host, remains: &Remains) {
+    end_processes(host, remains);
+    give_back_slots(host, remains);
+    remove_area(host, remains);
+    remove_directory(remains);
+}
+
+/// As [`dispose`], but keeps the record and the writable layer: the sandbox is stopped, not gone.
+pub(crate) fn stop(host: &Host, remains: &Remains) {
+    end_processes(host, remains);
+    give_back_slots(host, remains);
+}
+
+fn end_processes(host: &Host, remains: &Remains) {
+    if let Some(pidfd) = remains.init.as_ref().and_then(ProcessIdentity::open) {
+        // It may just have ended.
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+    }
+    let group = host.cgroups.group(remains.execution.as_str());
+    warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
+    warn_on(&remains.execution, "remove its cgroups", group.remove());
+}
+
+fn ignore_missing(error: isopod_isolation::cgroup::CgroupError) -> Result<(), isopod_isolation::cgroup::CgroupError> {
+    if error.io().kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+fn give_back_slots(host: &Host, remains: &Remains) {
+    let slots = match remains.slot {
+        Some(slot) => vec![slot],
+        // A record that was written before the claim, or none at all.
+        None => {
+            let claims = host.claimed_slots().unwrap_or_default();
+            let own = claims.into_iter().filter(|(_, execution)| execution == remains.execution.as_str());
+            own.map(|(slot, _)| slot).collect()
+        }
+    };
+    for slot in slots {
+        // The policy goes at once: it must not wait for the next tenant of the slot.
+        warn_on(&remains.execution, "clear its policy", host.network.clear_policy(crate::network::Slot(slot.0)));
+        host.retired.retire(slot, host.claim(remains.execution.as_str()));
+    }
+}
+
+fn remove_area(host: &Host, remains: &Remains) {
+    let Some(area) = &remains.area else { return };
+    match host.disk.area(area) {
+        Ok(_) => warn_on(&remains.execution, "remove its files", host.disk.remove_area(area)),
+        Err(_) => tracing::trace!(execution = %remains.execution, "has no files"),
+    }
+}
+
+fn remove_directory(remains: &Remains) {
+    if remains.directory.as_os_str().is_empty() {
+        return;
+    }
+    match fs::remove_dir_all(&remains.directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            warn_on(&remains.execution, "remove its record", Err(error));
+        }
+        _ => {}
+    }
+}
+
+/// Disposal goes on after a failure: what stays is found again by the next sweep.
+fn warn_on<E: std::error::Error + 'static>(execution: &ExecutionId, what: &str, result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::warn!(%execution, error = &error as &dyn std::error::Error, "could not {what}");
+    }
+}

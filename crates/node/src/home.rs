@@ -1,0 +1,148 @@
+//! A home: the part of a state directory that one process owns. `isopod serve` has one that the next server takes over;
+//! every `isopod run` has its own, which is swept when its process is gone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use isopod_wire::ExecutionId;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::state::{StateError, StateRoot, make_private_directory};
+
+/// Who owns a home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HomeKind {
+    /// The server. Its sandboxes outlive it.
+    Server,
+    /// One command. Its sandboxes end with it.
+    Command {
+        /// A name that no other command has.
+        name: String,
+    },
+}
+
+/// Why a home cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// Another process has it.
+    #[error("{path} is in use by another isopod process")]
+    InUse {
+        /// The home.
+        path: PathBuf,
+    },
+    /// Its directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// A home that this process owns until it drops it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    path: PathBuf,
+    kind: HomeKind,
+    /// Holds the lock.
+    _lock: File,
+}
+
+impl HomeKind {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Server => "serve",
+            Self::Command { name } => name,
+        }
+    }
+
+    fn of(name: &str) -> Self {
+        if name == "serve" { Self::Server } else { Self::Command { name: name.to_owned() } }
+    }
+}
+
+impl Home {
+    pub(crate) fn open(state: &StateRoot, kind: HomeKind) -> Result<Self, HomeError> {
+        let path = state.homes().join(kind.name());
+        make_private_directory(&path.join("boxes"))?;
+        match lock(&path)? {
+            Some(lock) => Ok(Self { path, kind, _lock: lock }),
+            None => Err(HomeError::InUse { path }),
+        }
+    }
+
+    /// Homes of commands whose process is gone. The caller owns them now.
+    pub(crate) fn abandoned(state: &StateRoot) -> io::Result<Vec<Self>> {
+        let mut homes = Vec::new();
+        for entry in fs::read_dir(state.homes())? {
+            let path = entry?.path();
+            let kind = HomeKind::of(&path.file_name().unwrap_or_default().to_string_lossy());
+            if kind == HomeKind::Server {
+                continue;
+            }
+            if let Ok(Some(lock)) = lock(&path) {
+                homes.push(Self { path, kind, _lock: lock });
+            }
+        }
+        Ok(homes)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn kind(&self) -> &HomeKind {
+        &self.kind
+    }
+
+    /// The directory of one execution.
+    pub(crate) fn box_directory(&self, execution: &ExecutionId) -> PathBuf {
+        self.path.join("boxes").join(execution.as_str())
+    }
+
+    /// Executions that have a directory here.
+    pub(crate) fn executions(&self) -> io::Result<Vec<ExecutionId>> {
+        executions_in(&self.path)
+    }
+
+    /// Removes an empty home. One with sandboxes in it stays.
+    pub(crate) fn remove(self) {
+        if fs::remove_dir(self.path.join("boxes")).is_ok() {
+            // The next sweep tries again.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Executions of all homes of a state directory, also of those that other processes own.
+pub(crate) fn all_executions(state: &StateRoot) -> io::Result<Vec<ExecutionId>> {
+    let mut executions = Vec::new();
+    for entry in fs::read_dir(state.homes())? {
+        executions.extend(executions_in(&entry?.path())?);
+    }
+    Ok(executions)
+}
+
+fn executions_in(home: &Path) -> io::Result<Vec<ExecutionId>> {
+    let entries = match fs::read_dir(home.join("boxes")) {
+        // A home that was removed while we looked.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    let names = entries.map(name).collect::<io::Result<Vec<String>>>()?;
+    Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// `None` when another process holds it.
+fn lock(home: &Path) -> Result<Option<File>, StateError> {
+    let path = home.join("lock");
+    let failed = StateError::on("lock", &path);
+    let file = match OpenOptions::new().create(true).truncate(false).write(true).open(&path) {
+        Ok(file) => file,
+        Err(error) => return Err(failed(error)),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
+}

@@ -1,0 +1,112 @@
+//! What sandboxes of one state directory share on this host: cgroups, network, disk. Several processes may have it open
+//! at once; the last one to leave clears it away, unless sandboxes live on.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+use isopod_isolation::cgroup::{CgroupError, Cgroups, Layout, LayoutError};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::disk::{Disk, DiskError, DiskOptions};
+use crate::network::{Network, NetworkConfig, NetworkError, NotATag};
+use crate::retired::RetiredSlots;
+use crate::slot::Slot;
+use crate::state::{StateError, StateRoot};
+
+/// Shared things, open.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) state: StateRoot,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) network: Arc<Network>,
+    pub(crate) retired: RetiredSlots,
+    pub(crate) disk: Disk,
+    /// Shared by everyone who has the host open.
+    lock: File,
+}
+
+/// Why the host cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// No cgroups.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The groups could not be made.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// The tag of the state directory is damaged.
+    #[error(transparent)]
+    Tag(#[from] NotATag),
+    /// The network could not be set up.
+    #[error("could not set up the network")]
+    Network(#[source] Box<NetworkError>),
+    /// A thread could not be started.
+    #[error("could not start a thread")]
+    Thread(#[source] std::io::Error),
+    /// The place for writable layers could not be set up.
+    #[error("could not set up the disk")]
+    Disk(#[source] Box<DiskError>),
+}
+
+impl Host {
+    pub(crate) fn open(state: StateRoot, network: NetworkConfig, disk: &DiskOptions) -> Result<Self, HostError> {
+        let lock = lock_shared(state.path())?;
+        let cgroups = Cgroups::open(Layout::detect()?, state.tag())?;
+        let disk = Disk::open(state.path(), disk).map_err(|error| HostError::Disk(Box::new(error)))?;
+        let network = Network::open(network).map_err(|error| HostError::Network(Box::new(error)))?;
+        let network = Arc::new(network);
+        let retired = RetiredSlots::new(Arc::clone(&network)).map_err(HostError::Thread)?;
+        Ok(Self { state, cgroups, network, retired, disk, lock })
+    }
+
+    /// Words that claim a slot for an execution of this state directory.
+    pub(crate) fn claim(&self, execution: &str) -> String {
+        format!("{}/{execution}", self.state.tag())
+    }
+
+    /// Slots that sandboxes of this state directory hold, in whatever home.
+    pub(crate) fn claimed_slots(&self) -> std::io::Result<Vec<(Slot, String)>> {
+        claimed_slots(&self.state)
+    }
+
+    /// Leaves. The last one out takes down what was set up, if no sandbox needs it any more.
+    pub(crate) fn close(self) {
+        let Self { state, cgroups, network, retired, disk, lock } = self;
+        drop(retired);
+        let is_last = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let is_idle = claimed_slots(&state).is_ok_and(|claims| claims.is_empty());
+        if !(is_last && is_idle) {
+            return;
+        }
+        if let Some(Err(error)) = Arc::into_inner(network).map(Network::close) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not take the network down");
+        }
+        if let Err(error) = disk.close_if_unused() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not release the disk");
+        }
+        if let Err(error) = cgroups.remove() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not remove the cgroups");
+        }
+        state.forget_tag();
+        drop(lock);
+    }
+}
+
+fn claimed_slots(state: &StateRoot) -> std::io::Result<Vec<(Slot, String)>> {
+    let prefix = format!("{}/", state.tag());
+    let ours = |(slot, claim): (Slot, String)| Some((slot, claim.strip_prefix(&prefix)?.to_owned()));
+    Ok(Slot::claims()?.into_iter().filter_map(ours).collect())
+}
+
+fn lock_shared(state: &Path) -> Result<File, StateError> {
+    let path = state.join("host.lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(StateError::on("open", &path))?;
+    // Blocks for the moment in which the last one out clears away.
+    flock(&file, FlockOperation::LockShared).map_err(|error| StateError::on("lock", &path)(error.into()))?;
+    Ok(file)
+}

@@ -1,0 +1,40 @@
+//! Runs sandboxes on this machine.
+//!
+//! The truth about a sandbox is its record, a file under the state directory that is written before anything is made.
+//! A new process finds the records, adopts what still runs and removes whatever no record claims.
+
+mod admission;
+mod blank;
+mod boot;
+mod disposal;
+mod exits;
+mod guest_program;
+mod guest_request;
+mod home;
+mod host;
+mod netns;
+mod node;
+mod pool;
+mod record;
+mod removal;
+mod retired;
+mod sandbox;
+mod slot;
+mod spawner;
+mod state;
+mod sweep;
+mod template;
+
+pub mod base;
+pub mod disk;
+pub mod network;
+
+pub use guest_program::guest_program_bytes;
+pub use home::{HomeError, HomeKind};
+pub use host::HostError;
+pub use node::{Node, NodeConfig, OpenError};
+pub use pool::PoolSize;
+pub use removal::remove_everything;
+pub use spawner::SpawnerProgram;
+pub use state::{StateError, StateRoot};
+pub use sweep::{SweepReport, sweep_abandoned};

@@ -1,0 +1,212 @@
+//! The node: opening it, and its side of the node API.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use isopod_wire::node::{
+    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stream,
+    Target, Usage,
+};
+use isopod_wire::{Bytes, ExecutionId, Limits, NetworkPolicy};
+
+use crate::admission::available_memory;
+use crate::base::{BaseError, BaseOptions, HostEnvironment};
+use crate::blank::Workshop;
+use crate::disk::DiskOptions;
+use crate::guest_program;
+use crate::home::{Home, HomeError, HomeKind};
+use crate::host::{Host, HostError};
+use crate::network::NetworkConfig;
+use crate::pool::{Pool, PoolSize};
+use crate::sandbox::Fleet;
+use crate::spawner::{SpawnerProcess, SpawnerProgram};
+use crate::state::StateRoot;
+use crate::sweep::sweep;
+use crate::template::Template;
+
+/// How often the host is looked at.
+const TEMPLATE_CHECK: Duration = Duration::from_secs(10);
+
+/// How a node works.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Server or command.
+    pub home: HomeKind,
+    /// This program, as a spawner.
+    pub spawner: SpawnerProgram,
+    /// How many sandboxes to keep ready.
+    pub pool: PoolSize,
+    /// What a sandbox of the pool may use.
+    pub default_limits: Limits,
+    /// How the base template is made.
+    pub base: BaseOptions,
+    /// What of the host's settings goes in.
+    pub host_environment: HostEnvironment,
+    /// The environment from which those settings are taken.
+    pub variables: BTreeMap<String, String>,
+    /// How the disk is set up.
+    pub disk: DiskOptions,
+    /// Where a change of the network's defaults goes; `None` for the defaults.
+    pub pool_network: Option<isopod_wire::Cidr>,
+}
+
+/// Why a node cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The host lacks something.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The home is not to be had.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The base template could not be made.
+    #[error("could not make the base template")]
+    Base(#[from] BaseError),
+    /// No spawner.
+    #[error("could not start the spawner")]
+    Spawner(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The guest's program could not be put into memory.
+    #[error("could not load the guest's program")]
+    Guest(#[source] io::Error),
+    /// What an earlier process left could not be looked at.
+    #[error("could not look at what an earlier process left")]
+    Sweep(#[source] io::Error),
+}
+
+/// A node that runs sandboxes.
+#[derive(Debug)]
+pub struct Node {
+    fleet: Arc<Fleet>,
+}
+
+impl Node {
+    /// Opens the node of a state directory: adopts what runs, removes what is nobody's, fills the pool. Blocks for the
+    /// time it takes to build the base template when the host has changed; call it inside a Tokio runtime.
+    pub async fn open(state: StateRoot, config: NodeConfig) -> Result<Self, OpenError> {
+        let blocking_config = config.clone();
+        let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config)).await;
+        let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
+        let workshop = Arc::new(workshop);
+        let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
+        let environment = template.host_environment(config.host_environment, config.variables.into_iter());
+        let fleet = Fleet::new(workshop, pool, template, config.base, environment).map_err(OpenError::Sweep)?;
+        fleet.adopt().await.map_err(OpenError::Sweep)?;
+        keep_template_fresh(&fleet);
+        Ok(Self { fleet })
+    }
+
+    /// Waits until the pool is as full as it should be.
+    pub async fn wait_for_pool(&self, size: PoolSize) {
+        while self.pool_filled().ready < size.ready || self.pool_filled().prepared < size.prepared {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// How many sandboxes wait in the pool.
+    pub fn pool_filled(&self) -> PoolSize {
+        self.fleet.pool.filled()
+    }
+
+    /// Directory with the guest's socket of a sandbox, for tools on this machine.
+    pub fn guest_socket(&self, incarnation: &Incarnation) -> Option<PathBuf> {
+        self.fleet.guest_socket(incarnation)
+    }
+
+    /// The first process of a sandbox, as the host sees it.
+    pub fn init_pid(&self, incarnation: &Incarnation) -> Option<u32> {
+        self.fleet.init_pid(incarnation)
+    }
+
+    /// Ends the node. The sandboxes of a server live on; those of a command end.
+    pub async fn close(self) {
+        self.fleet.close().await;
+    }
+}
+
+/// Looks now and then whether the host's packages have changed.
+fn keep_template_fresh(fleet: &Arc<Fleet>) {
+    let fleet = Arc::downgrade(fleet);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(TEMPLATE_CHECK).await;
+            let Some(fleet) = fleet.upgrade() else { return };
+            let _ = tokio::task::spawn_blocking(move || fleet.refresh_template()).await;
+        }
+    });
+}
+
+/// Random enough that no two sandboxes of a host ever share one.
+pub(crate) fn random_execution_id() -> ExecutionId {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+    ExecutionId::from_random(bytes)
+}
+
+fn open_parts(state: StateRoot, config: &NodeConfig) -> Result<(Workshop, Arc<Template>), OpenError> {
+    let home = Home::open(&state, config.home.clone())?;
+    let mut network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
+    if let Some(pool) = config.pool_network {
+        network.pool = pool;
+    }
+    let host = Host::open(state, network, &config.disk)?;
+    let template = Template::base(&host.state.layers(), &config.base)?;
+    let spawner = SpawnerProcess::new(home.path(), config.spawner.clone());
+    spawner.ensure().map_err(|error| OpenError::Spawner(Box::new(error)))?;
+    let report = sweep(&host).map_err(OpenError::Sweep)?;
+    if report != crate::SweepReport::default() {
+        tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
+    }
+    let guest = guest_program::sealed().map_err(OpenError::Guest)?;
+    Ok((Workshop { host: Arc::new(host), home: Arc::new(home), spawner, guest }, template))
+}
+
+#[async_trait]
+impl NodeApi for Node {
+    async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
+        self.fleet.create(spec).await
+    }
+
+    async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
+        self.fleet.kill(incarnation).await
+    }
+
+    async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
+        self.fleet.pause(incarnation, mode).await
+    }
+
+    async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
+        self.fleet.resume(incarnation).await
+    }
+
+    async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {
+        self.fleet.set_network(incarnation, policy).await
+    }
+
+    async fn usage(&self, incarnation: &Incarnation) -> Result<Usage, NodeError> {
+        self.fleet.usage(incarnation).await
+    }
+
+    async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
+        self.fleet.dial(incarnation, target).await
+    }
+
+    async fn list(&self) -> Vec<NodeSandbox> {
+        self.fleet.list().await
+    }
+
+    async fn next_event(&self) -> Option<NodeEvent> {
+        self.fleet.next_event().await
+    }
+
+    async fn free_memory(&self) -> Bytes {
+        available_memory()
+    }
+
+    async fn templates(&self) -> Vec<String> {
+        vec![crate::template::BASE.to_owned()]
+    }
+}

@@ -1,0 +1,97 @@
+//! Slots that are not used any more, on their way back.
+//!
+//! Taking a slot off the network costs the kernel tens of milliseconds, mostly the same for one as for a hundred. So they
+//! are gathered and taken off together, and only then may somebody else claim them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::network::Network;
+use crate::slot::Slot;
+
+/// How long slots are gathered.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// The slots and the thread that takes them off.
+#[derive(Debug)]
+pub(crate) struct RetiredSlots {
+    shared: Arc<Shared>,
+    worker: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    network: Arc<Network>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// With the words that claim them.
+    slots: BTreeMap<Slot, String>,
+    closed: bool,
+}
+
+impl RetiredSlots {
+    pub(crate) fn new(network: Arc<Network>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { network, queue: Mutex::default(), changed: Condvar::new() });
+        let worker = Arc::clone(&shared);
+        let worker = std::thread::Builder::new().name("retired-slots".to_owned()).spawn(move || worker.run())?;
+        Ok(Self { shared, worker: Some(worker) })
+    }
+
+    /// Gives a slot back, soon.
+    pub(crate) fn retire(&self, slot: Slot, claim: String) {
+        self.shared.queue().slots.insert(slot, claim);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for RetiredSlots {
+    /// Waits until all are given back.
+    fn drop(&mut self) {
+        self.shared.queue().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(worker) = self.worker.take() {
+            // After a panic the claims stay, and the next sweep finds them.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queue = self.queue();
+            while queue.slots.is_empty() && !queue.closed {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            if queue.slots.is_empty() {
+                return;
+            }
+            if !queue.closed {
+                queue = self.changed.wait_timeout(queue, GATHER).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let slots = std::mem::take(&mut queue.slots);
+            drop(queue);
+            self.give_back(&slots);
+        }
+    }
+
+    fn give_back(&self, slots: &BTreeMap<Slot, String>) {
+        let numbers = slots.keys().map(|slot| crate::network::Slot(slot.0)).collect();
+        if let Err(error) = self.network.unplumb_all(&numbers) {
+            // They stay claimed, and the next sweep tries again.
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not take slots off the network");
+            return;
+        }
+        slots.iter().for_each(|(slot, claim)| slot.release(claim));
+    }
+}

@@ -1,0 +1,155 @@
+//! Giving a sandbox to an owner.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec};
+use serde::Serialize;
+
+use super::{Fleet, Life, Processes, Sandbox};
+use crate::admission::why_full;
+use crate::blank::{Blank, MakeError};
+use crate::guest_request;
+use crate::node::random_execution_id;
+use crate::template::{BASE, Template};
+
+/// What the guest is told. The names are those of E2B's daemon.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Introduction<'a> {
+    env_vars: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access_token: Option<&'a str>,
+    default_user: &'a str,
+}
+
+const DEFAULT_USER: &str = "user";
+
+impl Fleet {
+    pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
+        let template = self.check(&spec)?;
+        let fleet = Arc::clone(self);
+        let wanted = spec.clone();
+        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&template, &wanted)).await;
+        let blank = made.map_err(failed)??;
+        self.hand_over(blank, spec).await
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<Arc<Template>, CreateError> {
+        spec.limits.check().map_err(|error| CreateError::Limits(error.to_string()))?;
+        if let (Some(_), Some(reason)) = (spec.limits.disk, self.workshop.host.disk.no_limit()) {
+            return Err(CreateError::Limits(format!("the disk cannot be limited on this host: {reason}")));
+        }
+        if self.sandboxes().contains_key(&spec.sandbox) {
+            return Err(CreateError::Exists(spec.sandbox.clone()));
+        }
+        match spec.template == BASE {
+            true => Ok(self.template()),
+            false => Err(CreateError::UnknownTemplate(spec.template.clone())),
+        }
+    }
+
+    /// The quickest way to a sandbox of this kind, with its limits set.
+    fn take_or_make(&self, template: &Arc<Template>, spec: &SandboxSpec) -> Result<Blank, CreateError> {
+        if let Some(reason) = why_full(&self.workshop.host) {
+            return Err(CreateError::Full(reason));
+        }
+        let generation = template.generation();
+        let blank = match self.pool.take_ready(generation, &spec.limits) {
+            Some(blank) => Ok(blank),
+            None => self.make(template, spec),
+        };
+        let blank = blank.map_err(full_or_failed)?;
+        match self.set_disk_and_network(&blank, spec) {
+            Ok(()) => Ok(blank),
+            Err(error) => {
+                self.workshop.discard_blank(blank);
+                Err(full_or_failed(error))
+            }
+        }
+    }
+
+    fn make(&self, template: &Arc<Template>, spec: &SandboxSpec) -> Result<Blank, MakeError> {
+        let prepared = match self.pool.take_prepared(template.generation()) {
+            Some(prepared) => prepared,
+            None => self.workshop.prepare(random_execution_id(), template, &spec.limits, None)?,
+        };
+        self.workshop.launch(prepared, &spec.limits)
+    }
+
+    pub(super) fn set_disk_and_network(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
+        let host = &self.workshop.host;
+        if let (Some(limit), Some(area)) = (spec.limits.disk, &blank.record.area) {
+            host.disk.set_limit(area, Some(limit))?;
+        }
+        host.network.set_policy(crate::network::Slot(blank.slot.0), &spec.network)?;
+        Ok(())
+    }
+
+    /// Introduces the owner to the guest and enters the sandbox into the list.
+    async fn hand_over(self: &Arc<Self>, blank: Blank, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
+        let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: blank.record.execution.clone() };
+        match self.introduce(&blank, &spec).await {
+            Ok(()) => self.enter(blank, spec, incarnation),
+            Err(error) => {
+                self.discard(blank).await;
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Tells the guest for whom it works.
+    pub(super) async fn introduce(&self, blank: &Blank, spec: &SandboxSpec) -> std::io::Result<()> {
+        let own =
+            [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str()), ("E2B_TEMPLATE_ID", &spec.template)];
+        let as_text = |(name, value): (&'_ String, &'_ String)| (name.clone(), value.clone());
+        let given: BTreeMap<String, String> =
+            self.environment.iter().map(as_text).chain(spec.env.iter().map(as_text)).collect();
+        let mut env_vars: BTreeMap<&str, &str> =
+            given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        env_vars.extend(own);
+        let introduction = Introduction {
+            env_vars,
+            access_token: spec.access_token.as_ref().map(|secret| secret.0.as_str()),
+            default_user: DEFAULT_USER,
+        };
+        let directory = std::fs::File::open(&blank.directory)?;
+        guest_request::post(&directory, "/init", &introduction).await
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        blank: Blank,
+        spec: SandboxSpec,
+        incarnation: Incarnation,
+    ) -> Result<Incarnation, CreateError> {
+        let directory = blank.directory.clone();
+        let (processes, mut record) = Processes::of(blank).map_err(failed)?;
+        record.spec = Some(spec);
+        record.state = NodeState::Running;
+        record.save(&directory).map_err(failed)?;
+        let pidfd = Arc::clone(&processes.pidfd);
+        let life = tokio::sync::Mutex::new(Life { record, processes: Some(processes), ending: false });
+        let sandbox = Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life });
+        self.sandboxes().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
+        self.watch(sandbox, pidfd);
+        Ok(incarnation)
+    }
+
+    pub(super) async fn discard(&self, blank: Blank) {
+        let workshop = Arc::clone(&self.workshop);
+        // A panic in there leaves a record without owner, which the next sweep removes.
+        let _ = tokio::task::spawn_blocking(move || workshop.discard_blank(blank)).await;
+    }
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CreateError {
+    CreateError::Failed(error.into())
+}
+
+fn full_or_failed(error: MakeError) -> CreateError {
+    match error {
+        MakeError::Slot(crate::slot::SlotError::None) => CreateError::Full(error.to_string()),
+        other => failed(other),
+    }
+}

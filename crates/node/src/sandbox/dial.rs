@@ -1,0 +1,71 @@
+//! Opening a byte stream into a sandbox.
+//!
+//! A frozen guest would accept a connection and never answer, so the state is looked at first, under the lock that
+//! whoever freezes holds.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use isopod_isolation::sys::ns::{Namespaces, enter};
+use isopod_wire::INTERPRETER_PORT;
+use isopod_wire::node::{DialError, Incarnation, NodeState, Stream, Target};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use tokio::net::TcpSocket;
+
+use super::Fleet;
+use crate::guest_request;
+
+impl Fleet {
+    pub(crate) async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
+        let sandbox = self.find(incarnation).ok_or_else(|| DialError::NotFound(incarnation.clone()))?;
+        let life = sandbox.life.lock().await;
+        if life.ending {
+            return Err(DialError::NotFound(incarnation.clone()));
+        }
+        let processes = match (&life.processes, life.state()) {
+            (Some(processes), NodeState::Running) => processes,
+            _ => return Err(DialError::Paused(incarnation.clone())),
+        };
+        let port = match target {
+            Target::Guest => {
+                let stream = guest_request::connect(&processes.directory).await;
+                return Ok(Box::new(stream.map_err(failed(incarnation))?));
+            }
+            Target::Interpreter => INTERPRETER_PORT,
+            Target::Port(port) => port,
+        };
+        let netns = processes.netns.try_clone().map_err(failed(incarnation))?;
+        drop(life);
+        let stream = dial_port(netns, port).await;
+        let refused = || DialError::Refused { incarnation: incarnation.clone(), port };
+        match stream {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(refused()),
+            Err(error) => Err(failed(incarnation)(error)),
+        }
+    }
+}
+
+fn failed(incarnation: &Incarnation) -> impl FnOnce(io::Error) -> DialError {
+    let incarnation = incarnation.clone();
+    move |source| DialError::Failed { incarnation, source }
+}
+
+async fn dial_port(netns: OwnedFd, port: u16) -> io::Result<tokio::net::TcpStream> {
+    let socket = tokio::task::spawn_blocking(move || socket_inside(netns)).await??;
+    let socket = TcpSocket::from_std_stream(socket.into());
+    socket.set_nodelay(true)?;
+    socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
+}
+
+/// A socket belongs to the network namespace in which it was made. A thread of its own goes there and ends there, so
+/// that no thread of the server is ever left inside.
+fn socket_inside(netns: OwnedFd) -> io::Result<OwnedFd> {
+    let thread = std::thread::Builder::new().name("dial".to_owned()).stack_size(64 << 10).spawn(move || {
+        enter(&netns, Namespaces::NET)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
+    })?;
+    thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+}

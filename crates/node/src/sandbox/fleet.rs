@@ -1,0 +1,161 @@
+//! All sandboxes of a node.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use isopod_wire::SandboxId;
+use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
+use tokio::sync::mpsc;
+
+use super::{Life, Sandbox};
+use crate::base::BaseOptions;
+use crate::blank::{GUEST_SOCKET, Workshop};
+use crate::exits::Exits;
+use crate::home::HomeKind;
+use crate::pool::Pool;
+use crate::template::Template;
+
+/// The sandboxes of a node, and what is needed to make more.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    pub(super) workshop: Arc<Workshop>,
+    pub(crate) pool: Pool,
+    template: Mutex<Arc<Template>>,
+    /// How the base template is made, to notice that the host has changed.
+    base: BaseOptions,
+    /// Variables that every sandbox gets before its own.
+    pub(super) environment: BTreeMap<String, String>,
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    pub(super) exits: Exits,
+    pub(super) events: mpsc::UnboundedSender<NodeEvent>,
+    event_reader: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeEvent>>,
+}
+
+impl Fleet {
+    pub(crate) fn new(
+        workshop: Arc<Workshop>,
+        pool: Pool,
+        template: Arc<Template>,
+        base: BaseOptions,
+        environment: BTreeMap<String, String>,
+    ) -> std::io::Result<Arc<Self>> {
+        let (events, event_reader) = mpsc::unbounded_channel();
+        Ok(Arc::new(Self {
+            workshop,
+            pool,
+            template: Mutex::new(template),
+            base,
+            environment,
+            sandboxes: Mutex::default(),
+            events,
+            exits: Exits::start()?,
+            event_reader: tokio::sync::Mutex::new(event_reader),
+        }))
+    }
+
+    /// Starts a new generation of the base template when the host's packages have changed. Running sandboxes keep theirs.
+    pub(crate) fn refresh_template(&self) {
+        let layers = self.workshop.host.state.layers();
+        let current = self.template();
+        if current.is_current(&layers, &self.base) {
+            return;
+        }
+        match Template::base(&layers, &self.base) {
+            Ok(fresh) if fresh.generation() != current.generation() => {
+                tracing::info!(generation = fresh.generation(), "the host has changed, a new base begins");
+                *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+                self.pool.replace_template(fresh);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not renew the base template");
+            }
+        }
+    }
+
+    pub(super) fn template(&self) -> Arc<Template> {
+        Arc::clone(&self.template.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sandbox, if this very life of it is here.
+    pub(super) fn find(&self, incarnation: &Incarnation) -> Option<Arc<Sandbox>> {
+        self.sandboxes().get(&incarnation.sandbox).filter(|found| found.incarnation == *incarnation).cloned()
+    }
+
+    pub(super) fn get(&self, incarnation: &Incarnation) -> Result<Arc<Sandbox>, NodeError> {
+        self.find(incarnation).ok_or_else(|| NodeError::NotFound(incarnation.clone()))
+    }
+
+    /// Forgets a life that is over. A later life of the same sandbox stays.
+    pub(super) fn forget(&self, incarnation: &Incarnation) {
+        let mut sandboxes = self.sandboxes();
+        if sandboxes.get(&incarnation.sandbox).is_some_and(|found| found.incarnation == *incarnation) {
+            sandboxes.remove(&incarnation.sandbox);
+        }
+    }
+
+    pub(crate) async fn list(&self) -> Vec<NodeSandbox> {
+        let sandboxes: Vec<_> = self.sandboxes().values().cloned().collect();
+        let mut list = Vec::with_capacity(sandboxes.len());
+        for sandbox in sandboxes {
+            let life = sandbox.life.lock().await;
+            list.extend(describe(&sandbox.incarnation, &life));
+        }
+        list
+    }
+
+    pub(crate) async fn next_event(&self) -> Option<NodeEvent> {
+        self.event_reader.lock().await.recv().await
+    }
+
+    pub(crate) fn guest_socket(&self, incarnation: &Incarnation) -> Option<PathBuf> {
+        Some(self.find(incarnation)?.directory.join(GUEST_SOCKET))
+    }
+
+    pub(crate) fn init_pid(&self, incarnation: &Incarnation) -> Option<u32> {
+        let sandbox = self.find(incarnation)?;
+        let life = sandbox.life.try_lock().ok()?;
+        life.record.init.as_ref().map(|init| init.pid)
+    }
+
+    /// Ends the node: the pool goes, and with a command also its sandboxes.
+    pub(crate) async fn close(self: Arc<Self>) {
+        if *self.workshop.home.kind() != HomeKind::Server {
+            let all: Vec<_> = self.sandboxes().values().map(|sandbox| sandbox.incarnation.clone()).collect();
+            for incarnation in all {
+                if let Err(error) = self.kill(&incarnation).await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "could not end a sandbox");
+                }
+            }
+        }
+        self.sandboxes().clear();
+        self.pool.close().await;
+        let workshop = Arc::clone(&self.workshop);
+        drop(self);
+        let _ = tokio::task::spawn_blocking(move || leave(workshop)).await;
+    }
+}
+
+fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
+    let spec = life.record.spec.clone().filter(|_| !life.ending)?;
+    Some(NodeSandbox { incarnation: incarnation.clone(), spec, state: life.state() })
+}
+
+/// Gives back what the process holds, as far as nobody else in it still uses it.
+fn leave(workshop: Arc<Workshop>) {
+    let Ok(Workshop { host, home, spawner, guest }) = Arc::try_unwrap(workshop) else { return };
+    drop((spawner, guest));
+    if let Ok(home) = Arc::try_unwrap(home) {
+        if *home.kind() != HomeKind::Server {
+            home.remove();
+        }
+    }
+    if let Ok(host) = Arc::try_unwrap(host) {
+        host.close();
+    }
+}

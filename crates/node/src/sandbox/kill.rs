@@ -1,0 +1,25 @@
+//! Ending a sandbox because somebody asks for it.
+
+use std::sync::Arc;
+
+use isopod_wire::node::{Incarnation, NodeError};
+
+use super::Fleet;
+use crate::disposal::{Remains, dispose};
+
+impl Fleet {
+    pub(crate) async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
+        let Some(sandbox) = self.find(incarnation) else { return Ok(()) };
+        let mut life = sandbox.life.lock().await;
+        if life.ending {
+            return Ok(());
+        }
+        life.ending = true;
+        drop(life.processes.take());
+        let workshop = Arc::clone(&self.workshop);
+        let remains = Remains::of(&life.record, &workshop.home);
+        let done = tokio::task::spawn_blocking(move || dispose(&workshop.host, &remains)).await;
+        self.forget(incarnation);
+        done.map_err(|error| NodeError::Failed { what: "kill", incarnation: incarnation.clone(), source: error.into() })
+    }
+}

@@ -1,0 +1,63 @@
+//! Stopping a sandbox without losing it.
+
+use std::sync::Arc;
+
+use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
+
+use super::{Fleet, Life, Sandbox};
+use crate::disposal::{Remains, stop};
+
+impl Fleet {
+    pub(crate) async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
+        let sandbox = self.get(incarnation)?;
+        let mut life = sandbox.life.lock().await;
+        if life.ending {
+            return Err(NodeError::NotFound(incarnation.clone()));
+        }
+        if life.state() != NodeState::Running {
+            return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: life.state() });
+        }
+        match mode {
+            PauseMode::Memory => freeze(&sandbox, &mut life).await,
+            PauseMode::Filesystem => self.stop_processes(&sandbox, &mut life).await,
+        }
+    }
+
+    /// Ends the processes and keeps the files. The record says so before they end, so that a crash in between cannot
+    /// make the end look like an accident that takes the files with it.
+    async fn stop_processes(&self, sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
+        life.record.state = NodeState::Stopped;
+        save(sandbox, life, "pause")?;
+        drop(life.processes.take());
+        let workshop = Arc::clone(&self.workshop);
+        let remains = Remains::of(&life.record, &workshop.home);
+        let stopped = tokio::task::spawn_blocking(move || stop(&workshop.host, &remains)).await;
+        stopped.map_err(|error| failed(sandbox, "pause", error))?;
+        life.record.init = None;
+        life.record.slot = None;
+        save(sandbox, life, "pause")
+    }
+}
+
+async fn freeze(sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
+    let Some(processes) = &life.processes else {
+        return Err(NodeError::NotFound(sandbox.incarnation.clone()));
+    };
+    let cgroup = processes.cgroup.clone();
+    let frozen = tokio::task::spawn_blocking(move || cgroup.freeze()).await;
+    frozen.map_err(|error| failed(sandbox, "pause", error))?.map_err(|error| failed(sandbox, "pause", error))?;
+    life.record.state = NodeState::Frozen;
+    save(sandbox, life, "pause")
+}
+
+pub(super) fn save(sandbox: &Sandbox, life: &Life, what: &'static str) -> Result<(), NodeError> {
+    life.record.save(&sandbox.directory).map_err(|error| failed(sandbox, what, error))
+}
+
+pub(super) fn failed(
+    sandbox: &Sandbox,
+    what: &'static str,
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> NodeError {
+    NodeError::Failed { what, incarnation: sandbox.incarnation.clone(), source: error.into() }
+}

@@ -1,0 +1,94 @@
+//! Slots: numbers that stand for what sandboxes of all state directories share on a host, namely id ranges and network
+//! addresses. A claim is a file that only one can make; it is gone after a reboot, like the sandbox.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::{RUN_DIR, StateError, make_private_directory};
+
+/// A number below [`Slot::COUNT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Slot(pub(crate) u32);
+
+/// Why no slot was given.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SlotError {
+    #[error("all {} slots are taken", Slot::COUNT)]
+    None,
+    #[error("could not claim a slot")]
+    Io(#[source] io::Error),
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// The first host id. Below are the ranges that distributions hand out to users and container managers.
+const FIRST_ID: u32 = 0x7000_0000;
+const IDS_PER_SLOT: u32 = 0x1_0000;
+
+impl Slot {
+    /// How many sandboxes a host can hold.
+    pub(crate) const COUNT: u32 = 4000;
+
+    /// Host id of root in the sandbox.
+    pub(crate) fn first_id(self) -> u32 {
+        FIRST_ID + self.0 * IDS_PER_SLOT
+    }
+
+    /// Claims a free slot. `claim` says for whom, so that a sweep can tell.
+    pub(crate) fn claim(claim: &str) -> Result<Self, SlotError> {
+        /// Where the last search ended: slots just given back are the last to be taken again.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        make_private_directory(&directory())?;
+        for _ in 0..Self::COUNT {
+            let slot = Self(NEXT.fetch_add(1, Ordering::Relaxed) % Self::COUNT);
+            match slot.try_claim(claim) {
+                Ok(()) => return Ok(slot),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(SlotError::Io(error)),
+            }
+        }
+        Err(SlotError::None)
+    }
+
+    fn try_claim(self, claim: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(self.file())?;
+        file.write_all(claim.as_bytes())
+    }
+
+    /// Gives the slot back if it was claimed with these words.
+    pub(crate) fn release(self, claim: &str) {
+        if fs::read_to_string(self.file()).is_ok_and(|found| found == claim) {
+            // Nobody else removes our claim.
+            let _ = fs::remove_file(self.file());
+        }
+    }
+
+    /// All claims, with the words they were made with.
+    pub(crate) fn claims() -> io::Result<Vec<(Self, String)>> {
+        let entries = match fs::read_dir(directory()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut claims = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if let Ok(number) = entry.file_name().to_string_lossy().parse() {
+                claims.push((Self(number), fs::read_to_string(entry.path()).unwrap_or_default()));
+            }
+        }
+        Ok(claims)
+    }
+
+    fn file(self) -> PathBuf {
+        directory().join(self.0.to_string())
+    }
+}
+
+fn directory() -> PathBuf {
+    Path::new(RUN_DIR).join("slots")
+}

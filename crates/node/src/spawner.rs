@@ -1,0 +1,127 @@
+//! Finding or starting the spawner of a home.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use isopod_isolation::launch::{LaunchError, Launcher, Preparation, Spawner};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+
+/// How to start this program as a spawner. The listening socket is its standard input.
+#[derive(Clone, Debug)]
+pub struct SpawnerProgram {
+    /// Usually this very program.
+    pub program: PathBuf,
+    /// Arguments that make it a spawner.
+    pub arguments: Vec<OsString>,
+}
+
+/// Why there is no spawner.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpawnerError {
+    #[error("could not start the spawner")]
+    Start(#[source] io::Error),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+/// A spawner, started anew when it died.
+#[derive(Debug)]
+pub(crate) struct SpawnerProcess {
+    home: PathBuf,
+    program: SpawnerProgram,
+    /// One request at a time.
+    connection: Mutex<Option<Spawner>>,
+}
+
+const SOCKET: &str = "spawner.sock";
+
+impl SpawnerProcess {
+    pub(crate) fn new(home: &Path, program: SpawnerProgram) -> Self {
+        Self { home: home.to_owned(), program, connection: Mutex::new(None) }
+    }
+
+    /// Makes sure that there is one.
+    pub(crate) fn ensure(&self) -> Result<(), SpawnerError> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.is_none() {
+            *connection = Some(self.connect_or_start()?);
+        }
+        Ok(())
+    }
+
+    /// Starts a launcher.
+    pub(crate) fn prepare(&self, preparation: &Preparation<'_>) -> Result<Launcher, SpawnerError> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..2 {
+            let spawner = match connection.take() {
+                Some(spawner) => spawner,
+                None => self.connect_or_start()?,
+            };
+            match spawner.prepare(preparation) {
+                // It was killed. Its sandboxes live on, and a new one does as well.
+                Err(LaunchError::Channel { peer: "spawner", .. }) => {}
+                other => {
+                    *connection = Some(spawner);
+                    return Ok(other?);
+                }
+            }
+        }
+        Err(SpawnerError::Start(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    fn connect_or_start(&self) -> Result<Spawner, SpawnerError> {
+        match connect_to(&self.home).map(Spawner::connect) {
+            Ok(Ok(spawner)) => Ok(spawner),
+            _ => {
+                self.start().map_err(SpawnerError::Start)?;
+                Ok(Spawner::connect(connect_to(&self.home).map_err(SpawnerError::Start)?)?)
+            }
+        }
+    }
+
+    fn start(&self) -> io::Result<()> {
+        let _ = fs::remove_file(self.home.join(SOCKET));
+        let listener = new_socket()?;
+        with_address(&self.home, |address| bind(&listener, address))?;
+        listen(&listener, 8)?;
+        let log = File::options().create(true).append(true).open(self.home.join("spawner.log"))?;
+        let mut child = Command::new(&self.program.program)
+            .arg0("isopod")
+            .args(&self.program.arguments)
+            .env_clear()
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .process_group(0)
+            .spawn()?;
+        // Reaped when it ends, so that a long-lived server keeps no zombie.
+        std::thread::Builder::new()
+            .name("spawner-reaper".to_owned())
+            .stack_size(64 << 10)
+            .spawn(move || child.wait())?;
+        Ok(())
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn connect_to(home: &Path) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    with_address(home, |address| connect(&socket, address))?;
+    Ok(socket)
+}
+
+/// A state directory may lie deeper than the 108 bytes of a socket's address allow: go through an open directory.
+fn with_address(home: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>) -> io::Result<()> {
+    let directory = File::open(home)?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))?;
+    Ok(act(&address)?)
+}

@@ -1,0 +1,92 @@
+//! Removes what no living process claims: homes of commands that are gone, blanks of a server that was killed, and
+//! things on the host that carry this state directory's tag but have no record.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use isopod_wire::ExecutionId;
+
+use crate::disk::DiskOptions;
+use crate::disposal::{Remains, dispose};
+use crate::home::{Home, HomeKind, all_executions};
+use crate::host::{Host, HostError};
+use crate::network::NetworkConfig;
+use crate::node::OpenError;
+use crate::record::Record;
+use crate::state::StateRoot;
+
+/// What a sweep found and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Homes of commands that were killed.
+    pub homes: usize,
+    /// Executions, with or without a record.
+    pub executions: usize,
+}
+
+/// Sweeps everything that is nobody's, without being a node oneself.
+pub fn sweep_abandoned(state: StateRoot, disk: &DiskOptions) -> Result<SweepReport, OpenError> {
+    let network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
+    let host = Host::open(state, network, disk)?;
+    let report = sweep(&host).map_err(OpenError::Sweep);
+    host.close();
+    report
+}
+
+/// Sweeps everything that is nobody's.
+pub(crate) fn sweep(host: &Host) -> io::Result<SweepReport> {
+    let mut report = SweepReport::default();
+    for home in Home::abandoned(&host.state)? {
+        report.homes += 1;
+        report.executions += sweep_home(host, home)?;
+    }
+    for execution in strays(host)? {
+        report.executions += 1;
+        dispose(host, &Remains::stray(execution));
+    }
+    Ok(report)
+}
+
+/// Removes everything in a home, and the home.
+fn sweep_home(host: &Host, home: Home) -> io::Result<usize> {
+    debug_assert!(*home.kind() != HomeKind::Server, "sandboxes of a server are adopted, not swept");
+    let executions = home.executions()?;
+    for execution in &executions {
+        let remains = remains_of(&home, execution);
+        dispose(host, &remains);
+    }
+    home.remove();
+    Ok(executions.len())
+}
+
+/// By the record where there is one.
+pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
+    match Record::load(&home.box_directory(execution)) {
+        Ok(record) => Remains::of(&record, home),
+        Err(_) => Remains::unknown(execution.clone(), home),
+    }
+}
+
+/// Executions that have something on the host but a record nowhere. A record is written before anything is made, so
+/// the things are looked at first.
+fn strays(host: &Host) -> io::Result<Vec<ExecutionId>> {
+    let mut found: BTreeSet<String> = host.cgroups.list()?.into_iter().collect();
+    found.extend(host.claimed_slots()?.into_iter().map(|(_, execution)| execution));
+    found.extend(host.disk.area_names().unwrap_or_default().iter().map(ToString::to_string));
+    let known: BTreeSet<String> = all_executions(&host.state)?.into_iter().map(String::from).collect();
+    let areas_in_use = areas_in_use(host)?;
+    let is_stray = |name: &&String| !known.contains(*name) && !areas_in_use.contains(*name);
+    Ok(found.iter().filter(is_stray).filter_map(|name| name.parse().ok()).collect())
+}
+
+/// A sandbox that was stopped and started again works on the layer of its first life.
+fn areas_in_use(host: &Host) -> io::Result<BTreeSet<String>> {
+    let mut areas = BTreeSet::new();
+    for entry in std::fs::read_dir(host.state.homes())? {
+        let boxes = entry?.path().join("boxes");
+        for directory in std::fs::read_dir(boxes).into_iter().flatten().flatten() {
+            areas.extend(Record::load(&directory.path()).ok().and_then(|record| record.area));
+        }
+    }
+    Ok(areas)
+}
