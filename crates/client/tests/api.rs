@@ -262,6 +262,28 @@ async fn logs_and_metrics_are_read() {
     assert_eq!(client.metrics(&id(), None, Some(9)).await.unwrap()[0].disk_total, 4);
 }
 
+#[tokio::test]
+async fn keys_are_made_listed_and_revoked() {
+    let key = json!({"id": "k1", "name": "ci", "createdAt": "2026-11-15T10:00:00Z", "lastUsed": null, "mask": {}});
+    let mut new = key.clone();
+    new["key"] = "e2b_secret".into();
+    let server = Server::start(move |_, request| match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/api-keys") => reply(200, json!([key])),
+        ("POST", "/api-keys") if request.json() == json!({"name": "ci"}) => reply(201, new.clone()),
+        ("DELETE", "/api-keys/k1") => text(204, ""),
+        _ => reply(404, json!({"code": 404, "message": "no such API key"})),
+    })
+    .await;
+    let client = client(&server);
+    let made = client.create_key("ci").await.unwrap();
+    assert_eq!(made.key, "e2b_secret");
+    assert!(!format!("{made:?}").contains("secret"));
+    assert_eq!(client.list_keys().await.unwrap(), [made.info]);
+    assert!(client.revoke_key("k1").await.unwrap());
+    assert!(!client.revoke_key("../x").await.unwrap());
+    assert_eq!(server.received().last().unwrap().path, "/api-keys/..%2Fx");
+}
+
 /// A sandbox whose interpreter answers like this.
 async fn with_interpreter(
     answer: impl Fn() -> Reply + Send + Sync + 'static,

@@ -67,6 +67,23 @@ async fn standard_input_reaches_the_process_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn a_stream_is_piped_into_a_process() {
+    let real = real_guest!();
+    for codec in [Codec::Binary, Codec::Json] {
+        let guest = real.guest.clone().with_codec(codec);
+        let process = guest.start(StartProcess::new("sha256sum").with_stdin()).await.unwrap();
+        let handle = process.handle();
+        let pieces = futures::stream::iter((0..100).map(|_| Ok(Bytes::from(vec![b'a'; 10_000]))));
+        handle.stream_stdin(pieces).await.unwrap();
+        handle.close_stdin().await.unwrap();
+        let sum = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+        assert!(process.collect().await.unwrap().text().starts_with(sum));
+        let never_ends = futures::stream::pending();
+        assert!(handle.stream_stdin(never_ends).await.unwrap_err().is_not_found());
+    }
+}
+
+#[tokio::test]
 async fn without_standard_input_writing_is_refused() {
     let real = real_guest!();
     let process = real.guest.start(StartProcess::new("sleep").arg("60")).await.unwrap();

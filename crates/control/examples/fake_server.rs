@@ -14,7 +14,7 @@ const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::DEBUG).init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let dir = tempfile::tempdir()?;
     let store = Store::open(dir.path().join("isopod.db")).await?;

@@ -86,3 +86,87 @@ async fn malformed_requests_never_break_the_server() {
     }
     assert_eq!(server.client.get(&format!("/sandboxes/{id}")).await.status, 200);
 }
+
+/// The server dies while the node is at work; the node finishes before or after the next server starts.
+#[tokio::test]
+async fn a_server_that_dies_in_the_middle_of_a_change_leaves_it_done_or_undone() {
+    use std::sync::atomic::Ordering::Relaxed;
+    for (verb, node_finishes_first) in
+        [("pause", true), ("pause", false), ("resume", true), ("resume", false), ("kill", true), ("kill", false)]
+    {
+        let mut server = Server::start().await;
+        let id = server.create(json!({})).await;
+        if verb == "resume" {
+            server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await;
+        }
+        let faults = &server.node.faults;
+        let before = faults.changes.load(Relaxed);
+        faults.change_takes.store(150, Relaxed);
+        let (client, name) = (server.client.clone(), id.clone());
+        let asking = tokio::spawn(async move {
+            match verb {
+                "pause" => client.post(&format!("/sandboxes/{name}/pause"), json!({})).await,
+                "resume" => client.post(&format!("/v2/sandboxes/{name}/connect"), json!({})).await,
+                _ => client.delete(&format!("/sandboxes/{name}")).await,
+            }
+        });
+        until("the node is at work", || async { server.node.faults.changes.load(Relaxed) > before }).await;
+        server.crash().await;
+        asking.abort();
+        if node_finishes_first {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        server.node.faults.change_takes.store(0, Relaxed);
+        let server = server.start_again().await;
+        let wanted = match verb {
+            "pause" => json!("paused"),
+            "resume" => json!("running"),
+            _ => json!(null),
+        };
+        until(&format!("{verb} is finished ({node_finishes_first})"), || async {
+            let shown = server.client.get(&format!("/sandboxes/{id}")).await;
+            let agreed = match server.node.state_of(&id) {
+                Some(isopod_wire::node::NodeState::Running) => json!("running"),
+                Some(_) => json!("paused"),
+                None => json!(null),
+            };
+            // An interrupted resume may also end as it was: paused, to be asked for again.
+            let done = shown.json["state"] == wanted || (verb == "resume" && shown.json["state"] == "paused");
+            done && (shown.json["state"] == agreed || verb == "resume")
+        })
+        .await;
+        if verb == "resume" {
+            let again = server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({})).await;
+            assert!([200, 201].contains(&again.status), "{again:?}");
+            assert_eq!(server.client.inside(&id, 8080, "/").await.status, 200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_answers_too_late_is_believed_all_the_same() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start_with(|config| config.node_timeout = Duration::from_millis(100)).await;
+    let id = server.create(json!({})).await;
+    let shown = || async { server.client.get(&format!("/sandboxes/{id}")).await.json["state"].clone() };
+    server.node.faults.change_takes.store(400, Relaxed);
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 504);
+    let busy = server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await;
+    assert_eq!((busy.status, busy.headers["should-retry"].to_str().unwrap()), (409, "true"));
+    until("the pause has arrived", || async {
+        server.client.get(&format!("/sandboxes/{id}")).await.json["pauseMode"] == "full"
+    })
+    .await;
+    let late = server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({ "timeout": 1 })).await;
+    assert_eq!(late.status, 504);
+    until("it runs", || async { server.client.inside(&id, 8080, "/").await.status == 200 }).await;
+    assert_eq!(shown().await, "running");
+    until("its time is over and it is removed", || async { server.node.count() == 0 }).await;
+
+    server.node.faults.change_takes.store(0, Relaxed);
+    let id = server.create(json!({})).await;
+    server.node.faults.change_takes.store(300, Relaxed);
+    server.node.faults.pause_fails.store(true, Relaxed);
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 504);
+    until("it runs on", || async { server.client.inside(&id, 8080, "/").await.status == 200 }).await;
+}

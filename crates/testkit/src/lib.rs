@@ -1,1 +1,23 @@
+//! A whole platform inside a test: a node with real isolation in a state directory of its own, sandboxes to run things
+//! in, and a check afterwards that nothing is left on the host.
+//!
+//! ```no_run
+//! # async fn story() {
+//! let platform = isopod_testkit::Platform::start("/path/to/isopod").await;
+//! let sandbox = platform.sandbox().await;
+//! assert_eq!(sandbox.sh("echo hi").await.stdout(), "hi\n");
+//! platform.finish().await;
+//! # }
+//! ```
 
+mod binary;
+mod output;
+mod platform;
+mod residue;
+mod sandbox;
+
+pub use binary::{Finished, Isopod};
+pub use output::ShellOutput;
+pub use platform::{Platform, StateDir, require_root, spec};
+pub use residue::{Residue, assert_nothing_left};
+pub use sandbox::TestSandbox;

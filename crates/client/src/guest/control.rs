@@ -128,7 +128,11 @@ impl ProcessHandle {
         Ok(())
     }
 
-    fn selector(&self) -> ProcessSelector {
+    pub(super) fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    pub(super) fn selector(&self) -> ProcessSelector {
         ProcessSelector { selector: Some(Selector::Pid(self.pid)) }
     }
 }

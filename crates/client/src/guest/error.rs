@@ -58,6 +58,17 @@ impl GuestError {
         of_transport || self.code() == Some(Code::DeadlineExceeded)
     }
 
+    /// Like [`Self::from_reply`], for RPC: there a page that does not exist is a method that does not exist. Taken as a
+    /// missing process it would let a signal that nobody received look harmless.
+    pub(crate) fn from_rpc_reply(status: StatusCode, body: &[u8]) -> Self {
+        match Self::from_reply(status, body) {
+            Self::Refused { code: Code::NotFound, message } if serde_json::from_slice::<Refusal>(body).is_err() => {
+                Self::Refused { code: Code::Unimplemented, message }
+            }
+            other => other,
+        }
+    }
+
     /// A reply whose status is not 2xx: from the guest's RPC, its plain HTTP, or an edge in between.
     pub(crate) fn from_reply(status: StatusCode, body: &[u8]) -> Self {
         if let Ok(refusal) = serde_json::from_slice::<Refusal>(body) {
@@ -184,6 +195,14 @@ mod tests {
         assert_eq!((plain.code(), plain.to_string()), (Some(Code::Unauthenticated), "who are you".to_owned()));
         let page = GuestError::from_reply(StatusCode::SERVICE_UNAVAILABLE, b"");
         assert_eq!(page.code(), Some(Code::Unavailable));
+    }
+
+    #[test]
+    fn a_missing_page_is_not_a_missing_process() {
+        let of_rpc = |body: &[u8]| GuestError::from_rpc_reply(StatusCode::NOT_FOUND, body).code();
+        assert_eq!(of_rpc(br#"{"code":404,"message":"no such page"}"#), Some(Code::Unimplemented));
+        assert_eq!(of_rpc(b"<html>"), Some(Code::Unimplemented));
+        assert_eq!(of_rpc(br#"{"code":"not_found","message":"no pid 7"}"#), Some(Code::NotFound));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod read_file;
 mod rpc;
 mod run;
 mod start;
+mod stream_stdin;
 mod upload_progress;
 mod watch_dir;
 mod write_file;

@@ -148,7 +148,7 @@ impl From<ActError> for ApiError {
             }
             ActError::Node(NodeError::NotFound(_)) => Refusal::NotFound.into(),
             ActError::Node(NodeError::WrongState { .. }) => Refusal::Busy.into(),
-            ActError::Node(_) => Self::internal(&error),
+            ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
             ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         }
     }

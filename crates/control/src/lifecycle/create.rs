@@ -161,11 +161,16 @@ impl Fleet {
         }
     }
 
-    /// Removes what has no row that would keep it.
-    pub(super) async fn kill_unrecorded(&self, incarnation: &Incarnation) {
-        if let Err(error) = self.node.kill(incarnation).await {
-            tracing::error!(%incarnation, error = crate::chain(&error), "could not remove an unrecorded sandbox");
-        }
+    /// Removes what has no row that would keep it. A node that fails is asked again until it succeeds.
+    pub(super) async fn kill_unrecorded(self: &Arc<Self>, incarnation: &Incarnation) {
+        let Err(error) = self.node.kill(incarnation).await else { return };
+        tracing::error!(%incarnation, error = crate::chain(&error), "could not remove an unrecorded sandbox yet");
+        let (fleet, incarnation) = (Arc::clone(self), incarnation.clone());
+        tokio::spawn(async move {
+            while !fleet.stop.is_cancelled() && fleet.node.kill(&incarnation).await.is_err() {
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        });
     }
 
     /// Ends the row of a sandbox that was not made. A store that fails is asked again until it succeeds.
@@ -180,7 +185,7 @@ impl Fleet {
         let (store, stop) = (self.store.clone(), self.stop.clone());
         tokio::spawn(async move {
             while !stop.is_cancelled() && store.save_sandbox(&row).await.is_err() {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                tokio::time::sleep(RETRY_AFTER).await;
             }
         });
     }
@@ -205,6 +210,8 @@ fn spec_of(row: &SandboxRow, env: BTreeMap<String, String>) -> Result<SandboxSpe
         labels: BTreeMap::from([(OWNER_LABEL.to_owned(), OWNER.to_owned())]),
     })
 }
+
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Says on the node which sandboxes are the server's: only those are removed when the store does not know them.
 pub(super) const OWNER_LABEL: &str = "isopod.owner";

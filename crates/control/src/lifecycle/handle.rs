@@ -71,6 +71,8 @@ pub(crate) enum ActError {
     Node(#[source] NodeError),
     #[error("the node took longer than {0:?}")]
     NodeTimeout(Duration),
+    #[error("the node did not answer as it should")]
+    NodePanicked,
     #[error("the store failed")]
     Store(#[from] StoreError),
 }

@@ -121,7 +121,7 @@ async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) -> Result<(
 }
 
 /// Sandboxes of others (a one-off run from the command line) are theirs to keep.
-async fn remove_unknown(fleet: &Fleet, on_node: HashMap<SandboxId, NodeSandbox>) -> u32 {
+async fn remove_unknown(fleet: &Arc<Fleet>, on_node: HashMap<SandboxId, NodeSandbox>) -> u32 {
     let mut removed = 0;
     for found in on_node.into_values() {
         if found.spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == OWNER) {

@@ -25,6 +25,10 @@ pub struct Faults {
     pub kill_fails: AtomicBool,
     /// Milliseconds that a create takes.
     pub create_takes: AtomicU64,
+    /// Milliseconds that a pause, a resume or a kill takes, with the work done at their end.
+    pub change_takes: AtomicU64,
+    /// Calls of those that have begun.
+    pub changes: AtomicU64,
 }
 
 struct Made {
@@ -115,6 +119,55 @@ impl FakeNode {
         Ok(incarnation)
     }
 
+    /// Works on after the server that asked has died.
+    async fn slowly<T: Send + 'static>(&self, act: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let this = self.this.upgrade().unwrap();
+        this.faults.changes.fetch_add(1, Ordering::Relaxed);
+        let work = async move {
+            tokio::time::sleep(Duration::from_millis(this.faults.change_takes.load(Ordering::Relaxed))).await;
+            act(&this)
+        };
+        self.runtime.spawn(work).await.unwrap()
+    }
+
+    fn kill_now(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
+        self.fault(&self.faults.kill_fails, "kill", incarnation)?;
+        let mut made = self.made.lock().unwrap();
+        if made.get(&incarnation.sandbox).is_some_and(|made| made.found.incarnation == *incarnation) {
+            let made = made.remove(&incarnation.sandbox).unwrap();
+            made.connections.cancel();
+            let _ =
+                self.events_in.send(NodeEvent::Ended { incarnation: incarnation.clone(), reason: EndReason::Killed });
+        }
+        Ok(())
+    }
+
+    fn pause_now(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
+        self.fault(&self.faults.pause_fails, "pause", incarnation)?;
+        self.with(incarnation, |made| {
+            if made.found.state != NodeState::Running {
+                return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: made.found.state });
+            }
+            made.found.state = match mode {
+                PauseMode::Memory => NodeState::Frozen,
+                PauseMode::Filesystem => NodeState::Stopped,
+            };
+            Ok(())
+        })
+    }
+
+    fn resume_now(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
+        self.fault(&self.faults.resume_fails, "resume", incarnation)?;
+        let anew = self.next_execution();
+        self.with(incarnation, |made| {
+            if made.found.state == NodeState::Stopped {
+                made.found.incarnation.execution = anew;
+            }
+            made.found.state = NodeState::Running;
+            Ok(made.found.incarnation.clone())
+        })
+    }
+
     fn next_execution(&self) -> ExecutionId {
         let number = self.executions.fetch_add(1, Ordering::Relaxed);
         format!("x{number}").parse().unwrap()
@@ -150,41 +203,18 @@ impl NodeApi for FakeNode {
     }
 
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
-        self.fault(&self.faults.kill_fails, "kill", incarnation)?;
-        let mut made = self.made.lock().unwrap();
-        if made.get(&incarnation.sandbox).is_some_and(|made| made.found.incarnation == *incarnation) {
-            let made = made.remove(&incarnation.sandbox).unwrap();
-            made.connections.cancel();
-            let _ =
-                self.events_in.send(NodeEvent::Ended { incarnation: incarnation.clone(), reason: EndReason::Killed });
-        }
-        Ok(())
+        let life = incarnation.clone();
+        self.slowly(move |node| node.kill_now(&life)).await
     }
 
     async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
-        self.fault(&self.faults.pause_fails, "pause", incarnation)?;
-        self.with(incarnation, |made| {
-            if made.found.state != NodeState::Running {
-                return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: made.found.state });
-            }
-            made.found.state = match mode {
-                PauseMode::Memory => NodeState::Frozen,
-                PauseMode::Filesystem => NodeState::Stopped,
-            };
-            Ok(())
-        })
+        let life = incarnation.clone();
+        self.slowly(move |node| node.pause_now(&life, mode)).await
     }
 
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
-        self.fault(&self.faults.resume_fails, "resume", incarnation)?;
-        let anew = self.next_execution();
-        self.with(incarnation, |made| {
-            if made.found.state == NodeState::Stopped {
-                made.found.incarnation.execution = anew;
-            }
-            made.found.state = NodeState::Running;
-            Ok(made.found.incarnation.clone())
-        })
+        let life = incarnation.clone();
+        self.slowly(move |node| node.resume_now(&life)).await
     }
 
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {

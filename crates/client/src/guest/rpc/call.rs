@@ -1,5 +1,6 @@
 //! Making calls: headers, codec, and what the reply's head says.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
 use isopod_wire::rpc::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +20,7 @@ use super::codec::Codec;
 use super::frames::frame;
 use super::stream::{MessageStream, Patience};
 use crate::guest::GuestError;
-use crate::transport::{Http, full_body, read_limited};
+use crate::transport::{BoxError, Http, full_body, read_limited};
 
 /// The largest reply of a unary call: a listing of a very large directory tree.
 const MAX_REPLY: usize = 256 << 20;
@@ -109,6 +112,39 @@ impl Caller {
         Ok(MessageStream::new(self.http.clone(), codec, reply.into_body(), patience))
     }
 
+    /// Many messages there, one back, however long that takes.
+    ///
+    /// Unlike other calls it cannot be made again in JSON: the messages are gone. The codec that earlier calls found to
+    /// be understood is the one it uses.
+    pub(crate) async fn client_stream<Req, Res>(
+        &self,
+        method: &str,
+        options: Options<'_>,
+        messages: impl Stream<Item = io::Result<Req>> + Send + 'static,
+    ) -> Result<Res, GuestError>
+    where
+        Req: Message + Serialize,
+        Res: Message + DeserializeOwned,
+    {
+        let codec = self.current_codec();
+        let frames = messages.map(move |message| match message {
+            Ok(message) => Ok(Frame::data(frame(&codec.encode(&message)))),
+            Err(error) => Err(BoxError::from(error)),
+        });
+        let body = BodyExt::boxed_unsync(StreamBody::new(frames));
+        let request = self.http.request(Method::POST, method, headers(codec.stream_type(), options), body)?;
+        let reply = self.accept_rpc(self.http.send(request).await?).await?;
+        check_stream_type(codec, &reply)?;
+        let patience = Patience::new(self.silence, None);
+        let mut replies = MessageStream::new(self.http.clone(), codec, reply.into_body(), patience);
+        let first = replies.next().await?;
+        first.ok_or_else(|| GuestError::Protocol("the call ended without a reply".to_owned()))
+    }
+
+    fn current_codec(&self) -> Codec {
+        if self.json_only.load(Ordering::Relaxed) { Codec::Json } else { self.codec }
+    }
+
     /// Sends the request in the preferred codec, and again in JSON if the guest does not know that one: a refused
     /// content type means that nothing was done.
     async fn post(
@@ -117,14 +153,14 @@ impl Caller {
         options: Options<'_>,
         write: impl Fn(Codec) -> (&'static str, Bytes),
     ) -> Result<(Codec, Response<Incoming>), GuestError> {
-        let codec = if self.json_only.load(Ordering::Relaxed) { Codec::Json } else { self.codec };
+        let codec = self.current_codec();
         let reply = self.post_in(method, options, write(codec)).await?;
         if reply.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && codec != Codec::Json {
             self.json_only.store(true, Ordering::Relaxed);
             let reply = self.post_in(method, options, write(Codec::Json)).await?;
-            return Ok((Codec::Json, self.accept(reply).await?));
+            return Ok((Codec::Json, self.accept_rpc(reply).await?));
         }
-        Ok((codec, self.accept(reply).await?))
+        Ok((codec, self.accept_rpc(reply).await?))
     }
 
     async fn post_in(
@@ -140,12 +176,24 @@ impl Caller {
 
     /// Turns a reply that is not a success into an error.
     pub(crate) async fn accept(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
+        self.accept_or(reply, GuestError::from_reply).await
+    }
+
+    async fn accept_rpc(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
+        self.accept_or(reply, GuestError::from_rpc_reply).await
+    }
+
+    async fn accept_or(
+        &self,
+        reply: Response<Incoming>,
+        error: fn(StatusCode, &[u8]) -> GuestError,
+    ) -> Result<Response<Incoming>, GuestError> {
         if reply.status().is_success() {
             return Ok(reply);
         }
         let status = reply.status();
         let body = read_limited(reply.into_body(), MAX_REFUSAL).await.map_err(|error| self.http.broken(error))?;
-        Err(GuestError::from_reply(status, &body))
+        Err(error(status, &body))
     }
 }
 

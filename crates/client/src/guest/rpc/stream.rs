@@ -112,3 +112,19 @@ fn read_end(payload: &[u8]) -> Result<(), GuestError> {
         .map_err(|error| GuestError::Protocol(format!("unreadable end of stream: {error}")))?;
     end.error.map_or(Ok(()), |refusal| Err(refusal.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_patience_counts_and_the_deadline_has_some_grace() {
+        let seconds = Duration::from_secs;
+        assert_eq!(Patience::new(None, None).limit(), None);
+        assert_eq!(Patience::new(Some(seconds(5)), Some(seconds(60))).limit(), Some(seconds(5)));
+        let limit = Patience::new(None, Some(seconds(60))).limit().unwrap();
+        assert!(limit > seconds(60) && limit <= seconds(60) + GRACE);
+        assert_eq!(Patience::new(None, Some(Duration::ZERO)).limit(), Some(GRACE));
+        assert_eq!(Patience::new(None, Some(Duration::MAX)).limit(), None);
+    }
+}

@@ -21,7 +21,7 @@ impl Owner {
         self.save_or_retry().await;
         self.publish();
         if let Some(incarnation) = self.row.incarnation() {
-            match self.within(self.fleet.node.kill(&incarnation)).await {
+            match self.ask_node(|node| async move { node.kill(&incarnation).await }).await {
                 Ok(()) | Err(ActError::Node(NodeError::NotFound(_))) => {}
                 Err(error) => {
                     self.retry = Some(Instant::now() + RETRY_AFTER);

@@ -7,12 +7,13 @@ mod end;
 mod network;
 mod pause;
 mod resume;
+mod settle;
 mod timeout;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_wire::node::{EndReason, Incarnation, NodeError};
+use isopod_wire::node::{EndReason, Incarnation};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use super::state::{Ending, State};
 use crate::clock::Timestamp;
 use crate::edge::Upstreams;
 use crate::store::SandboxRow;
+use settle::Pending;
 
 pub(super) struct Owner {
     fleet: Arc<Fleet>,
@@ -39,6 +41,8 @@ pub(super) struct Owner {
     /// When to try again what failed: a removal, or a pause at the end of its time.
     retry: Option<Instant>,
     pause_failures: u32,
+    /// A call to the node that nobody waits for any more, but whose end changes what is true.
+    pending: Option<Pending>,
     /// The row says more than the store; when to try to write it again.
     unsaved: Option<Instant>,
     wishes: mpsc::Receiver<Wish>,
@@ -78,6 +82,7 @@ pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -
         deadline,
         retry,
         pause_failures: 0,
+        pending: None,
         unsaved: None,
         wishes,
         endings,
@@ -116,6 +121,7 @@ impl Owner {
                 biased;
                 () = stop.cancelled() => break,
                 Some((incarnation, reason)) = self.endings.recv() => self.node_ended(&incarnation, reason).await,
+                () = settle::ended(&mut self.pending), if self.pending.is_some() => self.settle().await,
                 () = tokio::time::sleep_until(self.deadline), if self.is_timed() => self.expire().await,
                 () = tokio::time::sleep_until(retry), if self.retry.is_some() => self.try_again().await,
                 () = tokio::time::sleep_until(save), if self.unsaved.is_some() => self.save_or_retry().await,
@@ -213,15 +219,6 @@ impl Owner {
                 tracing::warn!(sandbox = %self.row.id, error = crate::chain(&error), "the store is behind");
                 self.unsaved = Some(Instant::now() + RETRY_AFTER);
             }
-        }
-    }
-
-    /// Waits for the node, but not for ever.
-    async fn within<T>(&self, call: impl Future<Output = Result<T, NodeError>>) -> Result<T, ActError> {
-        let limit = self.fleet.settings.node_timeout;
-        match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer.map_err(ActError::Node),
-            Err(_) => Err(ActError::NodeTimeout(limit)),
         }
     }
 }

@@ -21,7 +21,7 @@ impl Owner {
         let incarnation = self.incarnation()?;
         // The edge of the API has read the same texts already; what it let through can be read again.
         let Ok(policy) = network.policy(allow_internet) else { return Err(ActError::Refused(Refusal::Busy)) };
-        match self.within(self.fleet.node.set_network(&incarnation, policy)).await {
+        match self.ask_node(|node| async move { node.set_network(&incarnation, policy).await }).await {
             Ok(()) => {}
             Err(ActError::Node(NodeError::NotFound(_))) => {
                 self.gone(Ending::Lost).await;

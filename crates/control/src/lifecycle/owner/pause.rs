@@ -34,7 +34,7 @@ impl Owner {
             self.life = life;
             return Err(error);
         }
-        let paused = self.within(self.fleet.node.pause(&incarnation, mode)).await;
+        let paused = self.ask_node(|node| async move { node.pause(&incarnation, mode).await }).await;
         self.life = life;
         match paused {
             Ok(()) => self.paused(mode).await,
@@ -50,7 +50,7 @@ impl Owner {
         Ok(())
     }
 
-    async fn paused(&mut self, mode: PauseMode) {
+    pub(super) async fn paused(&mut self, mode: PauseMode) {
         self.cut_traffic();
         self.row.state = State::Paused(mode);
         self.place = None;
@@ -66,9 +66,10 @@ impl Owner {
             self.gone(Ending::Lost).await;
             return Err(ActError::Refused(Refusal::NotFound));
         }
-        self.row.state = State::Running;
-        self.save_or_retry().await;
-        self.publish();
+        // Nobody knows yet how a call ends that is still under way.
+        if !matches!(error, ActError::NodeTimeout(_)) {
+            self.runs_on().await;
+        }
         Err(error)
     }
 

@@ -52,7 +52,8 @@ impl Owner {
         intent.ends_at = ends_at;
         intent.auto_pause = auto_pause.unwrap_or(intent.auto_pause);
         self.save_intent(intent).await?;
-        let resumed = match self.within(self.fleet.node.resume(&incarnation)).await {
+        (self.place, self.started, self.deadline) = (Some(place), started, deadline);
+        let resumed = match self.ask_node(|node| async move { node.resume(&incarnation).await }).await {
             // An earlier call that we gave up waiting for has done it after all.
             Err(ActError::Node(NodeError::WrongState { state: NodeState::Running, incarnation })) => Ok(incarnation),
             resumed => resumed,
@@ -60,7 +61,6 @@ impl Owner {
         match resumed {
             Ok(incarnation) => {
                 self.row.execution = Some(incarnation.execution);
-                (self.place, self.started, self.deadline) = (Some(place), started, deadline);
                 self.resumed().await;
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl Owner {
         }
     }
 
-    async fn resumed(&mut self) {
+    pub(super) async fn resumed(&mut self) {
         self.row.state = State::Running;
         self.life = new_life(&self.fleet, self.row.incarnation());
         self.save_or_retry().await;
@@ -82,9 +82,13 @@ impl Owner {
             self.gone(Ending::Lost).await;
             return Err(ActError::Refused(Refusal::NotFound));
         }
-        self.row.state = State::Paused(mode);
-        self.save_or_retry().await;
-        self.publish();
+        // Nobody knows yet how a call ends that is still under way.
+        if !matches!(error, ActError::NodeTimeout(_)) {
+            self.row.state = State::Paused(mode);
+            self.place = None;
+            self.save_or_retry().await;
+            self.publish();
+        }
         Err(error)
     }
 }

@@ -1,0 +1,140 @@
+//! `isopod run`: a command or a script in a fresh sandbox, without a server.
+
+mod copy;
+mod output;
+mod process;
+mod script;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use isopod_client::guest::{Guest, PtySize, StartProcess};
+use isopod_node::base::HostEnvironment;
+use isopod_node::{Node, StateRoot};
+use isopod_wire::node::{CreateError, Incarnation, NodeApi, SandboxSpec};
+use isopod_wire::{Limits, NetworkPolicy, SandboxId};
+
+use super::node_config;
+use crate::args::RunArgs;
+use crate::failure::Hint;
+use copy::Volume;
+use output::Report;
+
+/// What `timeout(1)` gives.
+const TIMED_OUT: u8 = 124;
+
+pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitCode> {
+    let volumes = args.volumes.iter().map(|text| text.parse()).collect::<anyhow::Result<Vec<Volume>>>()?;
+    let spec = spec(&args)?;
+    let timeout = timeout(&args)?;
+    spec.limits.check()?;
+
+    let mut config = node_config::for_command(state_dir)?;
+    config.base.frozen = args.frozen;
+    if args.no_host_settings {
+        config.host_environment = HostEnvironment::NONE;
+    }
+    let node = Node::open(StateRoot::open(state_dir)?, config).await?;
+    let result = run_in(&node, spec, &args, &volumes, timeout).await;
+    node.close().await;
+    result
+}
+
+async fn run_in(
+    node: &Node,
+    spec: SandboxSpec,
+    args: &RunArgs,
+    volumes: &[Volume],
+    timeout: Option<Duration>,
+) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let sandbox = spec.sandbox.clone();
+    let incarnation = node.create(spec).await.map_err(explain)?;
+    let guest = guest_of(node, &incarnation)?.with_user(&args.user);
+    for volume in volumes {
+        volume.copy_in(&guest).await?;
+    }
+    let mut start = script::command_for(&guest, &args.command).await?;
+    start.cwd.clone_from(&args.workdir);
+    start.stdin = !args.tty;
+    start.pty = args.tty.then(terminal_size);
+    let report = Report::new(args.json, sandbox, started);
+    let ended = process::follow(&guest, start, timeout, args.tty, report).await;
+    for volume in volumes.iter().filter(|volume| !volume.read_only) {
+        volume.copy_out(&guest).await?;
+    }
+    ended
+}
+
+fn guest_of(node: &Node, incarnation: &Incarnation) -> anyhow::Result<Guest> {
+    let socket = node.guest_socket(incarnation).context("the sandbox is gone")?;
+    Ok(Guest::over_unix(socket))
+}
+
+fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes)?;
+    Ok(SandboxSpec {
+        sandbox: SandboxId::from_random(bytes),
+        template: args.template.clone(),
+        limits: Limits { cpu_millis: args.cpu, memory: args.memory, disk: args.disk, pids: args.pids },
+        network: NetworkPolicy {
+            deny_internet: args.no_network,
+            allow_out: args.allow_out.clone(),
+            deny_out: args.deny_out.clone(),
+        },
+        env: environment(&args.env)?,
+        access_token: None,
+        labels: BTreeMap::new(),
+    })
+}
+
+fn environment(given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut variables = BTreeMap::new();
+    for text in given {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => (text.as_str(), std::env::var(text).with_context(|| format!("{text} is not set here"))?),
+        };
+        if name.is_empty() {
+            bail!("{text:?} has no name before the =");
+        }
+        variables.insert(name.to_owned(), value);
+    }
+    Ok(variables)
+}
+
+fn timeout(args: &RunArgs) -> anyhow::Result<Option<Duration>> {
+    let Some(seconds) = args.timeout else { return Ok(None) };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+        _ => bail!("--timeout must be a positive number of seconds, not {seconds}"),
+    }
+}
+
+fn terminal_size() -> PtySize {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 => PtySize { cols: size.ws_col, rows: size.ws_row },
+        _ => PtySize { cols: 80, rows: 24 },
+    }
+}
+
+fn explain(error: CreateError) -> anyhow::Error {
+    match error {
+        CreateError::UnknownTemplate(name) => {
+            Hint::new(format!("there is no template {name:?}"), "the template that is always there is called base")
+        }
+        CreateError::Limits(reason) => Hint::new(reason, "isopod doctor says what this machine can limit"),
+        other => other.into(),
+    }
+}
+
+/// What runs a command through no shell.
+fn plain(command: &[String]) -> StartProcess {
+    let mut start = StartProcess::new(&command[0]);
+    start.args = command[1..].to_vec();
+    start
+}

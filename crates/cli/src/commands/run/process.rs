@@ -1,0 +1,176 @@
+//! Following the command: output out, input and signals in, and its end as our own.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use isopod_client::guest::{Ended, Event, Guest, GuestError, ProcessHandle, PtySize, Signal, StartProcess};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output::Report;
+use super::{TIMED_OUT, terminal_size};
+
+/// Runs it to its end and gives its exit code.
+pub(super) async fn follow(
+    guest: &Guest,
+    start: StartProcess,
+    timeout: Option<Duration>,
+    tty: bool,
+    mut report: Report,
+) -> anyhow::Result<ExitCode> {
+    let mut process = guest.start(start).await.map_err(refused)?;
+    let handle = process.handle();
+    let _raw = tty.then(RawTerminal::enter).transpose().context("standard input is no terminal")?;
+    let input = tokio::spawn(pass_input(handle.clone(), tty));
+    let signals = tokio::spawn(pass_signals(handle.clone(), tty));
+    let deadline = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(deadline);
+    let mut timed_out = false;
+    let ended = loop {
+        tokio::select! {
+            event = process.next() => match event.context("lost the sandbox")? {
+                Some(Event::Stdout(bytes) | Event::Pty(bytes)) => ignore_closed(report.stdout(bytes).await)?,
+                Some(Event::Stderr(bytes)) => ignore_closed(report.stderr(bytes).await)?,
+                Some(Event::End(ended)) => break ended,
+                Some(Event::Started(_)) => {}
+                None => anyhow::bail!("the command's end was not told"),
+            },
+            () = &mut deadline, if !timed_out => {
+                timed_out = true;
+                handle.signal(Signal::Kill).await.context("could not end the command")?;
+            }
+        }
+    };
+    input.abort();
+    signals.abort();
+    let code = if timed_out { TIMED_OUT } else { exit_code(&ended) };
+    if timed_out {
+        eprintln!("isopod: the command was ended after {:?}", timeout.unwrap_or_default());
+    }
+    report.finish(code, timed_out);
+    Ok(ExitCode::from(code))
+}
+
+/// A reader that went away (`isopod run … | head`) is no reason to stop the command from ending properly.
+fn ignore_closed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+fn refused(error: GuestError) -> anyhow::Error {
+    match error {
+        GuestError::Refused { message, .. } => anyhow::anyhow!("{message}"),
+        other => other.into(),
+    }
+}
+
+/// As a shell would say it: 128 and the number of the signal.
+fn exit_code(ended: &Ended) -> u8 {
+    if ended.exited {
+        return u8::try_from(ended.exit_code & 0xff).unwrap_or(1);
+    }
+    let name = ended.status.strip_prefix("signal: ").unwrap_or_default();
+    let numbers = [
+        ("hangup", 1),
+        ("interrupt", 2),
+        ("quit", 3),
+        ("aborted", 6),
+        ("killed", 9),
+        ("segmentation fault", 11),
+        ("broken pipe", 13),
+        ("terminated", 15),
+    ];
+    let number = numbers.iter().find(|(known, _)| name.starts_with(known)).map_or(9, |(_, number)| *number);
+    128 + number
+}
+
+async fn pass_input(handle: ProcessHandle, tty: bool) {
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = vec![0; 32 << 10];
+    loop {
+        let sent = match stdin.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(length) if tty => handle.send_pty(Bytes::copy_from_slice(&buffer[..length])).await,
+            Ok(length) => handle.send_stdin(Bytes::copy_from_slice(&buffer[..length])).await,
+        };
+        // The command has ended or closed its input.
+        if sent.is_err() {
+            return;
+        }
+    }
+    if !tty {
+        let _ = handle.close_stdin().await;
+    }
+}
+
+async fn pass_signals(handle: ProcessHandle, tty: bool) -> io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut resized = signal(SignalKind::window_change())?;
+    let mut asked = 0;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => asked += 1,
+            _ = terminate.recv() => asked += 1,
+            _ = resized.recv(), if tty => {
+                let PtySize { cols, rows } = terminal_size();
+                // The command may just have ended.
+                let _ = handle.resize(PtySize { cols, rows }).await;
+                continue;
+            }
+        }
+        // Whoever asks twice means it.
+        let signal = if asked > 1 { Signal::Kill } else { Signal::Term };
+        let _ = handle.signal(signal).await;
+    }
+}
+
+/// Keys go to the command as they are pressed, until this is dropped.
+struct RawTerminal {
+    before: Termios,
+}
+
+impl RawTerminal {
+    fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        // There is nobody to tell that the terminal could not be put back.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(exit_code: i32, exited: bool, status: &str) -> Ended {
+        Ended { exit_code, exited, status: status.to_owned(), error: None }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(exit_code(&ended(0, true, "exit status 0")), 0);
+        assert_eq!(exit_code(&ended(42, true, "exit status 42")), 42);
+        assert_eq!(exit_code(&ended(-1, false, "signal: killed")), 137);
+        assert_eq!(exit_code(&ended(-1, false, "signal: terminated")), 143);
+    }
+}

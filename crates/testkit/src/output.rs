@@ -1,0 +1,40 @@
+//! What a command gave.
+
+use isopod_client::guest::Output;
+
+/// Output and exit code of a command, as text.
+#[derive(Debug)]
+pub struct ShellOutput {
+    output: Output,
+}
+
+impl ShellOutput {
+    pub(crate) fn new(output: Output) -> Self {
+        Self { output }
+    }
+
+    /// Standard output.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    /// Standard error.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// The exit code; -1 when a signal ended it.
+    pub fn code(&self) -> i32 {
+        self.output.ended.exit_code
+    }
+
+    /// Standard output of a command that must have worked.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    pub fn ok(&self) -> String {
+        assert_eq!(self.code(), 0, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());
+        self.stdout()
+    }
+}

@@ -1,0 +1,183 @@
+//! A node of a test.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use isopod_client::guest::Guest;
+use isopod_node::base::{BaseOptions, HostEnvironment};
+use isopod_node::disk::DiskOptions;
+use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, SpawnerProgram, StateRoot};
+use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
+use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
+
+use crate::residue::{Residue, assert_nothing_left};
+use crate::{Isopod, TestSandbox};
+
+/// A state directory that is removed, with everything that belongs to it, when the test ends.
+#[derive(Debug)]
+pub struct StateDir {
+    directory: tempfile::TempDir,
+    binary: PathBuf,
+}
+
+/// A node with real isolation.
+#[derive(Debug)]
+pub struct Platform {
+    /// The node itself, for what has no shorter way here.
+    pub node: Node,
+    state: StateDir,
+}
+
+/// Real isolation needs root.
+///
+/// # Panics
+/// When the test does not run as root: a test that would silently test nothing is worse.
+pub fn require_root() {
+    assert!(rustix::process::geteuid().is_root(), "this test makes real sandboxes and must run as root");
+}
+
+/// A sandbox like most.
+///
+/// # Panics
+/// When the kernel gives no random numbers.
+pub fn spec() -> SandboxSpec {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).expect("the kernel gives random numbers");
+    SandboxSpec {
+        sandbox: SandboxId::from_random(bytes),
+        template: "base".to_owned(),
+        limits: Limits::default(),
+        network: NetworkPolicy::default(),
+        env: BTreeMap::new(),
+        access_token: None,
+        labels: BTreeMap::new(),
+    }
+}
+
+impl StateDir {
+    /// A new one. `binary` is the path of the `isopod` program.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn new(binary: impl AsRef<Path>) -> Self {
+        require_root();
+        let directory = tempfile::Builder::new().prefix("isopod-test-").tempdir_in("/var/tmp").expect("a directory");
+        Self { directory, binary: binary.as_ref().to_owned() }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The program, on this state directory.
+    pub fn isopod(&self) -> Isopod {
+        Isopod::new(&self.binary, self.path())
+    }
+
+    /// How a node on this directory is set up.
+    pub fn node_config(&self, pool: PoolSize) -> NodeConfig {
+        NodeConfig {
+            home: HomeKind::Server,
+            spawner: SpawnerProgram { program: self.binary.clone(), arguments: vec!["__spawner".into()] },
+            pool,
+            default_limits: Limits::default(),
+            base: BaseOptions::default(),
+            host_environment: HostEnvironment::ALL,
+            variables: std::env::vars().collect(),
+            disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
+            pool_network: None,
+        }
+    }
+
+    /// A node on this directory.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open_node(&self, pool: PoolSize) -> Node {
+        let state = StateRoot::open(self.path()).expect("a state directory");
+        Node::open(state, self.node_config(pool)).await.expect("a node")
+    }
+
+    /// Checks that nothing of it is left on the host. Sandboxes must have been ended before.
+    pub fn assert_nothing_left(&self) {
+        assert_nothing_left(self.path());
+    }
+}
+
+impl Drop for StateDir {
+    /// A test that failed half-way leaves sandboxes; they go, and the failure stays the only message.
+    fn drop(&mut self) {
+        if Residue::of(self.path()).is_empty() {
+            return;
+        }
+        let removed = self.isopod().command(&["uninstall", "--yes"]).output();
+        if !removed.is_ok_and(|output| output.status.success()) && !std::thread::panicking() {
+            panic!("could not remove what a test left in {}", self.path().display());
+        }
+    }
+}
+
+impl Platform {
+    /// Starts a node without a pool, so that everything a test sees was made for it.
+    pub async fn start(binary: impl AsRef<Path>) -> Self {
+        Self::start_with(binary, PoolSize::NONE).await
+    }
+
+    /// Starts a node with a pool.
+    pub async fn start_with(binary: impl AsRef<Path>, pool: PoolSize) -> Self {
+        init_logging();
+        let state = StateDir::new(binary);
+        Self { node: state.open_node(pool).await, state }
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> &StateDir {
+        &self.state
+    }
+
+    /// A sandbox like most.
+    pub async fn sandbox(&self) -> TestSandbox {
+        self.sandbox_of(spec()).await
+    }
+
+    /// A sandbox of this kind.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub async fn sandbox_of(&self, spec: SandboxSpec) -> TestSandbox {
+        let incarnation = self.node.create(spec).await.expect("a sandbox");
+        self.find(&incarnation)
+    }
+
+    /// The sandbox, to run things in.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn find(&self, incarnation: &Incarnation) -> TestSandbox {
+        let socket = self.node.guest_socket(incarnation).expect("a sandbox that is here");
+        let init_pid = self.node.init_pid(incarnation).expect("a sandbox with processes");
+        TestSandbox { incarnation: incarnation.clone(), guest: Guest::over_unix(socket).with_user("user"), init_pid }
+    }
+
+    /// Ends all sandboxes and the node, and checks that nothing is left.
+    ///
+    /// # Panics
+    /// When something is left.
+    pub async fn finish(self) {
+        let Self { node, state } = self;
+        for sandbox in node.list().await {
+            node.kill(&sandbox.incarnation).await.expect("a sandbox ends");
+        }
+        node.close().await;
+        state.assert_nothing_left();
+    }
+}
+
+fn init_logging() {
+    // Another test of the same process may have been first.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("ISOPOD_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_test_writer()
+        .try_init();
+}

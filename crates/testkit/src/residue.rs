@@ -1,0 +1,147 @@
+//! What a state directory has on the host, apart from its own files: processes, mounts, cgroups, network, slots, loops.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The kernel takes network namespaces and killed processes down a moment after it says so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Everything that was found, in words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Residue {
+    found: Vec<String>,
+}
+
+/// Waits a moment for the kernel and then insists that nothing is left.
+///
+/// # Panics
+/// When something is.
+#[track_caller]
+pub fn assert_nothing_left(state: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut residue = Residue::of(state);
+    while !residue.is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+        residue = Residue::of(state);
+    }
+    assert!(residue.is_empty(), "left on the host: {:#?}", residue.found);
+}
+
+impl Residue {
+    /// Looks everywhere.
+    pub fn of(state: &Path) -> Self {
+        let mut residue = Self::default();
+        residue.add_mounts(state);
+        residue.add_processes(state);
+        residue.add_homes(state);
+        residue.add_loops(state);
+        if let Ok(tag) = fs::read_to_string(state.join("tag")) {
+            residue.add_cgroups(tag.trim());
+            residue.add_network(tag.trim());
+            residue.add_claims(tag.trim());
+        }
+        residue
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    fn add(&mut self, what: &str, name: impl std::fmt::Display) {
+        self.found.push(format!("{what} {name}"));
+    }
+
+    fn add_mounts(&mut self, state: &Path) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let state = state.to_string_lossy();
+        for line in mounts.lines().filter(|line| line.contains(&*state)) {
+            self.add("mount", line);
+        }
+    }
+
+    /// A process of ours names the state directory in its arguments, has it as its directory, or lives in its cgroup.
+    fn add_processes(&mut self, state: &Path) {
+        let tag = fs::read_to_string(state.join("tag")).unwrap_or_default();
+        let group = format!("/isopod-{}", tag.trim());
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+            if pid == std::process::id() {
+                continue;
+            }
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+            let cgroups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            let is_spawner = arguments.contains("__spawner") && holds(&entry.path(), state);
+            let is_ours = arguments.contains(&*state.to_string_lossy()) && arguments.contains("isopod");
+            if is_spawner || is_ours || (!tag.is_empty() && cgroups.contains(&group)) {
+                self.add("process", format!("{pid}: {arguments}"));
+            }
+        }
+    }
+
+    fn add_homes(&mut self, state: &Path) {
+        for home in fs::read_dir(state.join("homes")).into_iter().flatten().flatten() {
+            for entry in fs::read_dir(home.path().join("boxes")).into_iter().flatten().flatten() {
+                self.add("record", entry.path().display());
+            }
+            if home.file_name() != "serve" {
+                self.add("home", home.path().display());
+            }
+        }
+        for area in fs::read_dir(state.join("disk/areas")).into_iter().flatten().flatten() {
+            self.add("files", area.path().display());
+        }
+    }
+
+    fn add_loops(&mut self, state: &Path) {
+        for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let file = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            if file.contains(&*state.to_string_lossy()) {
+                self.add("loop device", device.file_name().to_string_lossy());
+            }
+        }
+    }
+
+    fn add_cgroups(&mut self, tag: &str) {
+        let name = format!("isopod-{tag}");
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+        for directory in hierarchies.chain(["/sys/fs/cgroup".into()]).map(|path| path.join(&name)) {
+            if directory.is_dir() {
+                self.add("cgroup", directory.display());
+            }
+        }
+    }
+
+    fn add_network(&mut self, tag: &str) {
+        for link in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+            let name = link.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&format!("i{tag}-")) {
+                self.add("interface", name);
+            }
+        }
+        let tables = Command::new("nft").args(["list", "tables"]).output().expect("nft is there to look at the rules");
+        let tables = String::from_utf8_lossy(&tables.stdout).into_owned();
+        for line in tables.lines().filter(|line| line.ends_with(&format!("isopod-{tag}"))) {
+            self.add("rules", line);
+        }
+    }
+
+    fn add_claims(&mut self, tag: &str) {
+        for claim in fs::read_dir("/run/isopod/slots").into_iter().flatten().flatten() {
+            let words = fs::read_to_string(claim.path()).unwrap_or_default();
+            if words.starts_with(&format!("{tag}/")) {
+                self.add("slot", claim.path().display());
+            }
+        }
+    }
+}
+
+/// Whether a process has a file of the state directory open, such as its log.
+fn holds(process: &Path, state: &Path) -> bool {
+    let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    links.filter_map(|link| fs::read_link(link.path()).ok()).any(|target| target.starts_with(state))
+}

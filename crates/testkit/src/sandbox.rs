@@ -1,0 +1,59 @@
+//! A sandbox of a test.
+
+use isopod_client::guest::{Guest, GuestError, StartProcess};
+use isopod_wire::node::Incarnation;
+
+use crate::ShellOutput;
+
+/// A running sandbox and the guest in it.
+#[derive(Clone, Debug)]
+pub struct TestSandbox {
+    /// Which life of which sandbox.
+    pub incarnation: Incarnation,
+    /// Its guest, as `user`.
+    pub guest: Guest,
+    /// Its first process on the host.
+    pub init_pid: u32,
+}
+
+impl TestSandbox {
+    /// Runs a shell command as `user`.
+    ///
+    /// # Panics
+    /// When the guest does not answer.
+    #[track_caller]
+    pub fn sh(&self, command: &str) -> impl Future<Output = ShellOutput> + use<> {
+        self.sh_as("user", command)
+    }
+
+    /// Runs a shell command as the sandbox's root.
+    ///
+    /// # Panics
+    /// When the guest does not answer.
+    #[track_caller]
+    pub fn sh_root(&self, command: &str) -> impl Future<Output = ShellOutput> + use<> {
+        self.sh_as("root", command)
+    }
+
+    /// Runs a shell command as any user.
+    ///
+    /// # Panics
+    /// When the guest does not answer.
+    #[track_caller]
+    pub fn sh_as(&self, user: &str, command: &str) -> impl Future<Output = ShellOutput> + use<> {
+        let attempt = self.try_sh_as(user, command);
+        let command = command.to_owned();
+        async move { attempt.await.unwrap_or_else(|error| panic!("could not run {command:?}: {error:?}")) }
+    }
+
+    /// Runs a shell command that may not even start.
+    pub fn try_sh_as(
+        &self,
+        user: &str,
+        command: &str,
+    ) -> impl Future<Output = Result<ShellOutput, GuestError>> + use<> {
+        let guest = self.guest.clone().with_user(user);
+        let start = StartProcess::shell(command);
+        async move { Ok(ShellOutput::new(guest.run(start).await?)) }
+    }
+}
