@@ -10,7 +10,7 @@ fn bad_requests_are_refused_before_anything_is_made() {
     for (arguments, expected) in [
         (vec!["run", "--template", "nosuch", "--", "true"], "there is no template \"nosuch\""),
         (vec!["run", "--memory", "1k", "--", "true"], "memory must be between"),
-        (vec!["run", "--timeout", "-1", "--", "true"], "--timeout must be a positive number"),
+        (vec!["run", "--timeout", "0", "--", "true"], "--timeout must be a positive number"),
         (vec!["run", "-v", "nonsense", "--", "true"], "is not HOST_PATH:/PATH/INSIDE"),
         (vec!["run", "-w", "/no/such/dir", "--", "true"], "cwd '/no/such/dir' does not exist"),
         (vec!["run", "-u", "nobody-here", "--", "true"], "invalid username: 'nobody-here'"),

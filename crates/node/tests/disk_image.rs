@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Instant;
 
-use isopod_node::disk::{Disk, DiskError, DiskOptions, NoLimit, is_disk_full};
 use isopod_isolation::sys::btrfs::{self, QuotaState};
+use isopod_node::disk::{Disk, DiskError, DiskOptions, NoLimit, is_disk_full};
 use isopod_wire::Bytes;
 use support::{MIB, State, eventually, fill};
 

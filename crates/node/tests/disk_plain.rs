@@ -9,8 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Instant;
 
-use isopod_node::disk::{Disk, DiskError, NoLimit};
 use isopod_isolation::sys::project_quota::{ProjectQuota, project_quota};
+use isopod_node::disk::{Disk, DiskError, NoLimit};
 use isopod_wire::Bytes;
 use rustix::fs::{Mode, OFlags};
 use support::{State, eventually};

@@ -98,6 +98,12 @@ pub(super) fn is_node_table(name: &str) -> bool {
     name.strip_prefix("isopod-").is_some_and(|tag| tag.parse::<Tag>().is_ok())
 }
 
+/// Whether an interface is the host end of a slot, of this node or another.
+pub(super) fn is_node_interface(name: &str) -> bool {
+    let parts = name.strip_prefix('i').and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(tag, slot)| tag.parse::<Tag>().is_ok() && parse_slot(slot).is_some())
+}
+
 /// Only the spelling that we would write ourselves.
 fn parse_slot(digits: &str) -> Option<Slot> {
     let slot = Slot(digits.parse().ok()?);

@@ -142,7 +142,7 @@ fn dropping(chain: Chain) -> Option<Finding> {
 
 fn check_host(config: &NetworkConfig) -> Result<Vec<Finding>, NetlinkError> {
     let mut socket = Socket::open(None)?;
-    let here = Surroundings::see(&mut socket, config.tag)?;
+    let here = Surroundings::see(&mut socket)?;
     let own = route::addresses(&mut socket)?;
     let servers = config.resolvers.servers();
     let mut findings = Vec::new();

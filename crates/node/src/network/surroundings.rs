@@ -1,9 +1,10 @@
-//! The host's own network around the node's: its routes and interfaces without those of the node's slots. Answers
+//! The host's own network around the node's: its routes and interfaces without those of slots, be they this
+//! node's or another's: slots are claimed host-wide, so nodes share one pool without meeting. Answers
 //! whether the address pool is free, and which interfaces lead out.
 
 use isopod_wire::Cidr;
 
-use super::names::Tag;
+use super::names::is_node_interface;
 use super::netlink::{NetlinkError, Socket};
 use super::route::{self, LOOPBACK, Link, Route};
 
@@ -25,15 +26,14 @@ pub(super) struct Overlap {
 }
 
 impl Surroundings {
-    pub(super) fn see(socket: &mut Socket, tag: Tag) -> Result<Self, NetlinkError> {
+    pub(super) fn see(socket: &mut Socket) -> Result<Self, NetlinkError> {
         // Interfaces last: a slot that comes up in between then has its interface known, and its route is left out.
         let routes = route::routes(socket)?;
-        Ok(Self::without_slots(routes, route::links(socket)?, tag))
+        Ok(Self::without_slots(routes, route::links(socket)?))
     }
 
-    fn without_slots(mut routes: Vec<Route>, links: Vec<Link>, tag: Tag) -> Self {
-        let (ours, links): (Vec<_>, Vec<_>) =
-            links.into_iter().partition(|link| tag.slot_of_interface(&link.name).is_some());
+    fn without_slots(mut routes: Vec<Route>, links: Vec<Link>) -> Self {
+        let (ours, links): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| is_node_interface(&link.name));
         let ours: std::collections::HashSet<u32> = ours.into_iter().map(|link| link.index).collect();
         routes.retain(|route| !route.interfaces.iter().any(|index| ours.contains(index)));
         Self { routes, links }
@@ -91,7 +91,7 @@ mod tests {
             is_unicast: true,
         };
         let links = vec![link(1, "lo"), link(2, "eth0"), link(3, "iab12-0"), link(4, "icd34-0"), link(5, "vpn0")];
-        Surroundings::without_slots(routes.iter().map(route).collect(), links, "ab12".parse().unwrap())
+        Surroundings::without_slots(routes.iter().map(route).collect(), links)
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         };
         assert_eq!(find(&[("0.0.0.0/0", 2), ("0.0.0.0/1", 2), ("10.201.0.0/16", 2)]), None);
         assert_eq!(find(&[("10.200.0.2/32", 3)]), None);
-        assert_eq!(find(&[("10.200.0.2/32", 4)]).as_deref(), Some("icd34-0"));
+        assert_eq!(find(&[("10.200.0.2/32", 4)]), None, "another node's slot");
         assert_eq!(find(&[("10.0.0.0/8", 2)]).as_deref(), Some("eth0"));
         assert_eq!(find(&[("10.200.7.0/24", 9)]).as_deref(), Some("no interface"));
     }
