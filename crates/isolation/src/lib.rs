@@ -1,7 +1,9 @@
-//! Linux isolation.
+//! Linux isolation: what a sandbox is made of, as the kernel sees it. Nothing here knows of owners or HTTP.
 
+pub mod backend;
 mod capabilities;
 pub mod cgroup;
+pub mod fake;
 pub mod launch;
 mod seccomp;
 pub mod sys;

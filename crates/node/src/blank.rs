@@ -1,17 +1,20 @@
 //! Making a sandbox that has no owner yet: first everything that is slow and the same for all, then the first process.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup};
-use isopod_isolation::launch::{Figures, Launch, LaunchError, Launcher, Preparation, RootLayers, read_failure};
+use isopod_isolation::launch::{Figures, Launch, LaunchError, Preparation, RootLayers, read_failure};
 use isopod_wire::{ExecutionId, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 
 use crate::boot::ProcessIdentity;
 use crate::disk::DiskError;
@@ -22,7 +25,6 @@ use crate::netns;
 use crate::network::NetworkError;
 use crate::record::Record;
 use crate::slot::{Slot, SlotError};
-use crate::spawner::{SpawnerError, SpawnerProcess};
 use crate::state::{StateError, make_private_directory};
 use crate::template::Template;
 
@@ -53,8 +55,6 @@ pub(crate) enum MakeError {
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
-    Spawner(#[from] SpawnerError),
-    #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("could not make the guest's socket")]
     Socket(#[source] io::Error),
@@ -67,7 +67,7 @@ pub(crate) enum MakeError {
 pub(crate) struct Workshop {
     pub(crate) host: Arc<Host>,
     pub(crate) home: Arc<Home>,
-    pub(crate) spawner: SpawnerProcess,
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) guest: OwnedFd,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Prepared {
     slot: Slot,
     cgroup: SandboxCgroup,
     netns: OwnedFd,
-    launcher: Launcher,
+    launcher: Box<dyn PreparedLaunch>,
 }
 
 /// A sandbox whose guest listens and that nobody has been given.
@@ -105,7 +105,8 @@ impl Workshop {
         limits: &Limits,
         area: Option<&str>,
     ) -> Result<Prepared, MakeError> {
-        let record = Record::new(execution, &template.name, template.generation(), *limits);
+        let mut record = Record::new(execution, &template.name, template.generation(), *limits);
+        record.area = area.is_none().then(|| record.execution.as_str().to_owned());
         let remains = Remains::of(&record, &self.home);
         self.prepare_steps(record, template, limits, area).inspect_err(|_| dispose(&self.host, &remains))
     }
@@ -120,7 +121,6 @@ impl Workshop {
         let name = record.execution.as_str().to_owned();
         let directory = self.home.box_directory(&record.execution);
         make_private_directory(&directory)?;
-        record.area = area.is_none().then(|| name.clone());
         record.save(&directory).map_err(MakeError::Record)?;
         let slot = Slot::claim(&self.host.claim(&name))?;
         record.slot = Some(slot);
@@ -130,7 +130,7 @@ impl Workshop {
         let upper = self.ensure_area(&name, area)?;
         let netns = netns::make().map_err(MakeError::Netns)?;
         self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
-        let launcher = self.spawner.prepare(&Preparation {
+        let launcher = self.backend.prepare(&Preparation {
             first_id: slot.first_id(),
             netns: netns.as_fd(),
             cgroup_entrances: &cgroup.entrances()?,
@@ -152,18 +152,23 @@ impl Workshop {
         Ok(path)
     }
 
+    /// A layer that comes back may hold anything, also links to places of the host: nothing in it is followed.
     fn fill_area(&self, area: &Path) -> io::Result<()> {
-        for part in ["root", "root.work", "usr", "usr.work", "root/etc"] {
-            match fs::create_dir(area.join(part)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+        for part in ["root", "root.work", "usr", "usr.work"] {
+            make_directory(CWD, &area.join(part))?;
         }
-        let resolvers = area.join("root/etc/resolv.conf");
-        // A sandbox that comes back may have put anything in its place.
-        match fs::symlink_metadata(&resolvers) {
-            Ok(_) => Ok(()),
-            Err(_) => fs::write(resolvers, self.host.network.resolvers().resolv_conf_text()),
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = openat(CWD, area.join("root"), flags, Mode::empty())?;
+        make_directory(&root, Path::new("etc"))?;
+        let etc = match openat(&root, "etc", flags, Mode::empty()) {
+            // Its owner removed it or put something else there.
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            other => other?,
+        };
+        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match openat(&etc, "resolv.conf", new, Mode::from_raw_mode(0o644)) {
+            Err(Errno::EXIST) => Ok(()),
+            other => File::from(other?).write_all(self.host.network.resolvers().resolv_conf_text().as_bytes()),
         }
     }
 
@@ -212,6 +217,14 @@ impl Blank {
     pub(crate) fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+/// One that is there, or something in its place, is left alone.
+fn make_directory(at: impl AsFd, path: &Path) -> io::Result<()> {
+    match mkdirat(at, path, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => Ok(()),
+        other => Ok(other?),
     }
 }
 

@@ -125,6 +125,6 @@ mod tests {
         for receiver in receivers {
             receiver.await.unwrap();
         }
-        children.iter_mut().for_each(|child| drop(child.wait().unwrap()));
+        assert!(children.iter_mut().all(|child| child.wait().unwrap().success()));
     }
 }

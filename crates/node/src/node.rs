@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_isolation::backend::Backend;
 use isopod_wire::node::{
     CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stream,
     Target, Usage,
@@ -87,8 +88,17 @@ impl Node {
     /// Opens the node of a state directory: adopts what runs, removes what is nobody's, fills the pool. Blocks for the
     /// time it takes to build the base template when the host has changed; call it inside a Tokio runtime.
     pub async fn open(state: StateRoot, config: NodeConfig) -> Result<Self, OpenError> {
+        Self::open_with(state, config, None).await
+    }
+
+    /// As [`Node::open`], with another means of isolation than the spawner's namespaces.
+    pub async fn open_with(
+        state: StateRoot,
+        config: NodeConfig,
+        backend: Option<Arc<dyn Backend>>,
+    ) -> Result<Self, OpenError> {
         let blocking_config = config.clone();
-        let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config)).await;
+        let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let workshop = Arc::new(workshop);
         let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
@@ -146,7 +156,11 @@ pub(crate) fn random_execution_id() -> ExecutionId {
     ExecutionId::from_random(bytes)
 }
 
-fn open_parts(state: StateRoot, config: &NodeConfig) -> Result<(Workshop, Arc<Template>), OpenError> {
+fn open_parts(
+    state: StateRoot,
+    config: &NodeConfig,
+    backend: Option<Arc<dyn Backend>>,
+) -> Result<(Workshop, Arc<Template>), OpenError> {
     let home = Home::open(&state, config.home.clone())?;
     let mut network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
     if let Some(pool) = config.pool_network {
@@ -154,14 +168,22 @@ fn open_parts(state: StateRoot, config: &NodeConfig) -> Result<(Workshop, Arc<Te
     }
     let host = Host::open(state, network, &config.disk)?;
     let template = Template::base(&host.state.layers(), &config.base)?;
-    let spawner = SpawnerProcess::new(home.path(), config.spawner.clone());
-    spawner.ensure().map_err(|error| OpenError::Spawner(Box::new(error)))?;
+    let backend = match backend {
+        Some(backend) => backend,
+        None => start_spawner(&home, config)?,
+    };
     let report = sweep(&host).map_err(OpenError::Sweep)?;
     if report != crate::SweepReport::default() {
         tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
     }
     let guest = guest_program::sealed().map_err(OpenError::Guest)?;
-    Ok((Workshop { host: Arc::new(host), home: Arc::new(home), spawner, guest }, template))
+    Ok((Workshop { host: Arc::new(host), home: Arc::new(home), backend, guest }, template))
+}
+
+fn start_spawner(home: &Home, config: &NodeConfig) -> Result<Arc<dyn Backend>, OpenError> {
+    let spawner = SpawnerProcess::new(home.path(), config.spawner.clone());
+    spawner.ensure().map_err(|error| OpenError::Spawner(Box::new(error)))?;
+    Ok(Arc::new(spawner))
 }
 
 #[async_trait]

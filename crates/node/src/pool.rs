@@ -67,7 +67,7 @@ struct Shelves {
 }
 
 enum Job {
-    Launch(Prepared),
+    Launch(Box<Prepared>),
     Prepare(Arc<Template>),
 }
 
@@ -202,11 +202,11 @@ impl Shared {
     fn next_job(&self) -> Option<Job> {
         let mut shelves = self.shelves();
         let template = shelves.template.clone()?;
-        if shelves.ready.len() + shelves.making_ready < self.size.ready {
-            if let Some(prepared) = shelves.prepared.pop_front() {
-                shelves.making_ready += 1;
-                return Some(Job::Launch(prepared));
-            }
+        if shelves.ready.len() + shelves.making_ready < self.size.ready
+            && let Some(prepared) = shelves.prepared.pop_front()
+        {
+            shelves.making_ready += 1;
+            return Some(Job::Launch(Box::new(prepared)));
         }
         let missing_ready = self.size.ready.saturating_sub(shelves.ready.len() + shelves.making_ready);
         if shelves.prepared.len() + shelves.making_prepared < self.size.prepared + missing_ready {
@@ -221,7 +221,7 @@ impl Shared {
         match job {
             Job::Launch(prepared) => {
                 shelves.making_ready -= 1;
-                shelves.prepared.push_back(prepared);
+                shelves.prepared.push_back(*prepared);
             }
             Job::Prepare(_) => shelves.making_prepared -= 1,
         }
@@ -230,7 +230,7 @@ impl Shared {
     fn run(&self, job: Job) -> Result<(), MakeError> {
         let result = match job {
             Job::Launch(prepared) => {
-                let result = self.workshop.launch(prepared, &self.limits);
+                let result = self.workshop.launch(*prepared, &self.limits);
                 self.shelves().making_ready -= 1;
                 result.map(|blank| self.shelve_ready(blank))
             }

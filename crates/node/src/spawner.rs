@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use isopod_isolation::backend::{Backend, Prepared};
 use isopod_isolation::launch::{LaunchError, Launcher, Preparation, Spawner};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
@@ -55,8 +56,7 @@ impl SpawnerProcess {
         Ok(())
     }
 
-    /// Starts a launcher.
-    pub(crate) fn prepare(&self, preparation: &Preparation<'_>) -> Result<Launcher, SpawnerError> {
+    fn start_launcher(&self, preparation: &Preparation<'_>) -> Result<Launcher, SpawnerError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..2 {
             let spawner = match connection.take() {
@@ -106,6 +106,16 @@ impl SpawnerProcess {
             .stack_size(64 << 10)
             .spawn(move || child.wait())?;
         Ok(())
+    }
+}
+
+impl Backend for SpawnerProcess {
+    fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError> {
+        match self.start_launcher(preparation) {
+            Ok(launcher) => Ok(Box::new(launcher)),
+            Err(SpawnerError::Launch(error)) => Err(error),
+            Err(SpawnerError::Start(source)) => Err(LaunchError::Step { step: "start the spawner".to_owned(), source }),
+        }
     }
 }
 

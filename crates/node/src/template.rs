@@ -1,6 +1,6 @@
 //! Templates that this node has.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{
@@ -56,7 +56,7 @@ impl Template {
 
     /// Layers of `/usr`, topmost first.
     pub(crate) fn usr_layers(&self) -> Vec<&Path> {
-        let host: Option<&Path> = self.base.host_usr.as_ref().map(PathBuf::as_path);
+        let host: Option<&Path> = self.base.host_usr.as_deref();
         std::iter::once(self.base.usr_layer.as_path()).chain(host).collect()
     }
 

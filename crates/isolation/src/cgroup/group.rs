@@ -39,6 +39,8 @@ struct Place {
 pub struct StatFiles {
     /// Bytes in use.
     pub memory: File,
+    /// What the bytes are: the `memory.stat` table.
+    pub memory_stat: File,
     /// Nanoseconds (`cpuacct.usage`) or the v2 `cpu.stat` table.
     pub cpu: File,
 }
@@ -79,6 +81,7 @@ impl SandboxCgroup {
         let open = |path: PathBuf| File::open(&path).map_err(CgroupError::on("open", &path));
         Ok(Some(StatFiles {
             memory: open(memory.pick("memory.usage_in_bytes", "memory.current"))?,
+            memory_stat: open(memory.directory.join("memory.stat"))?,
             cpu: open(cpu.pick("cpuacct.usage", "cpu.stat"))?,
         }))
     }

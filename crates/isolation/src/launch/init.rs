@@ -65,6 +65,7 @@ const LISTENER_FD: i32 = 3;
 const READY_FD: i32 = 4;
 const MEMORY_FD: i32 = 5;
 const CPU_FD: i32 = 6;
+const MEMORY_STAT_FD: i32 = 7;
 /// Above every number that is placed.
 const FREE_FDS: i32 = 32;
 
@@ -132,7 +133,7 @@ fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
 fn mask_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
     for (name, _) in MASKED_FILES {
         let Ok(file) = open_in(proc, name) else { continue };
-        // The device node of the shared /dev, which no template can replace.
+        // The device node of our own /dev, which no template can replace.
         let null = clone_tree(root, c"dev/null").step("copy /dev/null")?;
         attach(null, file).step("mask a file of /proc")?;
     }
@@ -216,11 +217,12 @@ fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallib
     };
     hand_over(&handed.listener, LISTENER_FD, "--listen-fd")?;
     hand_over(&handed.ready, READY_FD, "--ready-fd")?;
-    if let [memory, cpu] = handed.stats.as_slice() {
+    if let [memory, cpu, memory_stat] = handed.stats.as_slice() {
         hand_over(memory, MEMORY_FD, "--memory-fd")?;
         hand_over(cpu, CPU_FD, "--cpu-fd")?;
+        hand_over(memory_stat, MEMORY_STAT_FD, "--memory-stat-fd")?;
     }
-    close_from_on_exec(CPU_FD + 1).step("close what the guest does not need")?;
+    close_from_on_exec(MEMORY_STAT_FD + 1).step("close what the guest does not need")?;
     let arguments: Vec<CString> = arguments.into_iter().filter_map(|text| CString::new(text).ok()).collect();
     let path = CString::from(c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     Err(exec_fd(guest, &arguments, &[path])).step("start the guest")

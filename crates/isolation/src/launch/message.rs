@@ -7,7 +7,7 @@ use super::figures::Figures;
 use super::step::Failure;
 
 /// Raised whenever a message changes: a server does not use a spawner of another version.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct PrepareOrder {
     pub(super) cgroups: usize,
 }
 
-/// Server to launcher. Fds: listener, ready pipe, then memory and cpu figures if `has_stat_files`.
+/// Server to launcher. Fds: listener, ready pipe, then memory, cpu and memory table if `has_stat_files`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LaunchOrder {
     pub(super) host_name: String,

@@ -204,7 +204,7 @@ impl Launcher {
         };
         let mut fds = vec![launch.listener, ready_writer.as_fd()];
         if let Some(files) = launch.stat_files {
-            fds.extend([files.memory.as_fd(), files.cpu.as_fd()]);
+            fds.extend([files.memory.as_fd(), files.cpu.as_fd(), files.memory_stat.as_fd()]);
         }
         self.channel.send(&order, &fds).map_err(LaunchError::channel("launcher"))?;
         match self.receive()? {

@@ -6,7 +6,6 @@
 //! A template is not trusted: every mount point inside it is opened without following symbolic links, and mounts go
 //! onto the opened directory, not onto a name.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,7 +33,6 @@ pub(super) struct Trees {
 }
 
 /// Where the spawner keeps what launchers start from, in a namespace that holds nothing else.
-const SPAWNER_DEVICES: &CStr = c"/dev";
 const SPAWNER_STAGE: &str = "/tmp";
 /// Where the finished root stands in the launcher's namespace.
 pub(super) const NEW_ROOT: &str = "/new";
@@ -56,7 +54,7 @@ pub(super) fn host_mounts() -> io::Result<OwnedFd> {
     Ok(open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Leaves the host's mount namespace for one with `/proc` and the `/dev` of sandboxes and nothing else.
+/// Leaves the host's mount namespace for one with `/proc` and nothing else.
 ///
 /// A long-lived copy of the host's mounts would keep file systems busy that the host wants to unmount, and every launch
 /// would copy and drop them again.
@@ -66,16 +64,15 @@ pub(super) fn enter_spawner_root() -> Result<(), Failure> {
     let root = tmpfs("mode=0755,size=1m", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     // Any directory will do: nobody else is in this namespace.
     attach(&root, open_directory(CWD, "/tmp")?).step("attach the spawner's root")?;
-    for directory in ["dev", "proc", "tmp"] {
+    for directory in ["proc", "tmp"] {
         mkdirat(&root, directory, Mode::from_raw_mode(0o755)).step("make a directory for the spawner")?;
     }
     attach(&host_proc, open_directory(&root, "proc")?).step("attach the host's /proc")?;
-    attach(build_devices()?, open_directory(&root, "dev")?).step("attach /dev")?;
     forget_the_host(&root)
 }
 
-/// The `/dev` that all sandboxes share. Its nodes are made here, by the host's root: a user namespace cannot make
-/// devices.
+/// A `/dev`. Its nodes are made here, by the host's root: a user namespace cannot make devices. Each sandbox has its own,
+/// because locks and watches on a shared node would reach across.
 fn build_devices() -> Result<OwnedFd, Failure> {
     let devices = tmpfs("mode=0755,size=64k", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     let everyone = Mode::from_raw_mode(0o666);
@@ -97,7 +94,7 @@ fn build_devices() -> Result<OwnedFd, Failure> {
 /// Builds the root for one sandbox and makes it the only thing in sight.
 pub(super) fn build(trees: &Trees, first_id: u32, tmpfs_bytes: u64, user_namespace: &OwnedFd) -> Result<(), Failure> {
     leave_mount_namespace()?;
-    let devices = clone_tree(CWD, SPAWNER_DEVICES).step("copy /dev")?;
+    let devices = build_devices()?;
     let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
     let stage = build_stage()?;
     attach_layers(trees, user_namespace, &stage)?;

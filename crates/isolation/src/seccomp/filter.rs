@@ -92,6 +92,7 @@ fn decide_by_argument(check: Check) -> Vec<Instruction> {
         ],
         Check::NoneOf { argument, values, errno } => compare(argument, values, refuse(errno), vec![ret(RET_ALLOW)]),
         Check::OneOf { argument, values, errno } => compare(argument, values, ret(RET_ALLOW), vec![refuse(errno)]),
+        Check::KeepLimit { resource } => keep_limit(resource),
         Check::Socket { families } => {
             let route_netlink_only = vec![
                 jump_if(JUMP_EQUAL, AF_NETLINK, 0, 3),
@@ -103,6 +104,27 @@ fn decide_by_argument(check: Check) -> Vec<Instruction> {
             compare(0, families, ret(RET_ALLOW), route_netlink_only)
         }
     }
+}
+
+/// Of `prlimit64(pid, resource, new, old)`: reading is allowed, a change alone is pretended, and one that also asks for the
+/// old value is refused, because a filter cannot fill that in.
+fn keep_limit(resource: u32) -> Vec<Instruction> {
+    vec![
+        load_argument(1),
+        jump_if(JUMP_EQUAL, resource, 1, 0),
+        ret(RET_ALLOW),
+        load_argument(2),
+        jump_if(JUMP_EQUAL, 0, 0, 3),
+        load_upper_half(2),
+        jump_if(JUMP_EQUAL, 0, 0, 1),
+        ret(RET_ALLOW),
+        load_argument(3),
+        jump_if(JUMP_EQUAL, 0, 0, 3),
+        load_upper_half(3),
+        jump_if(JUMP_EQUAL, 0, 0, 1),
+        refuse(0),
+        refuse(libc::EPERM),
+    ]
 }
 
 fn compare(argument: u8, values: &[u32], on_match: Instruction, otherwise: Vec<Instruction>) -> Vec<Instruction> {
@@ -122,6 +144,10 @@ fn load(offset: u32) -> Instruction {
 /// The lower 32 bits of an argument (little endian).
 fn load_argument(argument: u8) -> Instruction {
     load(ARGUMENTS_OFFSET + 8 * u32::from(argument))
+}
+
+fn load_upper_half(argument: u8) -> Instruction {
+    load(ARGUMENTS_OFFSET + 8 * u32::from(argument) + 4)
 }
 
 fn jump_if(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
@@ -210,6 +236,17 @@ mod tests {
         for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_XDP, libc::AF_ALG, libc::AF_BLUETOOTH] {
             assert_eq!(socket(family, 0), RET_ERRNO | libc::EAFNOSUPPORT as u32);
         }
+    }
+
+    #[test]
+    fn the_limit_on_core_dumps_stays() {
+        let set = |resource: u32, new: u32, old: u32| answer(libc::SYS_prlimit64, [0, resource, new, old, 0, 0]);
+        assert_eq!(set(libc::RLIMIT_CORE, 0, 0x1000), RET_ALLOW);
+        assert_eq!(set(libc::RLIMIT_CORE, 0x1000, 0), RET_ERRNO);
+        assert_eq!(set(libc::RLIMIT_CORE, 0x1000, 0x1000), RET_ERRNO | libc::EPERM as u32);
+        assert_eq!(set(libc::RLIMIT_NOFILE, 0x1000, 0x1000), RET_ALLOW);
+        assert_eq!(answer(libc::SYS_setrlimit, [libc::RLIMIT_CORE, 0x1000, 0, 0, 0, 0]), RET_ERRNO);
+        assert_eq!(answer(libc::SYS_setrlimit, [libc::RLIMIT_NOFILE, 0x1000, 0, 0, 0, 0]), RET_ALLOW);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) enum Check {
     NoneOf { argument: u8, values: &'static [u32], errno: i32 },
     /// Refused unless it is one of these.
     OneOf { argument: u8, values: &'static [u32], errno: i32 },
+    /// This resource's limit is not changed by `prlimit64`, which may read it and change others.
+    KeepLimit { resource: u32 },
     /// A socket's family is one of `families`, or it is netlink with protocol 0 (routes).
     Socket { families: &'static [u32] },
 }
@@ -42,6 +44,9 @@ const NAMESPACE_BITS: u32 = (libc::CLONE_NEWUSER
 const CLONE_NEWTIME: u32 = 0x80;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
+const CORE: u32 = libc::RLIMIT_CORE;
+/// Programs that switch off their core dumps must not fail: some take a refusal for fatal.
+const PRETEND: i32 = 0;
 const UNIX: u32 = libc::AF_UNIX as u32;
 const INET: u32 = libc::AF_INET as u32;
 const INET6: u32 = libc::AF_INET6 as u32;
@@ -76,9 +81,9 @@ const ALLOWED: &[Group] = &[
     group("debuggers, on processes of the same user; the guest is not dumpable", &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_kcmp]),
     group("threads", &[libc::SYS_futex, libc::SYS_futex_waitv, 454, 455, 456 /* futex_wake, _wait, _requeue */, libc::SYS_set_robust_list, libc::SYS_get_robust_list, libc::SYS_set_tid_address, libc::SYS_set_thread_area, libc::SYS_get_thread_area, libc::SYS_arch_prctl, libc::SYS_rseq]),
     group("scheduling; raising priority is held by a capability", &[libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_sched_setaffinity, libc::SYS_sched_getparam, libc::SYS_sched_setparam, libc::SYS_sched_getscheduler, libc::SYS_sched_setscheduler, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min, libc::SYS_sched_rr_get_interval, libc::SYS_sched_getattr, libc::SYS_sched_setattr, libc::SYS_getpriority, libc::SYS_setpriority, libc::SYS_ioprio_get, libc::SYS_ioprio_set]),
-    group("limits of a process; raising hard ones is held by a capability", &[libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_prlimit64]),
+    group("limits of a process (changing them: below)", &[libc::SYS_getrlimit]),
     group("time, without setting it", &[libc::SYS_time, libc::SYS_gettimeofday, libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep, libc::SYS_nanosleep, libc::SYS_alarm, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create, libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete, libc::SYS_timerfd_create, libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime]),
-    group("waiting for events", &[libc::SYS_poll, libc::SYS_ppoll, libc::SYS_select, libc::SYS_pselect6, libc::SYS_epoll_create, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_eventfd, libc::SYS_eventfd2, libc::SYS_io_setup, libc::SYS_io_destroy, libc::SYS_io_getevents, 333 /* io_pgetevents */, libc::SYS_io_submit, libc::SYS_io_cancel]),
+    group("waiting for events", &[libc::SYS_poll, libc::SYS_ppoll, libc::SYS_select, libc::SYS_pselect6, libc::SYS_epoll_create, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_eventfd, libc::SYS_eventfd2]),
     group("sockets (which families: below)", &[libc::SYS_connect, libc::SYS_accept, libc::SYS_accept4, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_shutdown, libc::SYS_bind, libc::SYS_listen, libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_setsockopt, libc::SYS_getsockopt]),
     group("randomness", &[libc::SYS_getrandom]),
     group("a process restricting itself", &[libc::SYS_prctl, libc::SYS_seccomp, libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self, 459, 461 /* lsm_get_self_attr, lsm_list_modules */]),
@@ -92,6 +97,13 @@ const REFUSED_AS_MISSING: &[libc::c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
+    // Counted for the whole host: one sandbox could take what all others and the host's databases need.
+    libc::SYS_io_setup,
+    libc::SYS_io_destroy,
+    libc::SYS_io_getevents,
+    libc::SYS_io_submit,
+    libc::SYS_io_cancel,
+    333, // io_pgetevents
     457, // statmount
     458, // listmount
 ];
@@ -102,6 +114,9 @@ const CHECKED: &[(libc::c_long, Check)] = &[
     (libc::SYS_unshare, Check::WithoutBits { argument: 0, bits: NAMESPACE_BITS | CLONE_NEWTIME, errno: libc::EPERM }),
     // Typing into somebody else's terminal.
     (libc::SYS_ioctl, Check::NoneOf { argument: 1, values: &[TIOCSTI, TIOCLINUX], errno: libc::EPERM }),
+    // Only a limit of one byte keeps a crash from starting the host's core dump helper: zero does not.
+    (libc::SYS_setrlimit, Check::NoneOf { argument: 0, values: &[CORE], errno: PRETEND }),
+    (libc::SYS_prlimit64, Check::KeepLimit { resource: CORE }),
     // Plain, 32-bit address layout, no randomisation (debuggers), and the question what it is.
     (
         libc::SYS_personality,

@@ -321,7 +321,7 @@ impl Network {
     }
 
     fn look_around(&self) -> Result<(), NetworkError> {
-        let seen = self.with_route_socket(|socket| Surroundings::see(socket));
+        let seen = self.with_route_socket(Surroundings::see);
         *lock(&self.surroundings) = seen.and_then(|seen| seen).map_err(NetworkError::Inspect)?;
         Ok(())
     }

@@ -148,12 +148,12 @@ fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
 
 /// Gives back what the process holds, as far as nobody else in it still uses it.
 fn leave(workshop: Arc<Workshop>) {
-    let Ok(Workshop { host, home, spawner, guest }) = Arc::try_unwrap(workshop) else { return };
-    drop((spawner, guest));
-    if let Ok(home) = Arc::try_unwrap(home) {
-        if *home.kind() != HomeKind::Server {
-            home.remove();
-        }
+    let Ok(Workshop { host, home, backend, guest }) = Arc::try_unwrap(workshop) else { return };
+    drop((backend, guest));
+    if let Ok(home) = Arc::try_unwrap(home)
+        && *home.kind() != HomeKind::Server
+    {
+        home.remove();
     }
     if let Ok(host) = Arc::try_unwrap(host) {
         host.close();

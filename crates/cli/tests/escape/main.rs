@@ -1,0 +1,22 @@
+//! The escape suite: every attack that a sandbox of this node must withstand, tried in real sandboxes, as their `user` and
+//! as their root.
+//!
+//! A case holds when the attack fails, when the sandbox, a neighbour and the node work on, and when nothing is left on
+//! the host. Each test writes what it saw to the rows of `docs/security/escape-suite.md`, which
+//! `docs/security/regenerate.sh` makes from a run.
+
+mod arena;
+//mod crash;
+mod entering;
+mod exhaustion;
+//mod files;
+mod kernel;
+mod neighbours;
+//mod network;
+mod probe;
+mod table;
+//mod template;
+//mod template_rig;
+
+/// The program under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_isopod");

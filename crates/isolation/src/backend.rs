@@ -1,0 +1,33 @@
+//! The seam between those who drive sandboxes and the means by which a sandbox is isolated.
+//!
+//! `namespaces` is the only means today, through the spawner and its launchers. A second kernel or a virtual machine
+//! would be others: the guest and everything above this trait stays the same.
+
+use std::fmt;
+
+use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation};
+
+/// A means to isolate sandboxes.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// Begins to make everything ready that does not depend on the sandbox's owner.
+    fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError>;
+}
+
+/// A sandbox without a first process. What it holds goes when it is dropped.
+pub trait Prepared: fmt::Debug + Send {
+    /// Waits until it is ready to be launched.
+    fn wait(&self) -> Result<(), LaunchError>;
+
+    /// Starts the first process.
+    fn launch(self: Box<Self>, launch: &Launch<'_>) -> Result<Launched, LaunchError>;
+}
+
+impl Prepared for Launcher {
+    fn wait(&self) -> Result<(), LaunchError> {
+        Self::wait(self)
+    }
+
+    fn launch(self: Box<Self>, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
+        Self::launch(*self, launch)
+    }
+}
