@@ -1,61 +1,18 @@
 //! A server that is killed loses no sandbox: the next one adopts them with their processes, files, tokens and ports.
 
-use std::process::{Child, Stdio};
-use std::time::Duration;
+mod common;
 
+use common::Server;
 use isopod_client::guest::{Event, StartProcess};
-use isopod_client::sandbox::{Client, ClientConfig, NewSandbox};
+use isopod_client::sandbox::NewSandbox;
 use isopod_testkit::StateDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
-const KEY: &str = "e2b_00000000000000000000000000000000000000aa";
-
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    fn start(state: &StateDir) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let listen = format!("127.0.0.1:{port}");
-        let mut command = state.isopod().command(&["serve", "--listen", &listen, "--api-key", KEY]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let mut server = Self { child, port };
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(server.child.try_wait().unwrap().is_none(), "the server ended");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn client(&self) -> Client {
-        let url = format!("http://127.0.0.1:{}", self.port);
-        let config = ClientConfig {
-            api_url: url.clone(),
-            api_key: KEY.to_owned(),
-            sandbox_url: Some(url),
-            ..ClientConfig::default()
-        };
-        Client::new(config).unwrap()
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_no_sandbox() {
     let state = StateDir::new(BINARY);
-    let server = Server::start(&state);
+    let server = Server::start(state.isopod().command(&["serve"]));
     let client = server.client();
     let mut sandboxes = Vec::new();
     for _ in 0..10 {
@@ -83,7 +40,7 @@ async fn a_killed_server_loses_no_sandbox() {
     };
     assert!(broken.is_err(), "the stream of a dead server ends with an error, not as if the command had ended");
 
-    let server = Server::start(&state);
+    let server = Server::start(state.isopod().command(&["serve"]));
     let client = server.client();
     let mut found = 0;
     for sandbox in &sandboxes {
@@ -112,10 +69,10 @@ async fn a_killed_server_loses_no_sandbox() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_leaves_running_sandboxes_and_takes_the_rest() {
     let state = StateDir::new(BINARY);
-    let server = Server::start(&state);
+    let server = Server::start(state.isopod().command(&["serve"]));
     let id = server.client().create(NewSandbox::new("base")).await.unwrap().id().clone();
     server.stop();
-    let server = Server::start(&state);
+    let server = Server::start(state.isopod().command(&["serve"]));
     let sandbox = server.client().connect(&id, None).await.unwrap();
     assert_eq!(sandbox.guest().clone().with_user("user").run("echo alive").await.unwrap().stdout, b"alive\n");
     let refused = state.isopod().run(&["serve", "--listen", "127.0.0.1:0"]);

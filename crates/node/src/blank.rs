@@ -136,7 +136,8 @@ impl Workshop {
             cgroup_entrances: &cgroup.entrances()?,
             layers: RootLayers { root: template.root_layers(), usr: template.usr_layers(), upper: &upper },
             guest: self.guest.as_fd(),
-            tmpfs_bytes: limits.memory.0,
+            // As on any Linux: a full tmpfs leaves half of the memory to clean up with.
+            tmpfs_bytes: limits.memory.0 / 2,
         })?;
         launcher.wait()?;
         Ok(Prepared { record, template: Arc::clone(template), directory, slot, cgroup, netns, launcher })

@@ -105,6 +105,7 @@ impl Node {
         let environment = template.host_environment(config.host_environment, config.variables.into_iter());
         let fleet = Fleet::new(workshop, pool, template, config.base, environment).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
+        fleet.pool.start();
         keep_template_fresh(&fleet);
         Ok(Self { fleet })
     }

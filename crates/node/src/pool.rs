@@ -72,13 +72,19 @@ enum Job {
 }
 
 impl Pool {
+    /// Empty shelves. Nothing is made before [`Pool::start`].
     pub(crate) fn new(workshop: Arc<Workshop>, template: Arc<Template>, limits: Limits, size: PoolSize) -> Self {
         let shelves = Mutex::new(Shelves { template: Some(template), ..Shelves::default() });
         let shared = Arc::new(Shared { workshop, size, limits, shelves, wanted: Notify::new() });
-        let workers = (0..if size == PoolSize::NONE { 0 } else { WORKERS })
-            .map(|_| tokio::spawn(Arc::clone(&shared).work()))
-            .collect();
-        Self { shared, workers: Mutex::new(workers) }
+        Self { shared, workers: Mutex::default() }
+    }
+
+    /// Begins to fill the shelves. Not before the sandboxes of an earlier process are adopted: a blank in the making
+    /// looks like one that a killed process left.
+    pub(crate) fn start(&self) {
+        let count = if self.shared.size == PoolSize::NONE { 0 } else { WORKERS };
+        let workers = (0..count).map(|_| tokio::spawn(Arc::clone(&self.shared).work()));
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).extend(workers);
     }
 
     /// A ready one, if the shelf has one of this kind.

@@ -35,7 +35,12 @@ impl Surroundings {
     fn without_slots(mut routes: Vec<Route>, links: Vec<Link>) -> Self {
         let (ours, links): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| is_node_interface(&link.name));
         let ours: std::collections::HashSet<u32> = ours.into_iter().map(|link| link.index).collect();
-        routes.retain(|route| !route.interfaces.iter().any(|index| ours.contains(index)));
+        // A slot may go between the two looks: then its route is there and its interface is not.
+        let is_known = |index: &u32| links.iter().any(|link| link.index == *index);
+        routes.retain(|route| {
+            !route.interfaces.iter().any(|index| ours.contains(index))
+                && (route.interfaces.is_empty() || route.interfaces.iter().any(is_known))
+        });
         Self { routes, links }
     }
 
@@ -104,7 +109,7 @@ mod tests {
         assert_eq!(find(&[("10.200.0.2/32", 3)]), None);
         assert_eq!(find(&[("10.200.0.2/32", 4)]), None, "another node's slot");
         assert_eq!(find(&[("10.0.0.0/8", 2)]).as_deref(), Some("eth0"));
-        assert_eq!(find(&[("10.200.7.0/24", 9)]).as_deref(), Some("no interface"));
+        assert_eq!(find(&[("10.200.0.7/32", 9)]), None, "a slot that has just gone");
     }
 
     #[test]

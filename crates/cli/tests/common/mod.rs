@@ -1,0 +1,86 @@
+//! A server of a test.
+
+#![allow(dead_code, reason = "each test that includes this uses a part of it")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use isopod_client::sandbox::{Client, ClientConfig};
+
+/// The key that the server is started with.
+pub(crate) const KEY: &str = "e2b_00000000000000000000000000000000000000aa";
+
+/// `isopod serve` on a free port.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Starts the command, which must be `… serve` without `--listen`, and waits until it accepts connections. `None`
+    /// when it ended before that.
+    pub(crate) fn try_start(mut command: Command) -> Option<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        command.args(["--listen", &format!("127.0.0.1:{port}"), "--api-key", KEY]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut server = Self { child, port };
+        let mut was_there = false;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.child.try_wait().unwrap().is_some();
+            if ended || (was_there && server.has_ended()) {
+                server.kill();
+                return None;
+            }
+            was_there |= !server.has_ended();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    pub(crate) fn start(command: Command) -> Self {
+        Self::try_start(command).expect("the server starts")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let url = format!("http://127.0.0.1:{}", self.port);
+        let config = ClientConfig {
+            api_url: url.clone(),
+            api_key: KEY.to_owned(),
+            sandbox_url: Some(url),
+            ..ClientConfig::default()
+        };
+        Client::new(config).unwrap().with_request_timeout(Duration::from_secs(20))
+    }
+
+    /// As a crash would. A tracer in front of the server would leave it running, so the server goes first.
+    pub(crate) fn kill(mut self) {
+        if let Some(pid) = self.server_pid() {
+            // It may just have been killed by its tracer.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+
+    /// The server itself, which may have a tracer in front of it that outlives it.
+    fn server_pid(&self) -> Option<rustix::process::Pid> {
+        let own = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let candidates = children.split_whitespace().filter_map(|pid| pid.parse().ok()).chain([own.cast_signed()]);
+        candidates.filter_map(rustix::process::Pid::from_raw).find(|pid| {
+            let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            arguments.contains("\0serve\0") && !arguments.starts_with("strace")
+        })
+    }
+
+    /// As a person would.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.server_pid().is_none()
+    }
+}
