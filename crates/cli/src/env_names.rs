@@ -1,12 +1,28 @@
-//! Environment variables that are read. Nothing below this crate reads any.
+//! Environment variables that are read. Nothing below this crate reads any, but for the trust store of TLS, which
+//! follows `SSL_CERT_FILE` and `SSL_CERT_DIR` as OpenSSL does.
 
 /// The state directory.
 pub(crate) const STATE_DIR: &str = "ISOPOD_STATE_DIR";
+/// The server's settings file.
+pub(crate) const CONFIG: &str = "ISOPOD_CONFIG";
 /// Where the server listens.
 pub(crate) const LISTEN: &str = "ISOPOD_LISTEN";
-/// The first API key.
+/// The server's first API key.
 pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
 /// The domain of sandbox host names.
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
+
+/// Of the verbs that speak with a server, as of the official SDKs: the team's key.
+pub(crate) const E2B_API_KEY: &str = "E2B_API_KEY";
+/// The API's address.
+pub(crate) const E2B_API_URL: &str = "E2B_API_URL";
+/// The address of the edge that leads into sandboxes.
+pub(crate) const E2B_SANDBOX_URL: &str = "E2B_SANDBOX_URL";
+/// The domain of an E2B-compatible service.
+pub(crate) const E2B_DOMAIN: &str = "E2B_DOMAIN";
+/// Authorities to trust for https besides the system's.
+pub(crate) const CA_FILE: &str = "ISOPOD_CA_FILE";
+/// A file with all authorities that programs of this machine trust.
+pub(crate) const SSL_CERT_FILE: &str = "SSL_CERT_FILE";

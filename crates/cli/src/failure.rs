@@ -1,5 +1,6 @@
 //! How a failure is told: what, why, and what to do about it.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 /// The program's own failures, apart from those of commands it runs.
@@ -10,11 +11,22 @@ const OWN_FAILURE: u8 = 125;
 pub(crate) struct Hint {
     message: String,
     hint: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Hint {
+    #[expect(clippy::new_ret_no_self, reason = "a hint is only ever used as the error that it is part of")]
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Self { message: message.into(), hint: hint.into() })
+        anyhow::Error::new(Self { message: message.into(), hint: hint.into(), source: None })
+    }
+
+    /// Advice about an error, under words that say what was being done.
+    pub(crate) fn because(
+        message: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+        hint: impl Into<String>,
+    ) -> anyhow::Error {
+        anyhow::Error::new(Self { message: message.into(), hint: hint.into(), source: Some(Box::new(source)) })
     }
 }
 
@@ -24,7 +36,11 @@ impl std::fmt::Display for Hint {
     }
 }
 
-impl std::error::Error for Hint {}
+impl Error for Hint {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| -> &(dyn Error + 'static) { source.as_ref() })
+    }
+}
 
 /// Prints the whole chain of causes, once.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {

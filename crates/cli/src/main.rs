@@ -1,6 +1,9 @@
 //! The one host binary: reads what people typed, puts the parts together, and says in words how it went.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program talks to people")]
+#![expect(clippy::print_stderr, reason = "a command line program talks to people")]
+
+#[macro_use]
+mod say;
 
 mod args;
 mod commands;

@@ -101,14 +101,14 @@ async fn check(client: &Client, known: &Known, point: u32) {
     for id in &known.alive {
         let sandbox =
             client.connect(id, None).await.unwrap_or_else(|error| panic!("{id} was lost at {point}: {error:?}"));
-        assert_eq!(sandbox.guest().run("echo alive").await.unwrap().stdout, b"alive\n", "at {point}");
-        assert!(client.kill(id).await.unwrap());
+        assert_eq!(sandbox.guest().run("echo alive").await.expect("it answers").stdout, b"alive\n", "at {point}");
+        assert!(client.kill(id).await.expect("it can be ended"));
     }
     for id in &known.unsure {
-        client.kill(id).await.unwrap();
+        client.kill(id).await.expect("it can be ended");
     }
-    for sandbox in client.list(ListSandboxes::default()).collect().await.unwrap() {
-        assert!(client.kill(&sandbox.id).await.unwrap(), "{sandbox:?} at {point}");
+    for sandbox in client.list(ListSandboxes::default()).collect().await.expect("a list") {
+        assert!(client.kill(&sandbox.id).await.expect("it can be ended"), "{sandbox:?} at {point}");
     }
 }
 

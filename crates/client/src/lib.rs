@@ -74,4 +74,6 @@ pub use guest::{Guest, GuestError};
 pub use interpreter::Interpreter;
 pub use isopod_wire::SandboxId;
 pub use sandbox::{ApiError, Client, ClientConfig, NewSandbox, Sandbox};
-pub use transport::{BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, UrlError};
+pub use transport::{
+    BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
+};

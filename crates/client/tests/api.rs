@@ -109,14 +109,6 @@ async fn a_server_that_is_not_there_is_a_transport_error() {
 }
 
 #[tokio::test]
-async fn https_is_refused_without_tls() {
-    let config = ClientConfig { api_url: "https://localhost:1".into(), api_key: "k".into(), ..Default::default() };
-    let error = Client::new(config).unwrap().kill(&id()).await.unwrap_err();
-    let ApiError::Transport(TransportError::Connect { source, .. }) = error else { panic!("{error:?}") };
-    assert!(source.to_string().contains("TLS"), "{source}");
-}
-
-#[tokio::test]
 async fn busy_servers_are_asked_again_at_most_three_times() {
     let server = Server::start(|_, _| busy()).await;
     let error = client(&server).info(&id()).await.unwrap_err();

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use isopod_wire::Limits;
 
-use crate::Store;
+use crate::{Store, TlsIdentity};
 
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// Where everything is recorded.
     pub store: Store,
+    /// Speak TLS with this certificate; none means plain HTTP.
+    pub tls: Option<TlsIdentity>,
     /// `host[:port]` under which sandboxes have their names: `{port}-{id}.{domain}`.
     pub domain: String,
     /// Web pages of these origins may call the API, besides those of loopback and of the domain itself.
@@ -19,6 +21,8 @@ pub struct ServeConfig {
     pub allowed_hosts: Vec<String>,
     /// Webhooks may go to loopback and private addresses.
     pub allow_internal_webhooks: bool,
+    /// Authorities in PEM that https webhooks may be certified by, besides those that this machine trusts.
+    pub webhook_authorities: Vec<u8>,
     /// What one team may use.
     pub team_limits: TeamLimits,
     /// What one sandbox gets.
@@ -87,10 +91,12 @@ impl ServeConfig {
     pub fn new(store: Store) -> Self {
         Self {
             store,
+            tls: None,
             domain: "isopod.localhost".to_owned(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             allow_internal_webhooks: false,
+            webhook_authorities: Vec::new(),
             team_limits: TeamLimits::default(),
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,

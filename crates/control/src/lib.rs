@@ -14,11 +14,13 @@ mod secrets;
 mod serve;
 mod store;
 mod telemetry;
+mod tls;
 mod webhooks;
 
 pub use config::{ConnectionLimits, Retention, ServeConfig, TeamLimits};
 pub use serve::{ServeError, serve};
-pub use store::{FirstKey, Store, StoreError};
+pub use store::{FirstKey, LocalKey, Store, StoreError};
+pub use tls::{TlsError, TlsIdentity};
 
 /// An error with everything that caused it, in one line for the log.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

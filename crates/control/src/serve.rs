@@ -2,6 +2,7 @@
 
 mod connection;
 mod dispatch;
+mod handshake;
 mod patience;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::app::App;
 use crate::config::ServeConfig;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_sampler};
 use crate::store::StoreError;
-use crate::webhooks::run_deliveries;
+use crate::webhooks::{Poster, run_deliveries};
 use connection::Connections;
 
 /// Why the server could not start.
@@ -50,7 +51,7 @@ pub async fn serve(
 
     let background = start_background(&config, &fleet, &stop);
     let app = Arc::new(App::new(&config, fleet));
-    let connections = Connections::new(Arc::clone(&app), config.connections);
+    let connections = Connections::new(Arc::clone(&app), config.connections, config.tls.clone());
     tokio::select! {
         () = accept_all(&listener, &connections, config.connections.total) => {}
         _ = shutdown => {}
@@ -70,7 +71,7 @@ fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &Cancellatio
     background.spawn(run_sampler(Arc::clone(fleet), config.sample_every, config.retention));
     let follower = Arc::clone(fleet);
     background.spawn(async move { follower.follow_node().await });
-    background.spawn(run_deliveries(config.store.clone(), config.allow_internal_webhooks, stop.clone()));
+    background.spawn(run_deliveries(config.store.clone(), Poster::new(config), stop.clone()));
     background
 }
 

@@ -176,6 +176,12 @@ async fn lists_are_filtered_and_paged() {
     assert_eq!(only.json[0]["sandboxID"], paused.as_str());
     assert_eq!(server.client.get("/sandboxes").await.json.as_array().unwrap().len(), 5);
 
+    // The start of the newest one is not after itself, but it is listed: the bound is inclusive.
+    let since = all.json[0]["startedAt"].as_str().unwrap();
+    assert!(
+        !server.client.get(&format!("/v2/sandboxes?startedAfter={since}")).await.json.as_array().unwrap().is_empty()
+    );
+
     for order in ["asc", "desc"] {
         let mut seen = Vec::new();
         let mut path = format!("/v2/sandboxes?limit=2&order={order}");

@@ -47,6 +47,32 @@ impl Receiver {
         url
     }
 
+    /// Like [`Self::start`], over TLS with a certificate that certifies itself. Gives the certificate too.
+    async fn start_tls(self: Arc<Self>) -> (String, Vec<u8>) {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], made.signing_key.serialize_der().try_into().unwrap())
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/hook", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let receiver = Arc::clone(&self);
+                let service = hyper::service::service_fn(move |request| Arc::clone(&receiver).take(request));
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        (url, made.cert.pem().into_bytes())
+    }
+
     async fn take(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
         let (parts, body) = request.into_parts();
         let text = String::from_utf8(body.collect().await?.to_bytes().to_vec()).unwrap();
@@ -69,7 +95,7 @@ async fn webhooks_to_internal_addresses_are_refused() {
     {
         assert_eq!(server.client.post("/events/webhooks", body(url)).await.status, 400, "{url}");
     }
-    assert_eq!(server.client.post("/events/webhooks", body("https://a.example/")).await.status, 501);
+    assert_eq!(server.client.post("/events/webhooks", body("https://127.0.0.1/")).await.status, 400);
     let mut short = body("http://127.0.0.1/");
     short["signatureSecret"] = json!("x");
     assert_eq!(server.client.post("/events/webhooks", short).await.status, 400);
@@ -109,4 +135,22 @@ async fn events_are_delivered_signed_and_again_after_a_failure() {
     assert_eq!((off.status, &off.json["enabled"]), (200, &json!(false)));
     assert_eq!(server.client.delete(&path).await.status, 200);
     assert_eq!(server.client.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn https_webhooks_are_sent_only_to_whom_is_certified() {
+    let (known, stranger) = (Arc::new(Receiver::default()), Arc::new(Receiver::default()));
+    let (url, authority) = Arc::clone(&known).start_tls().await;
+    let (strange_url, _) = Arc::clone(&stranger).start_tls().await;
+    let server = Server::start_with(move |config| {
+        config.allow_internal_webhooks = true;
+        config.webhook_authorities.clone_from(&authority);
+    })
+    .await;
+    for url in [&strange_url, &url] {
+        assert_eq!(server.client.post("/events/webhooks", body(url)).await.status, 201, "{url}");
+    }
+    server.create(json!({})).await;
+    until("it was delivered", || async { known.seen.lock().unwrap().len() == 1 }).await;
+    assert!(stranger.seen.lock().unwrap().is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::figures::Figures;
 use crate::fs::Watchers;
 use crate::metrics::Meters;
 use crate::process::Processes;
@@ -15,6 +16,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Arc<Processes>,
     pub(crate) watchers: Watchers,
     pub(crate) meters: Meters,
+    pub(crate) figures: Figures,
 }
 
 impl Guest {
@@ -24,6 +26,7 @@ impl Guest {
             processes: Arc::new(Processes::default()),
             watchers: Watchers::default(),
             meters,
+            figures: Figures::default(),
         }
     }
 

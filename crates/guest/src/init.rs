@@ -9,7 +9,6 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::DumpableBehavior;
@@ -19,11 +18,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::guest::Guest;
 use crate::metrics::Meters;
 use crate::{complain, http, sys};
-
-/// File operations run on few threads that go away when idle; their code needs little stack.
-const BLOCKING_THREADS: usize = 8;
-const BLOCKING_STACK: usize = 256 << 10;
-const BLOCKING_IDLE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 enum InitError {
@@ -59,13 +53,7 @@ fn try_run(args: &[OsString]) -> Result<(), InitError> {
     ensure_standard_streams().map_err(InitError::StandardStreams)?;
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let descriptors = options.take()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_stack_size(BLOCKING_STACK)
-        .thread_keep_alive(BLOCKING_IDLE)
-        .build()
-        .map_err(InitError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InitError::Runtime)?;
     runtime.block_on(serve(descriptors))
 }
 

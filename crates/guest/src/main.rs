@@ -1,7 +1,9 @@
 //! The program inside every sandbox. `isopod-guest init` is its daemon (and its pid 1); called as `sudo` it is the
 //! sandbox's sudo. One static file, so that it runs in any root file system.
 
+mod blocking;
 mod deadline;
+mod figures;
 mod files;
 mod fs;
 mod guest;

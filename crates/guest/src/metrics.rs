@@ -71,11 +71,21 @@ impl Meters {
         }
     }
 
+    /// Bytes that are charged to the sandbox, and how many of them are page cache.
+    pub(crate) fn memory(&self) -> Option<(u64, u64)> {
+        let charged = read_at_start(self.memory.as_ref()?.as_fd()).trim().parse().ok()?;
+        let cache = self.memory_stat.as_ref().and_then(|fd| parse_cache(&read_at_start(fd.as_fd()))).unwrap_or(0);
+        Some((charged, cache.min(charged)))
+    }
+
+    /// CPU time of the sandbox in nanoseconds.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        parse_cpu_nanos(&read_at_start(self.cpu.as_ref()?.as_fd()))
+    }
+
     /// Percent of all the sandbox's CPUs since the last look, with two decimals.
     fn cpu_used_pct(&self, cpus: u64) -> f64 {
-        let Some(nanos) = self.cpu.as_ref().and_then(|fd| parse_cpu_nanos(&read_at_start(fd.as_fd()))) else {
-            return 0.0;
-        };
+        let Some(nanos) = self.cpu_nanos() else { return 0.0 };
         let now = Instant::now();
         let mut last = self.last_cpu.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, before) = std::mem::replace(&mut *last, (now, nanos));

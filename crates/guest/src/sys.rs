@@ -148,6 +148,7 @@ extern "C" fn child(shared: *mut c_void) -> c_int {
     // SAFETY: `clone_child` passes a pointer to its `Shared`, which outlives this function (see there); the parent is
     // suspended, so nobody else reads or writes it.
     let shared = unsafe { &mut *shared.cast::<Shared>() };
+    volunteer_for_oom_kill();
     let step = if !enter_session(shared) {
         STEP_SESSION
     } else if !take_identity(shared) {
@@ -165,6 +166,29 @@ extern "C" fn child(shared: *mut c_void) -> c_int {
     shared.step.store(step, Ordering::Relaxed);
     // SAFETY: leaves without running any destructor or exit handler of the shared address space.
     unsafe { libc::_exit(127) }
+}
+
+/// Lets the kernel take this process before the guest when the sandbox has no memory left. Not worth failing for.
+///
+/// Done by the child while it still has the guest's rights. The kernel counts a vfork child apart from its parent here,
+/// although they share their memory.
+fn volunteer_for_oom_kill() {
+    const ADJUSTMENT: &[u8] = b"500";
+    // SAFETY: system calls on a constant path, plain numbers and buffers of this frame; nothing is allocated. The file
+    // system is asked for its kind, so that nothing but procfs is ever written to.
+    unsafe {
+        let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        if fd < 0 {
+            return;
+        }
+        let mut kind = MaybeUninit::<libc::statfs>::zeroed();
+        if libc::fstatfs(fd, kind.as_mut_ptr()) == 0
+            && kind.assume_init_ref().f_type as u64 == libc::PROC_SUPER_MAGIC as u64
+        {
+            libc::write(fd, ADJUSTMENT.as_ptr().cast(), ADJUSTMENT.len());
+        }
+        libc::close(fd);
+    }
 }
 
 fn enter_session(shared: &Shared) -> bool {

@@ -34,6 +34,27 @@ fn nothing_but_health_is_served_before_init() {
 }
 
 #[test]
+fn a_refusal_leaves_the_connection_good_for_the_next_request() {
+    let guest = Guest::bare(&[]);
+    guest.init(&json!({"defaultUser": "root", "accessToken": TOKEN}));
+    let mut stream = guest.connect();
+    for _ in 0..2 {
+        let head = "POST /process.Process/List HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        // The body comes in a packet of its own, as it does from a proxy.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        stream.write_all(b"{}").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"if supported\"}") {
+            let mut byte = [0];
+            assert_eq!(stream.read(&mut byte).unwrap(), 1, "closed after {}", String::from_utf8_lossy(&answer));
+            answer.push(byte[0]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 401"));
+    }
+}
+
+#[test]
 fn without_the_token_nothing_works_but_signed_files() {
     let guest = Guest::bare(&[]);
     guest.init(&json!({"defaultUser": "root", "accessToken": TOKEN, "envVars": {"A": "1"}}));

@@ -13,17 +13,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError>;
 }
 
-/// A sandbox without a first process. What it holds goes when it is dropped.
+/// A sandbox without a guest. What it holds goes when it is dropped.
 pub trait Prepared: fmt::Debug + Send {
     /// Waits until it is ready to be launched.
-    fn wait(&self) -> Result<(), LaunchError>;
+    fn wait(&mut self) -> Result<(), LaunchError>;
 
-    /// Starts the first process.
+    /// Starts the guest.
     fn launch(self: Box<Self>, launch: &Launch<'_>) -> Result<Launched, LaunchError>;
 }
 
 impl Prepared for Launcher {
-    fn wait(&self) -> Result<(), LaunchError> {
+    fn wait(&mut self) -> Result<(), LaunchError> {
         Self::wait(self)
     }
 

@@ -47,7 +47,7 @@ impl Backend for FakeBackend {
 }
 
 impl Prepared for FakeBackend {
-    fn wait(&self) -> Result<(), LaunchError> {
+    fn wait(&mut self) -> Result<(), LaunchError> {
         if self.fault == Fault::Wait { Err(refused("build the root")) } else { Ok(()) }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
-use isopod_isolation::cgroup::{CgroupError, SandboxCgroup};
+use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
 use isopod_isolation::launch::{Figures, Launch, LaunchError, Preparation, RootLayers, read_failure};
 use isopod_wire::{ExecutionId, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,7 +71,7 @@ pub(crate) struct Workshop {
     pub(crate) guest: OwnedFd,
 }
 
-/// Everything but the first process.
+/// Everything but the guest.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     record: Record,
@@ -80,6 +80,8 @@ pub(crate) struct Prepared {
     slot: Slot,
     cgroup: SandboxCgroup,
     netns: OwnedFd,
+    listener: UnixListener,
+    stat_files: Option<StatFiles>,
     launcher: Box<dyn PreparedLaunch>,
 }
 
@@ -123,14 +125,14 @@ impl Workshop {
         make_private_directory(&directory)?;
         record.save(&directory).map_err(MakeError::Record)?;
         let slot = Slot::claim(&self.host.claim(&name))?;
+        // Saved with the first process. Until then a claim tells whose the slot is.
         record.slot = Some(slot);
-        record.save(&directory).map_err(MakeError::Record)?;
 
         let cgroup = self.host.cgroups.create(&name)?;
         let upper = self.ensure_area(&name, area)?;
         let netns = netns::make().map_err(MakeError::Netns)?;
         self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
-        let launcher = self.backend.prepare(&Preparation {
+        let mut launcher = self.backend.prepare(&Preparation {
             first_id: slot.first_id(),
             netns: netns.as_fd(),
             cgroup_entrances: &cgroup.entrances()?,
@@ -138,9 +140,16 @@ impl Workshop {
             guest: self.guest.as_fd(),
             // As on any Linux: a full tmpfs leaves half of the memory to clean up with.
             tmpfs_bytes: limits.memory.0 / 2,
+            host_name: HOST_NAME,
+            figures: &Figures::for_limits(limits),
         })?;
+        let listener = listen_in(&directory).map_err(MakeError::Socket)?;
+        let stat_files = cgroup.stat_files()?;
         launcher.wait()?;
-        Ok(Prepared { record, template: Arc::clone(template), directory, slot, cgroup, netns, launcher })
+        // Not earlier: a small share of the CPU is for the sandbox, not for making it.
+        cgroup.set_limits(limits)?;
+        let template = Arc::clone(template);
+        Ok(Prepared { record, template, directory, slot, cgroup, netns, listener, stat_files, launcher })
     }
 
     /// The writable layer: a new one with the directories that overlays need, or the one named.
@@ -180,15 +189,17 @@ impl Workshop {
     }
 
     fn launch_steps(&self, prepared: Prepared, limits: &Limits) -> Result<Blank, MakeError> {
-        let Prepared { mut record, template, directory, slot, cgroup, netns, launcher } = prepared;
-        cgroup.set_limits(limits)?;
-        record.limits = *limits;
-        let listener = listen_in(&directory).map_err(MakeError::Socket)?;
+        let Prepared { mut record, template, directory, slot, cgroup, netns, listener, stat_files, launcher } =
+            prepared;
+        let changed = (record.limits != *limits).then(|| Figures::for_limits(limits));
+        if changed.is_some() {
+            cgroup.set_limits(limits)?;
+            record.limits = *limits;
+        }
         let launched = launcher.launch(&Launch {
-            host_name: HOST_NAME,
             listener: listener.as_fd(),
-            stat_files: cgroup.stat_files()?.as_ref(),
-            figures: &Figures::for_limits(limits),
+            stat_files: stat_files.as_ref(),
+            figures: changed.as_ref(),
             cpus: cpus_for(slot, limits),
         })?;
         // Before anything else can go wrong, so that whoever finds the record can end the process.

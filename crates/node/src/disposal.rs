@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use isopod_wire::ExecutionId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::boot::ProcessIdentity;
@@ -12,6 +13,9 @@ use crate::home::Home;
 use crate::host::Host;
 use crate::record::Record;
 use crate::slot::Slot;
+
+/// How long the kernel may take to end killed processes. Then the groups are tried all the same.
+const EXIT_DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// What there may be of an execution.
 #[derive(Clone, Debug)]
@@ -64,12 +68,18 @@ pub(crate) fn stop(host: &Host, remains: &Remains) {
 }
 
 fn end_processes(host: &Host, remains: &Remains) {
-    if let Some(pidfd) = remains.init.as_ref().and_then(ProcessIdentity::open) {
+    let init = remains.init.as_ref().and_then(ProcessIdentity::open);
+    if let Some(pidfd) = &init {
         // It may just have ended.
-        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
     let group = host.cgroups.group(remains.execution.as_str());
     warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
+    if let Some(pidfd) = &init {
+        // All other processes go before the first one does. Groups that are not empty could only be tried again and
+        // again.
+        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&EXIT_DEADLINE));
+    }
     warn_on(&remains.execution, "remove its cgroups", group.remove());
 }
 

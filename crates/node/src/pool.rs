@@ -1,8 +1,8 @@
 //! Sandboxes that are made before somebody asks.
 //!
 //! Two shelves for the template and limits that most ask for: *ready* ones, whose guest listens, and *prepared* ones,
-//! which need one clone and one exec. Workers keep both filled. What is asked for with other limits takes a prepared
-//! one; another template is made from nothing.
+//! whose first process waits for the word to become the guest. Workers keep both filled. What is asked for with other
+//! limits takes a prepared one; another template is made from nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::template::Template;
 pub struct PoolSize {
     /// With a guest that listens.
     pub ready: usize,
-    /// Without a first process.
+    /// Without a guest.
     pub prepared: usize,
 }
 
@@ -34,8 +34,11 @@ impl PoolSize {
 const PATIENCE: u32 = 3;
 /// How long a worker rests after a failure.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// Two, because half of the work is waiting for the kernel.
-const WORKERS: usize = 2;
+/// Most of the work is waiting: a move between cgroups alone takes a grace period of the kernel, which many share.
+const WORKERS: usize = 4;
+
+/// While the shelves are well filled, how long workers leave the CPUs to whoever has just been given a sandbox.
+const REST: Duration = Duration::from_millis(20);
 
 /// The shelves and their workers.
 #[derive(Debug)]
@@ -101,7 +104,6 @@ impl Pool {
                 }
                 shelves.ready.pop_front()
             };
-            self.shared.wanted.notify_waiters();
             match blank? {
                 blank if blank.is_alive() => return Some(blank),
                 // Somebody killed it while it waited.
@@ -112,15 +114,17 @@ impl Pool {
 
     /// A prepared one, if the shelf has one of this template.
     pub(crate) fn take_prepared(&self, generation: &str) -> Option<Prepared> {
-        let prepared = {
-            let mut shelves = self.shared.shelves();
-            if !shelves.is_of(generation) {
-                return None;
-            }
-            shelves.prepared.pop_front()
-        };
+        let mut shelves = self.shared.shelves();
+        if !shelves.is_of(generation) {
+            return None;
+        }
+        shelves.prepared.pop_front()
+    }
+
+    /// Lets the workers fill what was taken. Whoever takes calls it when the taken one has been handed over, so that the
+    /// work for the next does not hold up this one.
+    pub(crate) fn refill(&self) {
         self.shared.wanted.notify_waiters();
-        prepared
     }
 
     /// Keeps another template ready from now on and removes what is left of the old one.
@@ -199,9 +203,18 @@ impl Shared {
                     }
                     wanted.await;
                     failures = 0;
+                    if !self.is_low() {
+                        tokio::time::sleep(REST).await;
+                    }
                 }
             }
         }
+    }
+
+    /// Whether a shelf is less than half full.
+    fn is_low(&self) -> bool {
+        let shelves = self.shelves();
+        2 * shelves.ready.len() < self.size.ready || 2 * shelves.prepared.len() < self.size.prepared
     }
 
     /// Ready ones first, made of prepared ones where there are.

@@ -12,7 +12,7 @@ use crate::network::Network;
 use crate::slot::Slot;
 
 /// How long slots are gathered.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER: Duration = Duration::from_millis(250);
 
 /// The slots and the thread that takes them off.
 #[derive(Debug)]

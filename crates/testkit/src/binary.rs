@@ -50,6 +50,12 @@ impl Isopod {
     }
 }
 
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Self { output }
+    }
+}
+
 impl Finished {
     /// The exit code; -1 when a signal ended it.
     pub fn code(&self) -> i32 {

@@ -8,7 +8,7 @@ use isopod_node::StateRoot;
 use isopod_node::base::list_generations;
 use serde::Serialize;
 
-use crate::args::DfArgs;
+use crate::args::JsonArgs;
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -18,7 +18,7 @@ struct Row {
     in_use: bool,
 }
 
-pub(super) fn run(state_dir: &Path, args: &DfArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
     let state = StateRoot::open(state_dir)?;
     let mut rows = Vec::new();
     for generation in list_generations(&state.layers())? {
@@ -32,11 +32,11 @@ pub(super) fn run(state_dir: &Path, args: &DfArgs) -> anyhow::Result<ExitCode> {
         in_use: true,
     });
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        say!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
-        println!("{:<10} {:<24} {:>12}  IN USE", "KIND", "NAME", "SIZE");
+        say!("{:<10} {:<24} {:>12}  IN USE", "KIND", "NAME", "SIZE");
         for row in rows {
-            println!(
+            say!(
                 "{:<10} {:<24} {:>8} MiB  {}",
                 row.kind,
                 row.name,

@@ -10,7 +10,7 @@ use isopod_node::network::{self, NetworkConfig, preflight};
 use isopod_node::{StateRoot, guest_program_bytes};
 use serde::Serialize;
 
-use crate::args::DoctorArgs;
+use crate::args::JsonArgs;
 
 /// The oldest kernel that can id-map the layers of an overlay.
 const LEAST_KERNEL: (u32, u32) = (5, 19);
@@ -46,10 +46,10 @@ impl Finding {
     }
 }
 
-pub(super) fn run(state_dir: &Path, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
     let findings = examine(state_dir);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&findings)?);
+        say!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
         findings.iter().for_each(print);
     }
@@ -63,9 +63,9 @@ fn print(finding: &Finding) {
         Verdict::Warn => "warn",
         Verdict::Fail => "FAIL",
     };
-    println!("{mark}  {:<12} {}", finding.what, finding.detail);
+    say!("{mark}  {:<12} {}", finding.what, finding.detail);
     if let Some(hint) = &finding.hint {
-        println!("      {:<12} hint: {hint}", "");
+        say!("      {:<12} hint: {hint}", "");
     }
 }
 

@@ -1,16 +1,37 @@
 //! One file per verb.
 
 mod completions;
+mod connect;
+mod cp;
+mod create;
 mod df;
 mod doctor;
+mod environment;
+mod exec;
+mod follow;
+mod help_markdown;
+mod info;
+mod keep_alive;
+mod key;
+mod kill;
+mod logs;
+mod ls;
+mod metrics;
 mod node_config;
+mod pause;
 mod prune;
+mod remote;
+mod resume;
 mod run;
 mod serve;
+mod service;
+mod show;
 pub(crate) mod spawner;
 mod sweep;
+mod tls;
 mod uninstall;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -18,18 +39,41 @@ use anyhow::Context;
 use crate::args::{Args, Command};
 use crate::privilege::require_root;
 
+/// The database of a server, in its state directory.
+const DATABASE: &str = "isopod.db";
+
+/// Where state is kept unless something else is said.
+fn default_state_dir() -> PathBuf {
+    PathBuf::from("/var/lib/isopod")
+}
+
 /// Does what was typed.
 pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
-    let state_dir = args.state_dir;
+    let state_dir = args.state_dir.clone().unwrap_or_else(default_state_dir);
     match args.command {
         Command::Completions { shell } => completions::run(shell),
+        Command::HelpMarkdown => help_markdown::run(),
         Command::Doctor(doctor) => doctor::run(&state_dir, &doctor),
+        Command::Tls(tls) => tls::run(&state_dir, &tls),
+        Command::Service(service) => service::run(args.state_dir.as_deref(), &service),
+        Command::Create(create) => block_on(create::run(create)),
+        Command::Ls(ls) => block_on(ls::run(ls)),
+        Command::Info(info) => block_on(info::run(info)),
+        Command::Exec(exec) => block_on(exec::run(exec)),
+        Command::Connect(connect) => block_on(connect::run(connect)),
+        Command::Cp(cp) => block_on(cp::run(cp)),
+        Command::Logs(logs) => block_on(logs::run(logs)),
+        Command::Metrics(metrics) => block_on(metrics::run(metrics)),
+        Command::Pause(pause) => block_on(pause::run(pause)),
+        Command::Resume(resume) => block_on(resume::run(resume)),
+        Command::Kill(kill) => block_on(kill::run(kill)),
+        Command::Key(key) => block_on(key::run(&state_dir, key)),
         Command::Spawner(_) => Ok(ExitCode::FAILURE),
         command => {
             require_root()?;
             match command {
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
-                Command::Serve(serve) => block_on(serve::run(&state_dir, serve)),
+                Command::Serve(serve) => block_on(serve::run(args.state_dir, serve)),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::base::{list_generations, remove_generation};
+use isopod_node::base::{BaseOptions, Generation, current_fingerprint, list_generations, remove_generation};
 use isopod_node::disk::DiskOptions;
-use isopod_node::{StateRoot, sweep_abandoned};
+use isopod_node::{StateRoot, guest_program_bytes, sweep_abandoned};
 use serde_json::json;
 
 use crate::args::PruneArgs;
@@ -14,7 +14,13 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
     let state = StateRoot::open(state_dir)?;
     let report = sweep_abandoned(state.clone(), &DiskOptions::default())?;
     let mut templates = Vec::new();
-    for generation in list_generations(&state.layers())?.into_iter().filter(|generation| !generation.in_use) {
+    // The next sandbox would need the current one at once.
+    let current = match args.all {
+        true => None,
+        false => current_fingerprint(&state.layers(), guest_program_bytes(), &BaseOptions::default()).ok(),
+    };
+    let is_needless = |generation: &Generation| !generation.in_use && Some(&generation.id) != current.as_ref();
+    for generation in list_generations(&state.layers())?.into_iter().filter(is_needless) {
         // It may have come into use in between, and then it stays.
         if remove_generation(&state.layers(), &generation.id).is_ok() {
             templates.push(generation.id);
@@ -22,9 +28,9 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
     }
     if args.json {
         let value = json!({"homes": report.homes, "sandboxes": report.executions, "templates": templates});
-        println!("{value}");
+        say!("{value}");
     } else {
-        println!("removed {} abandoned sandboxes and {} templates", report.executions, templates.len());
+        say!("removed {} abandoned sandboxes and {} templates", report.executions, templates.len());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,21 +11,21 @@ use crate::args::UninstallArgs;
 
 pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     if !state_dir.exists() {
-        println!("there is nothing in {}", state_dir.display());
+        say!("there is nothing in {}", state_dir.display());
         return Ok(ExitCode::SUCCESS);
     }
     if !args.yes && !confirmed(state_dir)? {
-        println!("nothing was removed");
+        say!("nothing was removed");
         return Ok(ExitCode::FAILURE);
     }
     remove_everything(StateRoot::open(state_dir)?).context("could not remove everything")?;
-    println!("removed {} and all sandboxes in it", state_dir.display());
+    say!("removed {} and all sandboxes in it", state_dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
 fn confirmed(state_dir: &Path) -> anyhow::Result<bool> {
-    print!("This ends all sandboxes and removes {} with all templates. Go on? [y/N] ", state_dir.display());
-    std::io::stdout().flush()?;
+    eprint!("This ends all sandboxes and removes {} with all templates. Go on? [y/N] ", state_dir.display());
+    std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -20,13 +20,19 @@ impl Server {
     /// Starts the command, which must be `… serve` without `--listen`, and waits until it accepts connections. `None`
     /// when it ended before that.
     pub(crate) fn try_start(mut command: Command) -> Option<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         command.args(["--listen", &format!("127.0.0.1:{port}"), "--api-key", KEY]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
         let mut server = Self { child, port };
         let mut was_there = false;
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = server.child.try_wait().unwrap().is_some();
+            let ended = server.child.try_wait().expect("our own child").is_some();
             if ended || (was_there && server.has_ended()) {
                 server.kill();
                 return None;
@@ -49,7 +55,7 @@ impl Server {
             sandbox_url: Some(url),
             ..ClientConfig::default()
         };
-        Client::new(config).unwrap().with_request_timeout(Duration::from_secs(20))
+        Client::new(config).expect("a good address").with_request_timeout(Duration::from_secs(20))
     }
 
     /// As a crash would. A tracer in front of the server would leave it running, so the server goes first.
@@ -59,7 +65,7 @@ impl Server {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         let _ = self.child.kill();
-        self.child.wait().unwrap();
+        self.child.wait().expect("our own child");
     }
 
     /// The server itself, which may have a tracer in front of it that outlives it.
@@ -76,8 +82,8 @@ impl Server {
     /// As a person would.
     pub(crate) fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        assert!(self.child.wait().expect("our own child").success());
     }
 
     pub(crate) fn has_ended(&self) -> bool {

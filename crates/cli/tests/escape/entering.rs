@@ -15,7 +15,7 @@ async fn case_04_no_descriptor_of_the_guest_or_server_leaks_into_a_process() {
             no_way_out(&arena, who, &format!("/proc/self/fd/{number}")).await;
             no_way_out(&arena, who, &format!("/proc/1/fd/{number}")).await;
         }
-        for path in ["/proc/1/root", "/proc/1/cwd", "/proc/1/task/1/root", "/proc/1/map_files"] {
+        for path in ["/proc/1/root", "/proc/1/cwd", "/proc/1/task/1/root"] {
             no_way_out(&arena, who, path).await;
         }
         arena.table.held("start with cwd /proc/self/fd/N, /proc/1/fd/N, /proc/1/root", who, "refused");

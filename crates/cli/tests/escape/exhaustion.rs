@@ -61,6 +61,7 @@ async fn case_15_memory_runs_out_inside_and_nowhere_else() {
     let small = "python3 -c 'import os\nos.makedirs(\"/tmp/many\")\nfor i in range(10**7): open(f\"/tmp/many/{i}\", \"w\").close()'";
     let shared = "python3 -c 'import mmap\nx = mmap.mmap(-1, 1 << 30)\nx.write(b\"x\" * (1 << 30))'";
     for who in Who::BOTH {
+        let guest = arena.attacker.guest.clone().with_user(who.name());
         for (attack, command) in [
             ("allocate", take_all),
             ("fill a tmpfs", tmpfs),
@@ -68,7 +69,10 @@ async fn case_15_memory_runs_out_inside_and_nowhere_else() {
             ("shared memory", shared),
         ] {
             assert_ne!(arena.attacker.sh_as(who.name(), command).await.code(), 0, "{attack} as {}", who.name());
-            arena.attacker.sh_as(who.name(), "rm -rf /tmp/many").await.ok();
+            // By the guest: with all memory in use a shell may not even start.
+            if guest.exists("/tmp/many").await.expect("the guest answers") {
+                guest.remove("/tmp/many").await.expect("the guest removes files");
+            }
             arena.assert_alive().await;
             arena.table.held(attack, who, "ended inside");
         }
@@ -99,6 +103,10 @@ async fn case_15_a_full_disk_is_full_for_its_sandbox_only() {
         arena.attacker.sh_as(who.name(), "rm -f ~/full ~/upload; sync").await.ok();
         arena.assert_alive().await;
         arena.table.held("fill the disk", who, "stops at the limit");
+        // A tree too deep to be walked by recursion or by whole paths must still go with its sandbox.
+        let deep = "python3 -c 'import os\nfor _ in range(3000): os.mkdir(\"d\"); os.chdir(\"d\")'";
+        arena.attacker.sh_as(who.name(), deep).await.ok();
+        arena.table.held("leave directories 3,000 deep", who, "removed with the sandbox");
         let inodes = "mkdir -p ~/many && cd ~/many && python3 -c 'for i in range(30000): open(str(i), \"w\").close()'";
         arena.attacker.sh_as(who.name(), inodes).await;
         arena.neighbour.sh("mkdir ~/few && cd ~/few && touch $(seq 100) && rm -r ~/few").await.ok();
@@ -220,7 +228,7 @@ async fn case_15_two_gigabytes_of_output_arrive_and_the_guest_stays_small() {
     const FLOOD: u64 = 2 << 30;
     let arena = Arena::start("15 Exhaustion: output").await;
     for who in Who::BOTH {
-        let guest = arena.attacker.guest.clone().with_user(who.name()).with_codec(Codec::Proto);
+        let guest = arena.attacker.guest.clone().with_user(who.name()).with_codec(Codec::Binary);
         let mut flood =
             guest.start(StartProcess::shell(format!("head -c {FLOOD} /dev/zero"))).await.expect("it starts");
         let mut received = 0;
@@ -243,6 +251,73 @@ async fn case_15_two_gigabytes_of_output_arrive_and_the_guest_stays_small() {
         arena.assert_alive().await;
     }
     arena.finish().await;
+}
+
+/// Fills the buffers of connections to itself, as many and as full as it gets them.
+const FILL_SOCKETS: &str = r#"python3 -c '
+import socket, time
+held = []
+server = socket.create_server(("127.0.0.1", 0), backlog=4096)
+def fill(s):
+    s.setblocking(False)
+    held.append(s)
+    try:
+        # A datagram that finds no room is lost without an error.
+        for _ in range(200):
+            s.send(b"x" * 60000)
+    except OSError:
+        pass
+try:
+    for _ in range(600):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        s.connect(server.getsockname())
+        held.append(server.accept()[0])
+        held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        fill(s)
+        u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        u.bind(("127.0.0.1", 0)); u.connect(u.getsockname()); fill(u)
+        a, b = socket.socketpair(); held.append(b); fill(a)
+except OSError as error:
+    pass
+print("full", flush=True)
+time.sleep(300)
+'"#;
+
+#[tokio::test]
+async fn case_15_buffers_of_sockets_count_as_memory() {
+    let limits = Limits { memory: Bytes::mib(128), ..Limits::default() };
+    let arena = Arena::start_with("15 Exhaustion: buffers of sockets", limits).await;
+    for who in Who::BOTH {
+        let before = socket_pages();
+        let guest = arena.attacker.guest.clone().with_user(who.name());
+        let mut filling = guest.start(FILL_SOCKETS).await.expect("it starts");
+        // It may also be killed for taking too much.
+        while !matches!(filling.next().await.expect("it goes on"), Some(Event::Stdout(_) | Event::End(_))) {}
+        let taken = socket_pages().saturating_sub(before) * PAGE;
+        assert!(taken < 128 << 20, "{} MB of buffers in a sandbox of 128", taken >> 20);
+        arena.assert_others_alive().await;
+        filling.handle().signal(Signal::Kill).await.expect("the guest answers");
+        arena.assert_alive().await;
+        arena.table.held("fill socket buffers", who, "stops at the limit");
+    }
+    arena.finish().await;
+}
+
+const PAGE: u64 = 4096;
+
+/// Pages in the buffers of all TCP and UDP sockets of the host.
+fn socket_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/sockstat").expect("a host has it");
+    let mut words = text.split_whitespace();
+    let mut pages = 0;
+    while let Some(word) = words.next() {
+        if word == "mem" {
+            pages += words.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    pages
 }
 
 /// The most that the guest ever had resident.

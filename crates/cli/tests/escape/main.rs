@@ -6,17 +6,18 @@
 //! `docs/security/regenerate.sh` makes from a run.
 
 mod arena;
-//mod crash;
+mod crash;
 mod entering;
 mod exhaustion;
-//mod files;
+mod files;
 mod kernel;
 mod neighbours;
-//mod network;
+mod network;
 mod probe;
+mod raw_http;
 mod table;
-//mod template;
-//mod template_rig;
+mod template;
+mod template_rig;
 
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_isopod");

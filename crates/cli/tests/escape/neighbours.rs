@@ -90,3 +90,32 @@ async fn case_12_ids_and_names_of_the_host_stay_outside() {
     }
     arena.finish().await;
 }
+
+#[tokio::test]
+async fn case_12_figures_in_proc_are_the_sandboxes_own_and_move() {
+    let arena = Arena::start("12 Figures in /proc: memory, CPUs, uptime, load").await;
+    let figure = |text: &str, row: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(row)).unwrap_or_else(|| panic!("no {row} in {text}"));
+        line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
+    };
+    let read =
+        "cat /proc/meminfo; sed 's/^/up /' /proc/uptime; sed 's/^/load /' /proc/loadavg; grep -v intr /proc/stat";
+    let host_uptime = std::fs::read_to_string("/proc/uptime").expect("a host has it");
+    for who in Who::BOTH {
+        let before = arena.attacker.sh_as(who.name(), &format!("sleep 1.5; {read}")).await.ok();
+        assert_eq!(figure(&before, "MemTotal:"), (1 << 20) as f64);
+        assert!(figure(&before, "up ") < figure(&host_uptime, ""), "the host's uptime");
+        let busy = format!(
+            "python3 -c 'x = bytearray(300 << 20)\nimport time\nt = time.time()\nwhile time.time() < t + 3: pass' & sleep 2.5; {read}; wait"
+        );
+        let after = arena.attacker.sh_as(who.name(), &busy).await.ok();
+        assert!(figure(&after, "MemAvailable:") < figure(&before, "MemAvailable:") - 250_000.0, "{before}\n{after}");
+        assert!(figure(&after, "MemFree:") > 0.0);
+        assert!(figure(&after, "up ") > figure(&before, "up ") + 1.0, "{after}");
+        assert!(figure(&after, "cpu ") > figure(&before, "cpu ") + 50.0, "{after}");
+        assert!(figure(&after, "load ") > 0.0, "{after}");
+        assert_eq!(after.lines().filter(|line| line.starts_with("cpu")).count(), 3);
+        arena.table.held("read the host's memory, CPUs, uptime and load", who, "sees its own");
+    }
+    arena.finish().await;
+}

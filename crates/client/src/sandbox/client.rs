@@ -11,7 +11,7 @@ use isopod_wire::SandboxId;
 use super::address::{DEFAULT_DOMAIN, edge_url};
 use super::call::{Call, Reply};
 use super::error::ApiError;
-use crate::transport::{BaseUrl, Connector, Http, UrlError};
+use crate::transport::{BaseUrl, Connector, Http, Trust, UrlError};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -70,15 +70,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client over plain TCP. Nothing is sent yet.
+    /// A client over TCP, and over TLS with what this machine trusts where a URL says `https`. Nothing is sent yet.
     ///
     /// # Errors
     /// When an address or the key cannot be right.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
-        Self::with_connector(config, Connector::tcp())
+        Self::with_connector(config, Connector::tls(Trust::system()))
     }
 
-    /// A client that reaches its server in its own way, for example with TLS.
+    /// A client that reaches its server in its own way, for example with authorities of its own.
     ///
     /// # Errors
     /// When an address or the key cannot be right.

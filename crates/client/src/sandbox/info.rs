@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use http::Method;
 use isopod_wire::SandboxId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::call::Call;
 use super::{ApiError, Client};
 
 /// One line of a list.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxInfo {
     /// Its id.
@@ -47,7 +47,7 @@ pub struct SandboxInfo {
 }
 
 /// Whether a sandbox runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SandboxState {
@@ -61,7 +61,7 @@ pub enum SandboxState {
 }
 
 /// Everything about one sandbox.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxDetail {
     /// What lists show too.
@@ -80,7 +80,7 @@ pub struct SandboxDetail {
 }
 
 /// What happens to a sandbox by itself.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
     /// Whether traffic wakes it.

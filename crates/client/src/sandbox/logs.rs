@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http::Method;
 use isopod_wire::SandboxId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 use super::{ApiError, Client};
@@ -20,7 +20,7 @@ pub struct LogQuery {
 }
 
 /// One entry.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LogEntry {
     /// When, as the server writes it.
     pub timestamp: String,

@@ -2,7 +2,7 @@
 
 use http::Method;
 use isopod_wire::SandboxId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::call::Call;
@@ -10,7 +10,7 @@ use super::{ApiError, Client};
 use crate::transport::Query;
 
 /// What a sandbox used at one moment.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxMetric {
     /// When.

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+
+use super::tls::{Tls, Trust};
 
 /// Where a base URL points to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +41,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// What [`Dial::dial`] gives.
 pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
 
-/// Opens connections. Implement it to bring TLS, a proxy, or a server that lives in the same process.
+/// Opens connections. Implement it to bring a proxy, or a server that lives in the same process.
 pub trait Dial: Send + Sync {
     /// Opens one connection to the origin.
     fn dial(&self, origin: &Origin) -> DialFuture;
@@ -51,6 +54,7 @@ pub struct Connector(Kind);
 #[derive(Clone)]
 enum Kind {
     Tcp,
+    Tls(Arc<Tls>),
     Unix(Arc<PathBuf>),
     Custom(Arc<dyn Dial>),
 }
@@ -59,6 +63,11 @@ impl Connector {
     /// Plain TCP to the origin. `https` is refused: it needs a connector that speaks TLS.
     pub fn tcp() -> Self {
         Self(Kind::Tcp)
+    }
+
+    /// TCP to the origin, and TLS over it where the URL says `https`.
+    pub fn tls(trust: Trust) -> Self {
+        Self(Kind::Tls(Arc::new(Tls::new(trust))))
     }
 
     /// The Unix socket at this path, whatever the origin.
@@ -77,12 +86,9 @@ impl Connector {
                 io::ErrorKind::Unsupported,
                 "https needs a connector that speaks TLS; this one speaks plain TCP only",
             )),
-            Kind::Tcp => {
-                let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
-                // Without it small frames wait for the acknowledgement of those before, up to 40 ms.
-                stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
-            }
+            Kind::Tcp => Ok(Box::new(dial_tcp(origin).await?)),
+            Kind::Tls(_) if !origin.tls => Ok(Box::new(dial_tcp(origin).await?)),
+            Kind::Tls(tls) => Ok(Box::new(tls.wrap(dial_tcp(origin).await?, &origin.host).await?)),
             Kind::Unix(path) => Ok(Box::new(UnixStream::connect(path.as_path()).await?)),
             Kind::Custom(dial) => dial.dial(origin).await,
         }
@@ -92,7 +98,7 @@ impl Connector {
     pub(crate) fn target(&self, origin: &Origin) -> String {
         match &self.0 {
             Kind::Unix(path) => path.display().to_string(),
-            Kind::Tcp | Kind::Custom(_) => origin.to_string(),
+            Kind::Tcp | Kind::Tls(_) | Kind::Custom(_) => origin.to_string(),
         }
     }
 
@@ -102,12 +108,48 @@ impl Connector {
     }
 }
 
+async fn dial_tcp(origin: &Origin) -> io::Result<TcpStream> {
+    let stream = match is_loopback_name(&origin.host) {
+        true => {
+            let both: [SocketAddr; 2] =
+                [(Ipv4Addr::LOCALHOST, origin.port).into(), (Ipv6Addr::LOCALHOST, origin.port).into()];
+            TcpStream::connect(both.as_slice()).await?
+        }
+        false => TcpStream::connect((origin.host.as_str(), origin.port)).await?,
+    };
+    // Without it small frames wait for the acknowledgement of those before, up to 40 ms.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// `localhost` and all names below it are this machine (RFC 6761), but many resolvers know only the first.
+fn is_loopback_name(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
+}
+
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Tcp => f.write_str("Connector::tcp"),
+            Kind::Tls(_) => f.write_str("Connector::tls"),
             Kind::Unix(path) => write!(f, "Connector::unix({})", path.display()),
             Kind::Custom(_) => f.write_str("Connector::custom"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_below_localhost_are_this_machine() {
+        for name in ["localhost", "isopod.localhost", "80-i1.isopod.LOCALHOST", "localhost."] {
+            assert!(is_loopback_name(name), "{name}");
+        }
+        for name in ["notlocalhost", "localhost.example", "127.0.0.1", ""] {
+            assert!(!is_loopback_name(name), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over whatever carries bytes: TCP, a Unix socket, or a connector that the caller brings.
+//! HTTP/1.1 over whatever carries bytes: TCP, TLS, a Unix socket, or a connector that the caller brings.
 
 mod base_url;
 mod body;
@@ -7,10 +7,12 @@ mod error;
 mod http;
 mod query;
 mod reply;
+mod tls;
 
 pub use base_url::{BaseUrl, UrlError};
 pub use connector::{ByteStream, Connector, Dial, DialFuture, Origin};
 pub use error::TransportError;
+pub use tls::{Trust, TrustError};
 
 pub(crate) use body::{Body, BoxError, empty_body, full_body};
 pub(crate) use http::Http;

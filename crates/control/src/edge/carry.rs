@@ -1,6 +1,5 @@
 //! Takes one request into a sandbox and its answer back.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -13,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::gate::GatedBody;
-use super::headers::{fence_response, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
+use super::headers::{Peer, fence_response, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
 use super::tunnel;
@@ -26,7 +25,7 @@ const INTERNAL_PATHS: [&str; 7] = ["init", "freeze", "unfreeze", "collapse", "fs
 const API_KEY_HEADER: &str = "x-api-key";
 
 /// Carries the request. A refusal becomes the answer that the SDKs know.
-pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let asked_with = request.headers().clone();
     match try_carry(fleet, address, peer, request).await {
         Ok(response) => response,
@@ -37,7 +36,7 @@ pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: IpAddr, request
 async fn try_carry(
     fleet: &Fleet,
     address: Address,
-    peer: IpAddr,
+    peer: Peer,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Refusal> {
     let sandbox = fleet.find(&address.sandbox).ok_or_else(|| Refusal::NotFound(address.sandbox.clone()))?;
@@ -118,7 +117,7 @@ fn rewrite_path(request: &mut Request<Incoming>, path: &str) -> Result<(), Refus
 }
 
 /// Makes the head of the request what the inside should see.
-async fn prepare(fleet: &Fleet, sandbox: &Sandbox, address: &Address, peer: IpAddr, request: &mut Request<Incoming>) {
+async fn prepare(fleet: &Fleet, sandbox: &Sandbox, address: &Address, peer: Peer, request: &mut Request<Incoming>) {
     let authority = request.uri().authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     // Only the path: a service inside is an origin, not a proxy.

@@ -4,6 +4,14 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::refusal::TRAFFIC_HEADER;
 
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: std::net::IpAddr,
+    /// Whether the connection is encrypted.
+    pub(crate) tls: bool,
+}
+
 /// Headers that speak of one connection, not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
@@ -55,11 +63,12 @@ pub(super) fn strip_ours(headers: &mut HeaderMap) {
 }
 
 /// Says who asked, and under which name. What a client claims about itself is not passed on.
-pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: std::net::IpAddr, host: Option<HeaderValue>) {
-    if let Ok(value) = HeaderValue::from_str(&peer.to_string()) {
+pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: Peer, host: Option<HeaderValue>) {
+    if let Ok(value) = HeaderValue::from_str(&peer.address.to_string()) {
         headers.insert("x-forwarded-for", value);
     }
-    headers.insert("x-forwarded-proto", HeaderValue::from_static("http"));
+    let scheme = if peer.tls { "https" } else { "http" };
+    headers.insert("x-forwarded-proto", HeaderValue::from_static(scheme));
     match host {
         Some(host) => headers.insert("x-forwarded-host", host),
         None => headers.remove("x-forwarded-host"),

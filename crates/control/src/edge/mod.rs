@@ -14,6 +14,7 @@ mod tunnel;
 mod upstreams;
 
 pub(crate) use carry::carry;
+pub(crate) use headers::Peer;
 pub(crate) use health::guest_is_healthy;
 pub(crate) use route::{Domain, Route, host_name, host_of, route};
 pub(crate) use upstreams::Upstreams;

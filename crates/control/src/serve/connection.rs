@@ -8,22 +8,35 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::dispatch::Dispatch;
+use super::handshake::shake_hands;
 use super::patience::{Patience, PatientStream};
 use crate::app::App;
 use crate::config::ConnectionLimits;
+use crate::edge::Peer;
+use crate::tls::TlsIdentity;
+
+const STREAM_WINDOW: u32 = 512 << 10;
+const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// The connections of a server.
 pub(super) struct Connections {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What every connection needs.
+struct Shared {
     dispatch: Arc<Dispatch>,
     builder: auto::Builder<TokioExecutor>,
     limits: ConnectionLimits,
-    tasks: TaskTracker,
+    tls: Option<TlsIdentity>,
     /// No further requests: finish what is under way.
     draining: CancellationToken,
     /// The time for that is over.
@@ -31,19 +44,27 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(app: Arc<App>, limits: ConnectionLimits) -> Self {
+    pub(super) fn new(app: Arc<App>, limits: ConnectionLimits, tls: Option<TlsIdentity>) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // Patience is ours: hyper's timer does not tell an idle connection from a slow head.
         builder.http1().header_read_timeout(None).max_buf_size(limits.max_head.max(8 << 10));
-        builder.http2().max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX));
-        Self {
+        builder
+            .http2()
+            .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX))
+            // An SDK has all its streams on one connection, and each running command holds one.
+            .max_concurrent_streams(u32::try_from(limits.per_sandbox).unwrap_or(u32::MAX))
+            // One upload that a sandbox does not read must not stop the others on the same connection.
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let shared = Shared {
             dispatch: Arc::new(Dispatch::new(app)),
             builder,
             limits,
-            tasks: TaskTracker::new(),
+            tls,
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
-        }
+        };
+        Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
     }
 
     pub(super) fn start(&self, stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) {
@@ -52,6 +73,43 @@ impl Connections {
             tracing::debug!(%error, "a connection was gone before it began");
             return;
         }
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            let _place = place;
+            shared.serve(stream, peer).await;
+        });
+    }
+
+    /// Lets requests under way finish, for a while.
+    pub(super) async fn drain(&self, patience: Duration) {
+        self.shared.draining.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+            self.shared.closing.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+impl Shared {
+    async fn serve(&self, stream: TcpStream, address: IpAddr) {
+        let Some(tls) = &self.tls else {
+            return self.serve_http(stream, Peer { address, tls: false }).await;
+        };
+        let encrypted = tokio::select! {
+            encrypted = shake_hands(tls, stream, self.limits.head_timeout) => encrypted,
+            () = self.draining.cancelled() => return,
+        };
+        match encrypted {
+            Ok(stream) => self.serve_http(stream, Peer { address, tls: true }).await,
+            Err(error) => tracing::debug!(%address, error = crate::chain(&error), "no TLS connection came about"),
+        }
+    }
+
+    async fn serve_http<S>(&self, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let patience = Arc::new(Patience::default());
         let stream = PatientStream::new(stream, Arc::clone(&patience), self.limits);
         let dispatch = Arc::clone(&self.dispatch);
@@ -59,34 +117,19 @@ impl Connections {
             let (dispatch, patience) = (Arc::clone(&dispatch), Arc::clone(&patience));
             async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &patience, request).await) }
         });
-        let serving = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        let (draining, closing) = (self.draining.clone(), self.closing.clone());
-        self.tasks.spawn(async move {
-            let _place = place;
-            let mut serving = pin!(serving);
-            let ended = tokio::select! {
-                ended = serving.as_mut() => ended,
-                () = draining.cancelled() => {
-                    serving.as_mut().graceful_shutdown();
-                    tokio::select! {
-                        ended = serving => ended,
-                        () = closing.cancelled() => return,
-                    }
+        let mut serving = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = self.draining.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = serving => ended,
+                    () = self.closing.cancelled() => return,
                 }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%peer, %error, "a connection broke");
             }
-        });
-    }
-
-    /// Lets requests under way finish, for a while.
-    pub(super) async fn drain(&self, patience: Duration) {
-        self.draining.cancel();
-        self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
-            self.closing.cancel();
-            self.tasks.wait().await;
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer = %peer.address, %error, "a connection broke");
         }
     }
 }

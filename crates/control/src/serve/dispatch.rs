@@ -1,6 +1,5 @@
 //! Gives each request to the edge or to the API, with an id to find it by in the log.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +11,7 @@ use tracing::Instrument as _;
 
 use super::patience::{Patience, PatientBody};
 use crate::app::App;
-use crate::edge::{Route, carry, route};
+use crate::edge::{Peer, Route, carry, route};
 use crate::http::{check_browser, router};
 use crate::secrets::new_uuid;
 use crate::telemetry::Kind;
@@ -31,7 +30,7 @@ impl Dispatch {
     /// Answers one request. The connection is busy until the answer's last byte.
     pub(super) async fn answer(
         &self,
-        peer: IpAddr,
+        peer: Peer,
         patience: &Arc<Patience>,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -49,7 +48,7 @@ impl Dispatch {
         response.map(|body| Body::new(PatientBody::new(body, under_way)))
     }
 
-    async fn route(&self, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
+    async fn route(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let way = route(&parts, &self.app.domain, &self.app.fleet);
         let (kind, response) = match way {

@@ -76,7 +76,7 @@ impl Store {
         Ok(key)
     }
 
-    async fn ensure_team(&self) -> Result<TeamId, StoreError> {
+    pub(super) async fn ensure_team(&self) -> Result<TeamId, StoreError> {
         let row = sqlx::query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
             .fetch_optional(&self.write)
             .await

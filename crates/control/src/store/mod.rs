@@ -6,6 +6,7 @@
 mod events;
 mod idempotency;
 mod keys;
+mod local_keys;
 mod logs;
 mod metrics;
 mod migrate;
@@ -23,6 +24,7 @@ pub(crate) use events::{Event, EventQuery, EventType};
 pub(crate) use idempotency::Claim;
 pub use keys::FirstKey;
 pub(crate) use keys::{ApiKey, TeamId};
+pub use local_keys::LocalKey;
 pub(crate) use logs::{Direction, Level, LogLine, LogQuery};
 pub(crate) use metrics::Sample;
 pub(crate) use sandboxes::{Cursor, InsertError, ListQuery, Order, SandboxRow};

@@ -57,6 +57,7 @@ pub(crate) struct ListQuery {
     pub(crate) paused: bool,
     pub(crate) metadata: Vec<(String, String)>,
     pub(crate) template: Option<String>,
+    /// At this time or after it.
     pub(crate) started_after: Option<Timestamp>,
     pub(crate) order: Order,
     pub(crate) after: Option<Cursor>,
@@ -234,7 +235,7 @@ fn push_filter(query: &mut QueryBuilder<Sqlite>, wanted: &ListQuery) {
         query.push(" AND template = ").push_bind(template.clone());
     }
     if let Some(after) = wanted.started_after {
-        query.push(" AND started_at > ").push_bind(after.0);
+        query.push(" AND started_at >= ").push_bind(after.0);
     }
 }
 

@@ -9,6 +9,7 @@ use http::uri::Scheme;
 /// A checked URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
+    pub(crate) tls: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) path: String,
@@ -19,10 +20,8 @@ pub(crate) struct Target {
 /// Why a URL is no target.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
-    #[error("{0:?} is not an http URL")]
+    #[error("{0:?} is not an http or https URL")]
     NotAUrl(String),
-    #[error("https webhooks are not supported by this server yet")]
-    Https,
     #[error("a webhook URL cannot carry a user name")]
     UserName,
     #[error("could not resolve {host}")]
@@ -38,17 +37,18 @@ impl Target {
         let bad = || TargetError::NotAUrl(url.chars().take(200).collect());
         let uri: Uri = url.parse().map_err(|_| bad())?;
         let authority = uri.authority().ok_or_else(bad)?;
-        match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => {}
-            Some(scheme) if *scheme == Scheme::HTTPS => return Err(TargetError::Https),
+        let tls = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
             _ => return Err(bad()),
-        }
+        };
         if authority.as_str().contains('@') {
             return Err(TargetError::UserName);
         }
         Ok(Self {
+            tls,
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
             authority: authority.to_string(),
         })
@@ -145,11 +145,13 @@ mod tests {
 
     #[test]
     fn odd_urls_are_refused() {
-        for bad in ["", "/x", "ftp://a/", "https://a/", "http://user@a/", "http:///x", "a.example"] {
+        for bad in ["", "/x", "ftp://a/", "http://user@a/", "http:///x", "a.example"] {
             assert!(Target::parse(bad).is_err(), "{bad:?}");
         }
         let good = Target::parse("http://a.example:8080/x?y").unwrap();
         assert_eq!((good.host.as_str(), good.port, good.path.as_str()), ("a.example", 8080, "/x?y"));
+        let encrypted = Target::parse("https://a.example").unwrap();
+        assert_eq!((encrypted.tls, encrypted.port, encrypted.path.as_str()), (true, 443, "/"));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::post::{PostError, post};
+use super::post::{PostError, Poster};
 use crate::clock::Timestamp;
 use crate::store::{Delivery, Store, StoreError};
 
@@ -25,7 +25,7 @@ const WAITS: [Duration; 7] = [
 ];
 
 /// Delivers until the server stops.
-pub(crate) async fn run_deliveries(store: Store, allow_internal: bool, stop: CancellationToken) {
+pub(crate) async fn run_deliveries(store: Store, poster: Poster, stop: CancellationToken) {
     let mut pace = tokio::time::interval(LOOK_EVERY);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -36,18 +36,18 @@ pub(crate) async fn run_deliveries(store: Store, allow_internal: bool, stop: Can
         tokio::select! {
             // What was under way is still due for the next server: it may be sent twice, but never not at all.
             () = stop.cancelled() => return,
-            sent = deliver_due(&store, allow_internal) => if let Err(error) = sent {
+            sent = deliver_due(&store, &poster) => if let Err(error) = sent {
                 tracing::warn!(error = crate::chain(&error), "webhooks were not delivered");
             }
         }
     }
 }
 
-async fn deliver_due(store: &Store, allow_internal: bool) -> Result<(), StoreError> {
+async fn deliver_due(store: &Store, poster: &Poster) -> Result<(), StoreError> {
     let due = store.due_deliveries(Timestamp::now(), BATCH).await?;
     let mut attempts = futures::stream::iter(due)
         .map(|delivery| async move {
-            let sent = tokio::time::timeout(POST_TIMEOUT, post(&delivery, allow_internal)).await;
+            let sent = tokio::time::timeout(POST_TIMEOUT, poster.post(&delivery)).await;
             (delivery, sent.unwrap_or(Err(PostError::Timeout)))
         })
         .buffer_unordered(AT_ONCE);

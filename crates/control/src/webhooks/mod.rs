@@ -4,6 +4,8 @@
 mod address;
 mod deliver;
 mod post;
+mod trust;
 
-pub(crate) use address::{Target, TargetError};
+pub(crate) use address::Target;
 pub(crate) use deliver::run_deliveries;
+pub(crate) use post::Poster;

@@ -23,28 +23,31 @@ pub struct Server {
     pub address: SocketAddr,
     pub client: Client,
     dir: Arc<tempfile::TempDir>,
-    change: fn(&mut ServeConfig),
+    change: Change,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
     runtime: Option<Runtime>,
     store: Store,
 }
 
+type Change = Arc<dyn Fn(&mut ServeConfig) + Send + Sync>;
+
 impl Server {
     pub async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: fn(&mut ServeConfig)) -> Self {
+    pub async fn start_with(change: impl Fn(&mut ServeConfig) + Send + Sync + 'static) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self::launch(FakeNode::new(), dir, change).await
+        Self::launch(FakeNode::new(), dir, Arc::new(change)).await
     }
 
-    async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: fn(&mut ServeConfig)) -> Self {
+    async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: Change) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let path = dir.path().join("isopod.db");
         let serving_node: Arc<FakeNode> = Arc::clone(&node);
         let (stop, stopped) = oneshot::channel::<()>();
+        let changing = Arc::clone(&change);
         let starting = async move {
             let store = Store::open(path).await.unwrap();
             let first = store.ensure_first_key(Some(Secret(KEY.to_owned()))).await.unwrap();
@@ -52,7 +55,7 @@ impl Server {
             let mut config = ServeConfig::new(store.clone());
             config.sample_every = Duration::from_millis(50);
             config.drain = Duration::from_millis(300);
-            change(&mut config);
+            changing(&mut config);
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let running = tokio::spawn(async move { serve(config, listener, serving_node, stopped).await.unwrap() });
@@ -83,7 +86,7 @@ impl Server {
 
     /// A new server with the same store and node.
     pub async fn start_again(self) -> Self {
-        Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), self.change).await
+        Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), Arc::clone(&self.change)).await
     }
 
     pub fn database(&self) -> PathBuf {

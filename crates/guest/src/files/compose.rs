@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 
 use crate::files::write::{Written, create};
-use crate::files::{blocking, failed, find_user, not_regular, resolve};
+use crate::files::{failed, find_user, in_background, not_regular, resolve};
 use crate::http::{HttpError, Reply, json_reply, read_json};
 use crate::settings::Settings;
 use crate::users::User;
@@ -44,7 +44,7 @@ pub(crate) async fn compose(settings: &Settings, request: Request<Incoming>) -> 
         }
         sources.push((source, path));
     }
-    blocking(move || concatenate(&sources, destination, &user)).await.map(|written| json_reply(&written))
+    in_background(move || concatenate(&sources, destination, &user)).await.map(|written| json_reply(&written))
 }
 
 fn concatenate(sources: &[(String, PathBuf)], destination: PathBuf, user: &User) -> Result<Written, HttpError> {

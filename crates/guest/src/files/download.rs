@@ -12,10 +12,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, he
 use hyper::body::Incoming;
 use rustix::fs::{Mode, OFlags};
 
+use crate::blocking;
 use crate::files::encoding::{Encoding, accepted_encoding};
 use crate::files::range::{self, Wanted};
 use crate::files::signature::Operation;
-use crate::files::{CHUNK, authorize, blocking, failed, find_user, mime, not_regular, resolve};
+use crate::files::{CHUNK, authorize, failed, find_user, in_background, mime, not_regular, resolve};
 use crate::http::{Body, HttpError, Query, Reply, empty_body, full_body, stream_body};
 use crate::paths::base_name;
 use crate::settings::Settings;
@@ -29,7 +30,7 @@ pub(crate) async fn download(settings: &Settings, request: Request<Incoming>) ->
     let user = find_user(settings, query.get("username"))?;
     let path = resolve(settings, &user, query.get("path").unwrap_or_default())?;
     let headers = request.headers().clone();
-    let opened = blocking(move || Opened::new(path)).await?;
+    let opened = in_background(move || Opened::new(path)).await?;
     let partial = range::is_partial_or_conditional(&headers);
     match accepted_encoding(&headers)? {
         Encoding::Gzip if !partial && opened.length > 0 => Ok(opened.into_gzip()),
@@ -107,7 +108,7 @@ impl Opened {
             if at >= to {
                 return None;
             }
-            let read = tokio::task::spawn_blocking(move || {
+            let read = blocking::run(move || {
                 let piece = read_piece(&file, at, to);
                 (file, piece)
             });
@@ -126,7 +127,7 @@ impl Opened {
         let packer = rewound.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         *reply.body_mut() = stream_body((file, packer), |(file, packer)| async move {
             let packer = packer?;
-            let (piece, state) = tokio::task::spawn_blocking(move || pack_piece(file, packer)).await.ok()?;
+            let (piece, state) = blocking::run(move || pack_piece(file, packer)).await.ok()?;
             Some((piece, state))
         });
         reply

@@ -23,6 +23,7 @@ pub(crate) use compose::compose;
 pub(crate) use download::download;
 pub(crate) use upload::upload;
 
+use crate::blocking;
 use crate::files::signature::{Operation, Signed};
 use crate::http::{HttpError, Query, same_secret, shown_token};
 use crate::paths;
@@ -33,10 +34,10 @@ use crate::users::User;
 const CHUNK: usize = 256 << 10;
 
 /// Runs file operations where they may block.
-async fn blocking<T: Send + 'static>(
+async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, HttpError> + Send + 'static,
 ) -> Result<T, HttpError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = blocking::run(work).await;
     done.unwrap_or_else(|error| Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
 }
 

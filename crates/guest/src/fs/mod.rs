@@ -34,7 +34,7 @@ use crate::users::User;
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
 ) -> Result<T, RpcError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = crate::blocking::run(work).await;
     done.unwrap_or_else(|error| Err(RpcError::new(Code::Internal, format!("file operation failed: {error}"))))
 }
 

@@ -11,7 +11,7 @@ use isopod_wire::rpc::filesystem::watch_dir_response::{Event, KeepAlive, StartEv
 use isopod_wire::rpc::filesystem::{FilesystemEvent, WatchDirRequest, WatchDirResponse};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::deadline::at;
@@ -84,7 +84,7 @@ pub(crate) struct Watch {
     /// Here while nobody reads it.
     tree: Option<Tree>,
     /// A read that is under way on another thread; it gives the tree back.
-    reading: Option<JoinHandle<(Tree, Result<Batch, TreeError>)>>,
+    reading: Option<oneshot::Receiver<(Tree, Result<Batch, TreeError>)>>,
     /// The kernel may have more although it has not told again.
     more: bool,
     waiting: VecDeque<FilesystemEvent>,
@@ -115,7 +115,7 @@ impl Watch {
                 return Ok(event);
             }
             if let Some(tree) = self.tree.take_if(|_| self.more) {
-                self.reading = Some(tokio::task::spawn_blocking(|| read(tree)));
+                self.reading = Some(crate::blocking::run(|| read(tree)));
             }
             if let Some(reading) = &mut self.reading {
                 let done = reading.await;

@@ -29,6 +29,9 @@ use crate::{files, rpc};
 const HEAD_PATIENCE: Duration = Duration::from_secs(360);
 /// How long a small JSON body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// How much of a refused request's body is read, and how long that may take.
+const MAX_DRAIN: usize = 64 << 10;
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 /// The largest head of a request, and how much of a body is read or written at once.
 const BUFFER: usize = 256 << 10;
 /// The largest JSON body outside of RPC.
@@ -93,7 +96,12 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
     match (&method, path.as_str()) {
         (&Method::GET | &Method::HEAD, "/files") => return files::download(&settings, request).await,
         (&Method::POST, "/files") => return files::upload(&settings, request).await,
-        _ => authorize(&settings, &request)?,
+        _ => {
+            if let Err(refused) = authorize(&settings, &request) {
+                drain(request.into_body()).await;
+                return Err(refused);
+            }
+        }
     }
     match (&method, path.as_str()) {
         (&Method::POST, "/files/compose") => files::compose(&settings, request).await,
@@ -116,6 +124,12 @@ fn authorize(settings: &Settings, request: &Request<Incoming>) -> Result<(), Htt
             "unauthorized access, please provide a valid access token or method signing if supported",
         )),
     }
+}
+
+/// Reads what is left of a small body before a refusal. With unread bytes hyper closes the connection after its answer,
+/// and who has just sent the next request on it would lose that one.
+async fn drain(body: Incoming) {
+    let _ = tokio::time::timeout(DRAIN_PATIENCE, Limited::new(body, MAX_DRAIN).collect()).await;
 }
 
 /// The token that a request shows, if any.

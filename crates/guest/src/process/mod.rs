@@ -170,6 +170,11 @@ impl Processes {
         found.map(|(_, process)| Arc::clone(process)).ok_or_else(|| not_found(selector))
     }
 
+    /// How many processes run.
+    pub(crate) fn live_count(&self) -> usize {
+        self.tables().live.len()
+    }
+
     fn all_live(&self) -> Vec<Arc<Process>> {
         let mut all: Vec<_> = self.tables().live.values().map(|live| Arc::clone(&live.process)).collect();
         all.sort_by_key(|process| process.pid_number());

@@ -15,6 +15,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use tokio::sync::Notify;
 
+use crate::figures;
 use crate::http::Reply;
 use crate::paths;
 use crate::process::input::Input;
@@ -39,6 +40,8 @@ pub(crate) async fn start(call: Call, request: StartRequest) -> Result<Reply, Rp
         Some(pty) => Streams::terminal(pty, &user)?,
         None => Streams::pipes(request.stdin.unwrap_or(true))?,
     };
+    // Before the process can look at them.
+    figures::keep_fresh(&call.guest);
     let pid = spawn(&config, &settings, &user, &streams)?;
     let Streams { input, pipes, .. } = streams;
     let process = Arc::new(Process {

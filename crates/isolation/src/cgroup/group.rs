@@ -16,6 +16,11 @@ use super::{CgroupError, remove_directory};
 
 /// The period over which the CPU quota counts.
 const CPU_PERIOD_MICROS: u64 = 100_000;
+/// What v1 does not count as memory at all unless it is limited: without it a sandbox could fill the buffers of its own
+/// connections with gigabytes, up to the bound that the host's and everybody's connections share.
+pub(super) const V1_SOCKET_MEMORY: &str = "memory.kmem.tcp.limit_in_bytes";
+/// It comes on top of the memory limit, so it is a part of it. Connections that want more get slow, not broken.
+const V1_SOCKET_SHARE: u64 = 4;
 /// How long a freeze may take before it is given up: a task that waits for a dead file server never freezes.
 const FREEZE_DEADLINE: Duration = Duration::from_secs(1);
 /// How long the kernel may take to forget killed tasks.
@@ -243,6 +248,7 @@ impl Place {
         // The limit on memory and swap together must never be below the one on memory while either is changed.
         self.write_if_there("memory.memsw.limit_in_bytes", "-1")?;
         self.write("memory.limit_in_bytes", &bytes.to_string())?;
+        self.write_if_there(V1_SOCKET_MEMORY, &(bytes / V1_SOCKET_SHARE).to_string())?;
         self.write_if_there("memory.memsw.limit_in_bytes", &bytes.to_string())
     }
 

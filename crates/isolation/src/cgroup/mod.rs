@@ -44,6 +44,8 @@ pub struct Cgroups {
 
 /// The share of the host's process ids that all sandboxes together may take.
 const PID_SHARE_PERCENT: u64 = 75;
+/// The unit of the kernel's bounds on socket memory; the only page size of this architecture.
+const PAGE: u64 = 4096;
 
 impl Cgroups {
     /// Makes the group that holds all sandboxes of the state directory with this tag.
@@ -55,6 +57,7 @@ impl Cgroups {
         }
         cgroups.hand_controllers_down()?;
         cgroups.limit_all_pids()?;
+        cgroups.limit_all_sockets();
         Ok(cgroups)
     }
 
@@ -77,6 +80,19 @@ impl Cgroups {
             .unwrap_or(32768);
         let file = directory.join(&self.name).join("pids.max");
         fs::write(&file, (most * PID_SHARE_PERCENT / 100).to_string()).map_err(CgroupError::on("write", &file))
+    }
+
+    /// On v1, half of what the host lets all connections together have. It also keeps the kernel's accounting switched
+    /// on, which costs a quarter of a millisecond each time the first group asks for it.
+    fn limit_all_sockets(&self) {
+        let Some(directory) = self.layout.directory(Controller::Memory) else { return };
+        let bounds = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
+        let Some(most_pages) = bounds.split_whitespace().last().and_then(|word| word.parse::<u64>().ok()) else {
+            return;
+        };
+        let half = (most_pages / 2).saturating_mul(PAGE);
+        // A kernel without the file counts sockets as memory (v2), or not at all.
+        let _ = fs::write(directory.join(&self.name).join(group::V1_SOCKET_MEMORY), half.to_string());
     }
 
     /// Makes the groups of one sandbox, without limits yet.

@@ -1,6 +1,7 @@
 //! What programs inside are told about the machine: as many CPUs and as much memory as the sandbox has.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
@@ -18,11 +19,10 @@ impl Figures {
     /// Figures that agree with these limits.
     pub fn for_limits(limits: &Limits) -> Self {
         let cpus = limits.whole_cpus();
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
             proc: vec![
                 ("meminfo".to_owned(), meminfo(limits.memory.0)),
-                ("cpuinfo".to_owned(), first_cpus(&cpuinfo, cpus)),
+                ("cpuinfo".to_owned(), first_cpus(host_cpuinfo(), cpus)),
                 ("stat".to_owned(), stat(cpus)),
                 ("loadavg".to_owned(), "0.00 0.00 0.00 1/1 1\n".to_owned()),
                 ("uptime".to_owned(), "0.00 0.00\n".to_owned()),
@@ -31,6 +31,12 @@ impl Figures {
             cpu_range: if cpus == 1 { "0\n".to_owned() } else { format!("0-{}\n", cpus - 1) },
         }
     }
+}
+
+/// Read once: the kernel asks every CPU for its frequency, and what programs want to know of it does not change.
+fn host_cpuinfo() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
 /// The fields that `free`, procps and language runtimes read.

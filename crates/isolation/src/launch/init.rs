@@ -1,4 +1,7 @@
 //! The sandbox's first process, from the clone to the moment it becomes the guest.
+//!
+//! Everything that is the same for all comes before the wait: the root, the filter, the capabilities. After it come the
+//! figures, if the limits are others than expected, and the exec.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -6,13 +9,14 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
-use rustix::mount::{MountAttrFlags, UnmountFlags, mount_bind_recursive, unmount};
+use rustix::mount::{MountAttrFlags, UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid, umask};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::channel::Channel;
 use super::figures::Figures;
-use super::message::LaunchOrder;
-use super::root::{NEW_ROOT, directory_in, filesystem};
+use super::message::{LaunchOrder, PrepareOrder, Progress};
+use super::root::{EMPTY_DIRECTORY, NEW_ROOT, directory_in, filesystem};
 use super::step::{Failure, Step};
 use crate::capabilities::drop_all_but_kept;
 use crate::sys::cred::{clear_groups, new_session_keyring, set_group_ids, set_user_ids};
@@ -61,6 +65,10 @@ const MASKED_FILES: &[(&str, &str)] = &[
 /// Directories of `/proc` that are covered by an empty one.
 const MASKED_DIRECTORIES: &[&str] = &["acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi"];
 
+/// Where programs look for the number of CPUs, below the root.
+const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
+const CPU_FILES: [&str; 3] = ["online", "possible", "present"];
+
 const LISTENER_FD: i32 = 3;
 const READY_FD: i32 = 4;
 const MEMORY_FD: i32 = 5;
@@ -76,29 +84,42 @@ struct Handed {
     stats: Vec<OwnedFd>,
 }
 
-/// Becomes the guest, or tells through the ready pipe why not.
-pub(super) fn run(order: &LaunchOrder, fds: Vec<OwnedFd>, guest: &OwnedFd, filter: &[Instruction]) {
+/// Makes the sandbox ready, waits for the word and becomes the guest.
+pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filter: &[Instruction]) {
+    let ready = prepare(order, filter);
+    let told = match ready {
+        Ok(()) => channel.send(&Progress::Waiting, &[]),
+        Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
+    };
+    // The end of the channel means that this sandbox is not wanted any more.
+    let Ok((order, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
     let handed = Handed { listener, ready, stats: fds.collect() };
-    let Err(failure) = become_guest(order, &handed, guest, filter);
+    let Err(failure) = become_guest(&order, &handed, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     // Nobody reads any more when the server is gone, and then nobody needs to know.
     let _ = rustix::io::write(&handed.ready, &text);
 }
 
-fn become_guest(
-    order: &LaunchOrder,
-    handed: &Handed,
-    guest: &OwnedFd,
-    filter: &[Instruction],
-) -> Result<std::convert::Infallible, Failure> {
+fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> {
     become_root_of_the_sandbox()?;
     enter_root(&order.figures)?;
-    set_up_process(order)?;
+    set_up_process(&order.host_name)?;
     // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
     seccomp::load(filter).step("load the system call filter")?;
-    drop_all_but_kept().step("drop capabilities")?;
+    drop_all_but_kept().step("drop capabilities")
+}
+
+fn become_guest(order: &LaunchOrder, handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+    if let Some(figures) = &order.figures {
+        change_figures(figures)?;
+    }
+    if let Some(cpus) = &order.cpus {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu as usize));
+        sched_setaffinity(None, &set).step("choose the CPUs")?;
+    }
     exec_guest(handed, guest)
 }
 
@@ -115,8 +136,8 @@ fn enter_root(figures: &Figures) -> Result<(), Failure> {
     let root = openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the new root")?;
     let proc = mount_proc(&root)?;
-    mask_proc(&root, &proc)?;
-    show_figures(figures, &root, &proc)?;
+    mask_proc(&proc)?;
+    show_figures(figures, &root)?;
     pivot_to_current_directory().step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
     chdir("/").step("go to the root")
@@ -130,17 +151,15 @@ fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
     Ok(proc)
 }
 
-fn mask_proc(root: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
+/// By path, which is one call where descriptors take six: the present directory is the new root, `dev` and `proc` in it
+/// are mounts of our own, and no other process is in this mount namespace yet.
+fn mask_proc(proc: &OwnedFd) -> Result<(), Failure> {
     for (name, _) in MASKED_FILES {
-        let Ok(file) = open_in(proc, name) else { continue };
         // The device node of our own /dev, which no template can replace.
-        let null = clone_tree(root, c"dev/null").step("copy /dev/null")?;
-        attach(null, file).step("mask a file of /proc")?;
+        cover(&format!("proc/{name}"), "dev/null").step("mask a file of /proc")?;
     }
     for name in MASKED_DIRECTORIES {
-        let Ok(directory) = open_in(proc, name) else { continue };
-        let empty = filesystem("tmpfs", "mode=0555,size=4k", MountAttrFlags::MOUNT_ATTR_RDONLY)?;
-        attach(empty, directory).step("mask a directory of /proc")?;
+        cover(&format!("proc/{name}"), EMPTY_DIRECTORY).step("mask a directory of /proc")?;
     }
     let settings = clone_tree(proc, c"sys").step("copy /proc/sys")?;
     set_tree_options(&settings, TreeOptions { read_only: true, no_set_uid: true, no_devices: true, id_map: None })
@@ -152,49 +171,54 @@ fn open_in(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     openat2(directory, name, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::BENEATH)
 }
 
+/// Puts `source` over `target`, if this kernel has it.
+fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
+    match mount_bind(source, target) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
 /// Puts files with the sandbox's figures over those of `/proc` and into `/sys`, which is an empty tmpfs.
-fn show_figures(figures: &Figures, root: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
+fn show_figures(figures: &Figures, root: &OwnedFd) -> Result<(), Failure> {
     let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
     for (name, text) in &figures.proc {
-        let file = create(&texts, name, text)?;
-        let Ok(target) = open_in(proc, name) else { continue };
-        let copy = clone_tree(file, c"").step("copy a figure of /proc")?;
-        attach(copy, target).step("attach a figure of /proc")?;
+        create(&texts, name, text)?;
+        cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
-    let mut cpu = String::from("sys");
-    for part in ["devices", "system", "cpu"] {
-        cpu = format!("{cpu}/{part}");
-        directory_in(root, &cpu)?;
-    }
-    let cpu = directory_in(root, &cpu)?;
-    for name in ["online", "possible", "present"] {
-        create(&cpu, name, &figures.cpu_range)?;
-    }
-    Ok(())
+    directory_in(root, "sys/devices")?;
+    directory_in(root, "sys/devices/system")?;
+    let cpu = directory_in(root, CPU_DIRECTORY)?;
+    CPU_FILES.iter().try_for_each(|name| create(&cpu, name, &figures.cpu_range))
 }
 
-fn create(directory: &OwnedFd, name: &str, text: &str) -> Result<File, Failure> {
+/// The files that stand over those of `/proc` stay the same ones; only their texts change.
+fn change_figures(figures: &Figures) -> Result<(), Failure> {
+    let change = |path: String, text: &str| {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = open(path, flags, Mode::empty()).step("open a figure")?;
+        File::from(file).write_all(text.as_bytes()).step("change a figure")
+    };
+    for (name, text) in &figures.proc {
+        change(format!("/sys/isopod/proc/{name}"), text)?;
+    }
+    CPU_FILES.iter().try_for_each(|name| change(format!("/{CPU_DIRECTORY}/{name}"), &figures.cpu_range))
+}
+
+fn create(directory: &OwnedFd, name: &str, text: &str) -> Result<(), Failure> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(directory, name, flags, Mode::from_raw_mode(0o644)).step("make a figure")?;
-    let mut file = File::from(file);
-    file.write_all(text.as_bytes()).step("write a figure")?;
-    Ok(file)
+    File::from(file).write_all(text.as_bytes()).step("write a figure")
 }
 
-fn set_up_process(order: &LaunchOrder) -> Result<(), Failure> {
+fn set_up_process(host_name: &str) -> Result<(), Failure> {
     setsid().step("start a session")?;
     umask(Mode::from_raw_mode(0o022));
     forbid_core_dumps().step("forbid core dumps")?;
     raise_open_files();
-    let name =
-        CString::new(order.host_name.as_str()).map_err(|_| rustix::io::Errno::INVAL).step("read the host name")?;
+    let name = CString::new(host_name).map_err(|_| rustix::io::Errno::INVAL).step("read the host name")?;
     set_host_name(&name).step("set the host name")?;
     new_session_keyring().step("start a keyring")?;
-    if let Some(cpus) = &order.cpus {
-        let mut set = CpuSet::new();
-        cpus.iter().for_each(|cpu| set.set(*cpu as usize));
-        sched_setaffinity(None, &set).step("choose the CPUs")?;
-    }
     reset_signals().step("reset signals")
 }
 

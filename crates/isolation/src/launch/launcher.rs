@@ -1,4 +1,4 @@
-//! The launcher: one process per sandbox that makes everything ready, waits for the word, clones and exits.
+//! The launcher: one process per sandbox that makes everything ready, clones the first process and exits.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
@@ -11,7 +11,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::channel::Channel;
 use super::init;
-use super::message::{FromLauncher, LaunchOrder, PrepareOrder};
+use super::message::{PrepareOrder, Progress};
 use super::root::{self, Trees};
 use super::step::{Failure, Step};
 use crate::seccomp::sandbox_filter;
@@ -35,13 +35,12 @@ struct Handed {
 /// Runs the launcher's life. Errors are told to the server; there is nobody else to tell.
 pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>) {
     let Some(handed) = sort_fds(order, fds) else { return };
-    let result = prepare(order, &handed).and_then(|user_namespace| {
-        let _ = handed.channel.send(&FromLauncher::Prepared, &[]);
-        launch(&handed, &user_namespace)
-    });
-    if let Err(failure) = result {
-        let _ = handed.channel.send(&FromLauncher::Failed(failure), &[]);
-    }
+    let cloned = prepare(order, &handed).and_then(|user_namespace| clone_init(order, &handed, &user_namespace));
+    // A server that is gone does not listen, and needs no answer.
+    let _ = match cloned {
+        Ok((pid, pidfd)) => handed.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd()]),
+        Err(failure) => handed.channel.send(&Progress::Failed(failure), &[]),
+    };
 }
 
 fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
@@ -113,21 +112,16 @@ fn check_is_procfs(file: &File) -> Result<(), Failure> {
     Err(rustix::io::Errno::XDEV).step("write to procfs, because /proc is something else")
 }
 
-fn launch(handed: &Handed, user_namespace: &OwnedFd) -> Result<(), Failure> {
-    // The end of the channel means that this sandbox is not wanted any more.
-    let Ok((order, fds)) = handed.channel.receive::<LaunchOrder>() else { return Ok(()) };
+fn clone_init(order: &PrepareOrder, handed: &Handed, user_namespace: &OwnedFd) -> Result<(u32, OwnedFd), Failure> {
     let filter = sandbox_filter();
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
     let namespaces =
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
-            init::run(&order, fds, &handed.guest, &filter);
+            init::run(order, &handed.channel, &handed.guest, &filter);
             exit_now(1)
         }
-        Fork::Parent { pid, pidfd } => {
-            let _ = handed.channel.send(&FromLauncher::Launched { pid }, &[pidfd.as_fd()]);
-            Ok(())
-        }
+        Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),
     }
 }

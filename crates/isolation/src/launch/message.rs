@@ -33,21 +33,26 @@ pub(super) struct PrepareOrder {
     pub(super) root_layers: usize,
     pub(super) usr_layers: usize,
     pub(super) cgroups: usize,
-}
-
-/// Server to launcher. Fds: listener, ready pipe, then memory, cpu and memory table if `has_stat_files`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LaunchOrder {
     pub(super) host_name: String,
     pub(super) figures: Figures,
-    pub(super) cpus: Option<Vec<u32>>,
-    pub(super) has_stat_files: bool,
 }
 
-/// Launcher to server. Fd with `Launched`: the pidfd.
+/// Server to the waiting first process. Fds: listener, ready pipe, then memory and cpu figures if the host has them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromLauncher {
-    Prepared,
-    Launched { pid: u32 },
+pub(super) struct LaunchOrder {
+    /// Where they differ from those of the preparation.
+    pub(super) figures: Option<Figures>,
+    pub(super) cpus: Option<Vec<u32>>,
+}
+
+/// Launcher and first process to server, over the same channel: each sends one of these, in any order, or a failure.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Progress {
+    /// From the launcher, with the pidfd: there is a first process.
+    Cloned {
+        pid: u32,
+    },
+    /// From the first process: it waits for its order.
+    Waiting,
     Failed(Failure),
 }

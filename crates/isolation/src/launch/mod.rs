@@ -4,12 +4,12 @@
 //!
 //! ```text
 //! server ── asks ──▶ spawner (one thread, outlives the server, reaps)
-//!                       └─ forks ──▶ launcher (one per sandbox: joins cgroups and netns, builds the root, waits)
-//!                                        └─ clones ──▶ init (enters the root, drops rights, becomes the guest)
+//!                       └─ forks ──▶ launcher (one per sandbox: joins cgroups and netns, builds the root, exits)
+//!                                        └─ clones ──▶ init (enters the root, drops rights, waits, becomes the guest)
 //! ```
 //!
-//! All that is slow (a move between cgroups waits for an RCU grace period, 15 ms here) is done by the launcher while
-//! nobody waits. A launch is one clone and one exec. Then the launcher exits and the spawner inherits the sandbox.
+//! All that is slow (a move between cgroups waits for an RCU grace period, 15 ms here) is done while nobody waits. The
+//! launcher exits once it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
 mod channel;
 mod figures;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use channel::Channel;
 pub use figures::Figures;
-use message::{FromLauncher, LaunchOrder, PrepareOrder, SpawnerReply, SpawnerRequest};
+use message::{LaunchOrder, PrepareOrder, Progress, SpawnerReply, SpawnerRequest};
 pub use spawner::{SpawnerOptions, run_spawner};
 
 use crate::sys::mount::clone_tree;
@@ -92,21 +92,23 @@ pub struct Preparation<'a> {
     pub layers: RootLayers<'a>,
     /// The guest's program.
     pub guest: BorrowedFd<'a>,
-    /// A bound on `/tmp`, `/run` and `/dev/shm`, each.
+    /// A bound on `/tmp`, `/run` and `/dev/shm`, each; it also bounds how many files they hold.
     pub tmpfs_bytes: u64,
+    /// The name that programs inside see.
+    pub host_name: &'a str,
+    /// What `/proc` and `/sys` say about CPUs and memory.
+    pub figures: &'a Figures,
 }
 
 /// What is handed to the sandbox's first process.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// The name that programs inside see.
-    pub host_name: &'a str,
     /// The listening socket of the guest.
     pub listener: BorrowedFd<'a>,
     /// Figures of the sandbox's cgroups, where the host has them.
     pub stat_files: Option<&'a crate::cgroup::StatFiles>,
-    /// What `/proc` and `/sys` say about CPUs and memory.
-    pub figures: &'a Figures,
+    /// What `/proc` and `/sys` say about CPUs and memory, where it differs from the preparation.
+    pub figures: Option<&'a Figures>,
     /// Which CPUs the sandbox may use; `None` for all.
     pub cpus: Option<Vec<u32>>,
 }
@@ -139,12 +141,14 @@ impl Spawner {
             root_layers: root.len(),
             usr_layers: usr.len(),
             cgroups: preparation.cgroup_entrances.len(),
+            host_name: preparation.host_name.to_owned(),
+            figures: preparation.figures.clone(),
         };
         let mut fds = vec![theirs.as_fd(), preparation.netns, preparation.guest];
         fds.extend(upper.iter().chain(&root).chain(&usr).map(AsFd::as_fd));
         fds.extend(preparation.cgroup_entrances.iter().map(AsFd::as_fd));
         match self.ask(&SpawnerRequest::Prepare(order), &fds)? {
-            SpawnerReply::Started { .. } => Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE) }),
+            SpawnerReply::Started { .. } => Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE), init: None }),
             SpawnerReply::Failed(failure) => Err(failure.into()),
             SpawnerReply::Hello { .. } => Err(LaunchError::channel("spawner")(io::ErrorKind::InvalidData.into())),
         }
@@ -166,10 +170,12 @@ fn clone_layers(paths: &[&Path]) -> Result<Vec<OwnedFd>, LaunchError> {
     paths.iter().map(clone).collect()
 }
 
-/// A process that has everything ready to launch one sandbox. It goes away when this is dropped.
+/// A first process that waits for the word to become the guest. It goes away when this is dropped.
 #[derive(Debug)]
 pub struct Launcher {
     channel: Channel,
+    /// Known once it has been waited for.
+    init: Option<(u32, OwnedFd)>,
 }
 
 /// The first process of a sandbox.
@@ -184,46 +190,39 @@ pub struct Launched {
 }
 
 impl Launcher {
-    /// Waits until the root is built and the groups are joined.
-    pub fn wait(&self) -> Result<(), LaunchError> {
-        match self.receive()?.0 {
-            FromLauncher::Prepared => Ok(()),
-            other => Err(unexpected(other)),
+    /// Waits until there is a first process and it is ready for the word.
+    pub fn wait(&mut self) -> Result<(), LaunchError> {
+        let mut is_waiting = false;
+        while self.init.is_none() || !is_waiting {
+            let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
+            match (progress, fds.pop()) {
+                (Progress::Cloned { pid }, Some(pidfd)) => self.init = Some((pid, pidfd)),
+                (Progress::Waiting, _) => is_waiting = true,
+                (Progress::Failed(failure), _) => return Err(failure.into()),
+                (Progress::Cloned { .. }, None) => return Err(nonsense()),
+            }
         }
+        Ok(())
     }
 
-    /// Clones the sandbox's first process. It has become the guest when [`Launched::ready`] says so.
+    /// Gives the word. The first process has become the guest when [`Launched::ready`] says so.
     pub fn launch(self, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
+        let (pid, pidfd) = self.init.ok_or_else(nonsense)?;
         let (ready, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
-        let order = LaunchOrder {
-            host_name: launch.host_name.to_owned(),
-            figures: launch.figures.clone(),
-            cpus: launch.cpus.clone(),
-            has_stat_files: launch.stat_files.is_some(),
-        };
+        let order = LaunchOrder { figures: launch.figures.cloned(), cpus: launch.cpus.clone() };
         let mut fds = vec![launch.listener, ready_writer.as_fd()];
         if let Some(files) = launch.stat_files {
             fds.extend([files.memory.as_fd(), files.cpu.as_fd(), files.memory_stat.as_fd()]);
         }
-        self.channel.send(&order, &fds).map_err(LaunchError::channel("launcher"))?;
-        match self.receive()? {
-            (FromLauncher::Launched { pid }, Some(pidfd)) => Ok(Launched { pid, pidfd, ready }),
-            (other, _) => Err(unexpected(other)),
-        }
-    }
-
-    fn receive(&self) -> Result<(FromLauncher, Option<OwnedFd>), LaunchError> {
-        let (message, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
-        Ok((message, fds.pop()))
+        self.channel.send(&order, &fds).map_err(LaunchError::channel("sandbox"))?;
+        Ok(Launched { pid, pidfd, ready })
     }
 }
 
-fn unexpected(message: FromLauncher) -> LaunchError {
-    match message {
-        FromLauncher::Failed(failure) => failure.into(),
-        _ => LaunchError::channel("launcher")(io::ErrorKind::InvalidData.into()),
-    }
+/// The other side does not keep to the protocol, or this one did not wait.
+fn nonsense() -> LaunchError {
+    LaunchError::channel("launcher")(io::ErrorKind::InvalidData.into())
 }
 
 /// Reads what the first process wrote to its ready pipe, when it was not the `1` of a guest that listens.

@@ -1,7 +1,7 @@
 //! Builds a sandbox's root file system, in a mount namespace of the launcher's own.
 //!
-//! The result is a namespace with three mounts at its top: a small tmpfs as `/`, the finished root at `/new`, and the
-//! host's `/proc`, without which the kernel would not let the sandbox mount its own. No host path is reachable in it.
+//! The result is a namespace with four mounts at its top: a small tmpfs as `/`, an empty directory, the finished root at
+//! `/new`, and the host's `/proc`, without which the kernel would not let the sandbox mount its own. No host path is reachable in it.
 //!
 //! A template is not trusted: every mount point inside it is opened without following symbolic links, and mounts go
 //! onto the opened directory, not onto a name.
@@ -36,6 +36,10 @@ pub(super) struct Trees {
 const SPAWNER_STAGE: &str = "/tmp";
 /// Where the finished root stands in the launcher's namespace.
 pub(super) const NEW_ROOT: &str = "/new";
+/// A tmpfs takes as many files as it has pages, like one that is mounted without options.
+const BYTES_PER_FILE: u64 = 4096;
+/// An empty directory in the launcher's namespace that nobody can write to, to cover others with.
+pub(super) const EMPTY_DIRECTORY: &str = "/empty";
 /// The group that owns terminals, on Debian and everywhere else.
 const TTY_GROUP: u32 = 5;
 
@@ -106,7 +110,9 @@ pub(super) fn build(trees: &Trees, first_id: u32, tmpfs_bytes: u64, user_namespa
     attach(&devices, directory_in(&root, "dev")?).step("attach /dev")?;
     attach(terminals(first_id)?, directory_in(&root, "dev/pts")?).step("attach /dev/pts")?;
     for (place, mode) in [("dev/shm", "1777"), ("tmp", "1777"), ("run", "0755"), ("sys", "0755")] {
-        let options = format!("mode={mode},size={tmpfs_bytes},uid={first_id},gid={first_id}");
+        // An empty file costs memory too.
+        let files = tmpfs_bytes / BYTES_PER_FILE;
+        let options = format!("mode={mode},size={tmpfs_bytes},nr_inodes={files},uid={first_id},gid={first_id}");
         let memory = tmpfs(&options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)?;
         attach(&memory, directory_in(&root, place)?).step("attach a tmpfs")?;
     }
@@ -127,7 +133,16 @@ fn build_stage() -> Result<OwnedFd, Failure> {
     for directory in ["new", "proc", "w"] {
         mkdirat(CWD, directory, Mode::from_raw_mode(0o755)).step("make a directory on the stage")?;
     }
+    make_empty_directory(&stage)?;
     Ok(stage)
+}
+
+fn make_empty_directory(stage: &OwnedFd) -> Result<(), Failure> {
+    mkdirat(stage, "empty", Mode::from_raw_mode(0o555)).step("make an empty directory")?;
+    let empty = clone_tree(stage, c"empty").step("copy the empty directory")?;
+    let nothing = TreeOptions { read_only: true, no_set_uid: true, no_devices: true, id_map: None };
+    set_tree_options(&empty, nothing).step("make the empty directory read-only")?;
+    attach(empty, open_directory(stage, "empty")?).step("attach the empty directory")
 }
 
 fn layer_names(prefix: char, count: usize) -> impl Iterator<Item = String> {

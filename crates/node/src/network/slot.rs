@@ -3,7 +3,8 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -80,18 +81,57 @@ pub(super) struct Wiring {
     pub(super) mtu: u32,
 }
 
+/// The kernel changes interfaces one at a time, whoever asks. A writer of IPv6 settings that finds it at work does not
+/// sleep, it spins; with all of this process waiting here instead, hardly anything spins.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn take_turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Connects the namespace. After a failure nothing of it stays.
+///
+/// The inside is done by a thread of its own that ends afterwards: a thread that failed to come back from the
+/// namespace must never do anything else.
 pub(super) fn connect(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_>) -> Result<(), SlotError> {
+    thread::scope(|scope| {
+        let (inside_is_ready, wait_for_inside) = mpsc::channel();
+        let (outside_is_up, wait_for_outside) = mpsc::channel();
+        let inside = thread::Builder::new()
+            .name("isopod-netns".to_owned())
+            .spawn_scoped(scope, move || set_up_inside(wiring.address, netns, &inside_is_ready, &wait_for_outside))
+            .map_err(SlotError::Thread)?;
+        let join = || inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if wait_for_inside.recv().is_err() {
+            return join();
+        }
+        let turn = take_turn();
+        add_pair(socket, wiring, netns)?;
+        let outside = set_up_outside(socket, wiring);
+        match &outside {
+            Ok(_) => outside_is_up.send(()).unwrap_or_default(),
+            Err(_) => drop(outside_is_up),
+        }
+        let inside = join();
+        drop(turn);
+        let finished = outside.and_then(|index| inside.map(|()| index)).and_then(|index| await_carrier(socket, index));
+        if finished.is_err() {
+            remove_half_made(socket, wiring);
+        }
+        finished
+    })
+}
+
+fn add_pair(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_>) -> Result<(), SlotError> {
     let mut batch = Batch::default();
     route::add_veth(&mut batch, &wiring.interface, INSIDE, netns, wiring.mtu);
-    socket.transact(&batch)?;
-    let finished = set_up_both_ends(socket, wiring, netns);
-    if finished.is_err()
-        && let Err(error) = disconnect(socket, std::slice::from_ref(&wiring.interface))
-    {
+    Ok(socket.transact(&batch)?)
+}
+
+fn remove_half_made(socket: &mut Socket, wiring: &Wiring) {
+    if let Err(error) = disconnect(socket, std::slice::from_ref(&wiring.interface)) {
         tracing::warn!(interface = %wiring.interface, error = %error, "could not remove a half-made interface");
     }
-    finished
 }
 
 /// Removes these pairs; not being there is fine.
@@ -100,30 +140,10 @@ pub(super) fn disconnect(socket: &mut Socket, interfaces: &[String]) -> Result<(
         let mut batch = Batch::default();
         part.iter().for_each(|name| route::set_group(&mut batch, name, DOOMED));
         route::delete_group(&mut batch, DOOMED);
+        let _turn = take_turn();
         socket.transact_tolerating(&batch, Some(Errno::NODEV))?;
     }
     Ok(())
-}
-
-/// The inside is done by a thread of its own that ends afterwards: a thread that failed to come back from the
-/// namespace must never do anything else. It prepares while the outside is set up, and finishes after it.
-fn set_up_both_ends(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_>) -> Result<(), SlotError> {
-    thread::scope(|scope| {
-        let (outside_is_up, wait_for_outside) = mpsc::channel();
-        let inside = thread::Builder::new()
-            .name("isopod-netns".to_owned())
-            .spawn_scoped(scope, move || set_up_inside(wiring.address, netns, &wait_for_outside))
-            .map_err(SlotError::Thread)?;
-        let outside = set_up_outside(socket, wiring);
-        match &outside {
-            Ok(_) => outside_is_up.send(()).unwrap_or_default(),
-            Err(_) => drop(outside_is_up),
-        }
-        let inside = inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let index = outside?;
-        inside?;
-        await_carrier(socket, index)
-    })
 }
 
 /// The end that comes up first has no carrier yet, and the kernel lets it send only after a work item of its own has
@@ -153,14 +173,30 @@ fn set_up_outside(socket: &mut Socket, wiring: &Wiring) -> Result<u32, SlotError
     Ok(index)
 }
 
-fn set_up_inside(address: Ipv4Addr, netns: BorrowedFd<'_>, outside_is_up: &Receiver<()>) -> Result<(), SlotError> {
+/// Everything that needs no interface comes first, so that the kernel's one turn is short.
+fn set_up_inside(
+    address: Ipv4Addr,
+    netns: BorrowedFd<'_>,
+    ready: &Sender<()>,
+    outside_is_up: &Receiver<()>,
+) -> Result<(), SlotError> {
     move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))
         .map_err(|errno| SlotError::Enter(errno.into()))?;
-    sysctl::write_if_present(&format!("ipv6/conf/{INSIDE}/disable_ipv6"), "1")?;
+    // What a new interface begins with; unlike the setting of one that exists it can be written at any time.
+    sysctl::write_if_present("ipv6/conf/default/disable_ipv6", "1")?;
     for (name, value) in INSIDE_SYSCTLS {
         sysctl::write(name, value)?;
     }
     let mut socket = Socket::open(None)?;
+    ready.send(()).unwrap_or_default();
+    // When the outside failed, the whole slot is about to go.
+    if outside_is_up.recv().is_err() {
+        return Ok(());
+    }
+    let own_ipv6 = format!("ipv6/conf/{INSIDE}/disable_ipv6");
+    if !sysctl::is_on(&own_ipv6).unwrap_or(false) {
+        sysctl::write_if_present(&own_ipv6, "1")?;
+    }
     let index = index_of(&socket, INSIDE)?;
     let mut batch = Batch::default();
     route::set_up(&mut batch, LOOPBACK, &[]);
@@ -168,10 +204,6 @@ fn set_up_inside(address: Ipv4Addr, netns: BorrowedFd<'_>, outside_is_up: &Recei
     route::add_address(&mut batch, index, address, Scope::Universe);
     route::add_route(&mut batch, index, Cidr::new(GATEWAY, 32), None);
     route::add_route(&mut batch, index, Cidr::ALL, Some(GATEWAY));
-    // When the outside failed, the whole slot is about to go.
-    if outside_is_up.recv().is_err() {
-        return Ok(());
-    }
     Ok(socket.transact(&batch)?)
 }
 

@@ -37,6 +37,14 @@ pub(super) fn is_on(name: &str) -> Result<bool, SysctlError> {
     }
 }
 
+/// Whether a switch is on; `None` when there is no such switch, as with an interface that has just gone.
+pub(super) fn is_on_if_present(name: &str) -> Result<Option<bool>, SysctlError> {
+    match is_on(name) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// The switch by which packets that come in on the interface may go on to another one.
 pub(super) fn forwarding(interface: &str) -> String {
     format!("ipv4/conf/{interface}/forwarding")

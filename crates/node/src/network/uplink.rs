@@ -27,7 +27,8 @@ pub enum UplinkError {
 pub(super) fn switch_on(socket: &mut Socket, tag: Tag, uplinks: &[Link]) -> Result<(), UplinkError> {
     let mut off = Vec::new();
     for link in uplinks {
-        if !sysctl::is_on(&forwarding(&link.name))? {
+        // One may go while we look; then nobody needs it.
+        if sysctl::is_on_if_present(&forwarding(&link.name))? == Some(false) {
             off.push(link.name.as_str());
         }
     }
@@ -39,7 +40,7 @@ pub(super) fn switch_on(socket: &mut Socket, tag: Tag, uplinks: &[Link]) -> Resu
     off.iter().for_each(|name| transaction.add_interface(SWITCHED, name));
     transaction.commit(socket)?;
     for name in off {
-        sysctl::write(&forwarding(name), "1")?;
+        sysctl::write_if_present(&forwarding(name), "1")?;
     }
     Ok(())
 }

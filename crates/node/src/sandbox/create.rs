@@ -28,6 +28,16 @@ const DEFAULT_USER: &str = "user";
 impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         let template = self.check(&spec)?;
+        let created = self.take_and_hand_over(template, spec).await;
+        self.pool.refill();
+        created
+    }
+
+    async fn take_and_hand_over(
+        self: &Arc<Self>,
+        template: Arc<Template>,
+        spec: SandboxSpec,
+    ) -> Result<Incarnation, CreateError> {
         let fleet = Arc::clone(self);
         let wanted = spec.clone();
         let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&template, &wanted)).await;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use isopod_wire::SandboxId;
 use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
@@ -146,9 +147,19 @@ fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
     Some(NodeSandbox { incarnation: incarnation.clone(), spec, state: life.state() })
 }
 
+/// How long background work, such as a look at the host's packages, may still take.
+const LAST_USERS_DEADLINE: Duration = Duration::from_secs(5);
+
 /// Gives back what the process holds, as far as nobody else in it still uses it.
 fn leave(workshop: Arc<Workshop>) {
-    let Ok(Workshop { host, home, backend, guest }) = Arc::try_unwrap(workshop) else { return };
+    let deadline = Instant::now() + LAST_USERS_DEADLINE;
+    while Arc::strong_count(&workshop) > 1 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let Some(Workshop { host, home, backend, guest }) = Arc::into_inner(workshop) else {
+        tracing::warn!("something still uses the node, so what it set up on the host stays");
+        return;
+    };
     drop((backend, guest));
     if let Ok(home) = Arc::try_unwrap(home)
         && *home.kind() != HomeKind::Server

@@ -1,8 +1,6 @@
 //! `isopod run`: a command or a script in a fresh sandbox, without a server.
 
 mod copy;
-mod output;
-mod process;
 mod script;
 
 use std::collections::BTreeMap;
@@ -11,20 +9,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use isopod_client::guest::{Guest, PtySize, StartProcess};
+use isopod_client::guest::{Guest, StartProcess};
 use isopod_node::base::HostEnvironment;
 use isopod_node::{Node, StateRoot};
 use isopod_wire::node::{CreateError, Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Limits, NetworkPolicy, SandboxId};
 
+use super::environment::environment;
+use super::follow::{self, Report, terminal_size};
 use super::node_config;
 use crate::args::RunArgs;
 use crate::failure::Hint;
 use copy::Volume;
-use output::Report;
-
-/// What `timeout(1)` gives.
-const TIMED_OUT: u8 = 124;
 
 pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitCode> {
     let volumes = args.volumes.iter().map(|text| text.parse()).collect::<anyhow::Result<Vec<Volume>>>()?;
@@ -62,7 +58,7 @@ async fn run_in(
     start.stdin = !args.tty;
     start.pty = args.tty.then(terminal_size);
     let report = Report::new(args.json, sandbox, started);
-    let ended = process::follow(&guest, start, timeout, args.tty, report).await;
+    let ended = follow::follow(&guest, start, timeout, args.tty, report).await;
     for volume in volumes.iter().filter(|volume| !volume.read_only) {
         volume.copy_out(&guest).await?;
     }
@@ -92,33 +88,11 @@ fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
     })
 }
 
-fn environment(given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut variables = BTreeMap::new();
-    for text in given {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, value.to_owned()),
-            None => (text.as_str(), std::env::var(text).with_context(|| format!("{text} is not set here"))?),
-        };
-        if name.is_empty() {
-            bail!("{text:?} has no name before the =");
-        }
-        variables.insert(name.to_owned(), value);
-    }
-    Ok(variables)
-}
-
 fn timeout(args: &RunArgs) -> anyhow::Result<Option<Duration>> {
     let Some(seconds) = args.timeout else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
         _ => bail!("--timeout must be a positive number of seconds, not {seconds}"),
-    }
-}
-
-fn terminal_size() -> PtySize {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 => PtySize { cols: size.ws_col, rows: size.ws_row },
-        _ => PtySize { cols: 80, rows: 24 },
     }
 }
 

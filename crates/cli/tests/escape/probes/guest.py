@@ -1,12 +1,12 @@
 # Case 5: pid 1 is the guest.
 TRACE = CLOSED | {errno.EIO}
-for name in ["mem", "exe", "maps", "environ", "auxv", "stack", "syscall", "pagemap", "io", "personality", "map_files", "fd/3", "fd/5"]:
+for name in ["mem", "exe", "maps", "environ", "auxv", "stack", "syscall", "pagemap", "io", "personality", "fd/3", "fd/5"]:
     refused(f"read /proc/1/{name}", lambda: read_from(f"/proc/1/{name}"), TRACE)
-for name in ["mem", "exe", "uid_map", "clear_refs", "attr/current", "fd/3", "fd/5"]:
+for name in ["mem", "exe", "uid_map", "attr/current", "fd/3", "fd/5"]:
     refused(f"write /proc/1/{name}", lambda: write_to(f"/proc/1/{name}"), TRACE | {errno.ETXTBSY, errno.EINVAL})
 for name in ["root", "cwd", "exe", "fd/3", "ns/mnt", "ns/user"]:
     refused(f"follow /proc/1/{name}", lambda: os.readlink(f"/proc/1/{name}"), TRACE)
-refused("list /proc/1/fd", lambda: os.listdir("/proc/1/fd"), TRACE)
+refused("list /proc/1/map_files", lambda: os.listdir("/proc/1/map_files"), TRACE)
 for name, request in [("ATTACH", 16), ("SEIZE", 0x4206)]:
     refused(f"ptrace {name}", lambda: call(101, request, 1, 0, 0))
 buffer = ctypes.create_string_buffer(64)

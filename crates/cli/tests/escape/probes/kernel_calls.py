@@ -46,6 +46,15 @@ def adjust_clock():
 
 
 refused("adjtimex that sets", adjust_clock)
+refused("realtime priority", lambda: call(144, 0, 1, (ctypes.c_int * 1)(1)))
+refused("negative nice value", lambda: os.setpriority(os.PRIO_PROCESS, 0, -5), {errno.EPERM, errno.EACCES})
+refused("realtime I/O priority", lambda: call(251, 1, 0, 1 << 13))
+open("/tmp/attributes", "w").close()
+refused("overlay attributes", lambda: os.setxattr("/tmp/attributes", "trusted.overlay.redirect", b"/"))
+home = os.path.expanduser("~/attributes")
+open(home, "w").close()
+refused("immutable files", lambda: fcntl.ioctl(os.open(home, os.O_RDONLY), 0x40086602, struct.pack("l", 0x10)), {errno.EPERM, errno.EOPNOTSUPP})
+refused("subvolumes of the layer's file system", lambda: fcntl.ioctl(os.open(os.path.dirname(home), os.O_RDONLY), 0x5000940E, bytearray(4096)), {errno.EPERM, errno.ENOTTY})
 
 
 def type_into_terminal():

@@ -17,9 +17,10 @@ impl Owner {
         let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };
         self.cut_traffic();
         self.row.state = State::Ending(reason);
+        // Before the store is asked: who is told by the edge that it is gone must hear the same from the API.
+        self.publish();
         // A store that fails must not keep a sandbox alive: without the note the next server finds it lost.
         self.save_or_retry().await;
-        self.publish();
         if let Some(incarnation) = self.row.incarnation() {
             match self.ask_node(|node| async move { node.kill(&incarnation).await }).await {
                 Ok(()) | Err(ActError::Node(NodeError::NotFound(_))) => {}

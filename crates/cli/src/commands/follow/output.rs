@@ -9,7 +9,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// Collects or passes on.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(in crate::commands) struct Report {
     sandbox: SandboxId,
     started: Instant,
     /// With `--json`.
@@ -23,7 +23,7 @@ struct Collected {
 }
 
 impl Report {
-    pub(super) fn new(json: bool, sandbox: SandboxId, started: Instant) -> Self {
+    pub(in crate::commands) fn new(json: bool, sandbox: SandboxId, started: Instant) -> Self {
         Self { sandbox, started, collected: json.then(Collected::default) }
     }
 
@@ -58,7 +58,7 @@ impl Report {
             "stderr": String::from_utf8_lossy(&collected.stderr),
             "duration_ms": self.started.elapsed().as_millis(),
         });
-        println!("{value}");
+        say!("{value}");
     }
 }
 

@@ -1,4 +1,7 @@
-//! Following the command: output out, input and signals in, and its end as our own.
+//! Following a command inside a sandbox: output out, input and signals in, and its end as our own.
+
+mod output;
+mod terminal;
 
 use std::io;
 use std::process::ExitCode;
@@ -7,12 +10,15 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use isopod_client::guest::{Ended, Event, Guest, GuestError, ProcessHandle, PtySize, Signal, StartProcess};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::output::Report;
-use super::{TIMED_OUT, terminal_size};
+pub(super) use output::Report;
+use terminal::RawTerminal;
+pub(super) use terminal::{is_terminal, terminal_size};
+
+/// What `timeout(1)` gives.
+const TIMED_OUT: u8 = 124;
 
 /// Runs it to its end and gives its exit code.
 pub(super) async fn follow(
@@ -22,9 +28,10 @@ pub(super) async fn follow(
     tty: bool,
     mut report: Report,
 ) -> anyhow::Result<ExitCode> {
+    // Before anything is started: without a terminal nothing shall be left running.
+    let _raw = tty.then(RawTerminal::enter).transpose().context("standard input is no terminal")?;
     let mut process = guest.start(start).await.map_err(refused)?;
     let handle = process.handle();
-    let _raw = tty.then(RawTerminal::enter).transpose().context("standard input is no terminal")?;
     let input = tokio::spawn(pass_input(handle.clone(), tty));
     let signals = tokio::spawn(pass_signals(handle.clone(), tty));
     let deadline = async {
@@ -133,28 +140,6 @@ async fn pass_signals(handle: ProcessHandle, tty: bool) -> io::Result<()> {
         // Whoever asks twice means it.
         let signal = if asked > 1 { Signal::Kill } else { Signal::Term };
         let _ = handle.signal(signal).await;
-    }
-}
-
-/// Keys go to the command as they are pressed, until this is dropped.
-struct RawTerminal {
-    before: Termios,
-}
-
-impl RawTerminal {
-    fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        // There is nobody to tell that the terminal could not be put back.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }
 

@@ -1,0 +1,69 @@
+//! How long a command takes: the first one of a new sandbox, and the later ones.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use isopod_client::guest::{Codec, StartProcess};
+use isopod_node::PoolSize;
+use isopod_testkit::{Platform, TestSandbox, spec};
+use isopod_wire::node::NodeApi;
+
+use crate::report::{Bound, Report, Table};
+use crate::samples::{Samples, millis};
+use crate::scale::Scale;
+
+pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
+    let pool = PoolSize { ready: 4, prepared: 2 };
+    let platform = Platform::start_with(binary, pool).await;
+    let (mut first, mut both) = (Samples::default(), Samples::default());
+    for _ in 0..scale.creates {
+        platform.node.wait_for_pool(pool).await;
+        let spec = spec();
+        let start = Instant::now();
+        let incarnation = platform.node.create(spec).await?;
+        let sandbox = platform.find(&incarnation);
+        first.push(echo(&sandbox).await?);
+        both.push(start.elapsed());
+        platform.node.kill(&incarnation).await?;
+    }
+    let sandbox = platform.sandbox().await;
+    let mut warm = Samples::default();
+    for _ in 0..scale.creates {
+        warm.push(echo(&sandbox).await?);
+    }
+    platform.finish().await;
+    report.add(&table(&[
+        ("first `echo` after ready", first, Some(3.0)),
+        ("create from the ready pool + first `echo`", both, None),
+        ("`echo` in a warm sandbox", warm, None),
+    ]));
+    Ok(())
+}
+
+/// `/bin/echo`, started directly, until its end is told.
+async fn echo(sandbox: &TestSandbox) -> anyhow::Result<Duration> {
+    let guest = sandbox.guest.clone().with_codec(Codec::Binary);
+    let start = Instant::now();
+    let output = guest.run(StartProcess::new("/bin/echo").arg("hi")).await?;
+    let taken = start.elapsed();
+    anyhow::ensure!(output.stdout == b"hi\n", "echo gave {:?}", output.text());
+    Ok(taken)
+}
+
+fn table(rows: &[(&str, Samples, Option<f64>)]) -> Table {
+    let columns = ["command through the guest's socket", "n", "p50 ms", "p90 ms", "p99 ms", "target p50"];
+    let mut table = Table::new("Commands", &columns);
+    for (name, samples, bound) in rows {
+        let median = samples.median();
+        let verdict = bound.map(|bound| Bound::AtMost(bound).verdict(median.as_secs_f64() * 1e3));
+        table.row(&[
+            (*name).to_owned(),
+            samples.len().to_string(),
+            millis(median),
+            millis(samples.percentile(90)),
+            millis(samples.percentile(99)),
+            verdict.unwrap_or_default(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,106 @@
+//! Many idle sandboxes at once: time to make and remove them, memory of each, file watches in some.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use isopod_client::guest::{Watch, WatchDir};
+use isopod_node::Node;
+use isopod_testkit::{Platform, TestSandbox, spec};
+use isopod_wire::node::{Incarnation, NodeApi};
+
+use crate::machine::meminfo;
+use crate::report::{Bound, Report, Table};
+use crate::scale::Scale;
+
+const AT_ONCE: usize = 4;
+
+pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
+    let platform = Platform::start(binary).await;
+    let free = meminfo("MemAvailable:");
+    let start = Instant::now();
+    let all = make(&platform, scale.crowd).await?;
+    let making = start.elapsed();
+    let sandboxes: Vec<TestSandbox> = all.iter().map(|incarnation| platform.find(incarnation)).collect();
+    let pss = proportional_memory(&sandboxes)?;
+    let used = free.saturating_sub(meminfo("MemAvailable:")) / all.len() as u64;
+    let watched = watch(&sandboxes[..scale.watched.min(sandboxes.len())]).await;
+    let start = Instant::now();
+    let platform = remove(platform, all).await?;
+    let removing = start.elapsed();
+    platform.finish().await;
+
+    let mut table = Table::new(&format!("{} idle sandboxes at once", scale.crowd), &["measure", "value", "target"]);
+    table.row(&["PSS of the first process, mean", &mib(pss), &Bound::AtMost(3.0).verdict(pss as f64 / MIB)]);
+    table.row(&["memory of the host per sandbox, kernel included", &mib(used), ""]);
+    table.row(&["made in", &format!("{:.1} s ({AT_ONCE} at a time, no pool)", making.as_secs_f64()), ""]);
+    table.row(&["removed in", &format!("{:.1} s", removing.as_secs_f64()), ""]);
+    let working = watched.as_ref().copied().unwrap_or(0);
+    let verdict = Bound::AtLeast(scale.watched as f64).verdict(working as f64);
+    table.row(&["file watches that told of a new file", &working.to_string(), &verdict]);
+    if let Err(error) = watched {
+        table.note(&format!("Watches ended with: {error:#}"));
+    }
+    report.add(&table);
+    Ok(())
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+fn mib(bytes: u64) -> String {
+    format!("{:.2} MiB", bytes as f64 / MIB)
+}
+
+async fn make(platform: &Platform, count: usize) -> anyhow::Result<Vec<Incarnation>> {
+    let mut all = Vec::with_capacity(count);
+    while all.len() < count {
+        let batch = (0..AT_ONCE.min(count - all.len())).map(|_| platform.node.create(spec()));
+        for made in futures::future::join_all(batch).await {
+            all.push(made.with_context(|| format!("after {} sandboxes", all.len()))?);
+        }
+    }
+    Ok(all)
+}
+
+/// Shared pages count by the share; the guest's program is one file for all of them.
+fn proportional_memory(sandboxes: &[TestSandbox]) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for sandbox in sandboxes {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", sandbox.init_pid))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
+        sum += line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
+    }
+    Ok(sum / sandboxes.len().max(1) as u64)
+}
+
+/// Watches a directory in each, all at the same time, then makes a file in each and counts the watches that told.
+async fn watch(sandboxes: &[TestSandbox]) -> anyhow::Result<usize> {
+    let mut watches: Vec<(&TestSandbox, Watch)> = Vec::new();
+    for sandbox in sandboxes {
+        let watch = sandbox.guest.watch_dir(WatchDir::new("/home/user")).await;
+        watches.push((sandbox, watch.with_context(|| format!("after {} watches", watches.len()))?));
+    }
+    let mut working = 0;
+    for (sandbox, watch) in &mut watches {
+        sandbox.guest.write_file("/home/user/seen", "x").await?;
+        if watch.next().await?.is_some_and(|event| event.name == "seen") {
+            working += 1;
+        }
+    }
+    Ok(working)
+}
+
+async fn remove(platform: Platform, all: Vec<Incarnation>) -> anyhow::Result<Platform> {
+    let node: &Node = &platform.node;
+    let all = Arc::new(tokio::sync::Mutex::new(all));
+    let worker = || async {
+        loop {
+            let Some(next) = all.lock().await.pop() else { return anyhow::Ok(()) };
+            node.kill(&next).await?;
+        }
+    };
+    futures::future::try_join_all((0..AT_ONCE).map(|_| worker())).await?;
+    Ok(platform)
+}

@@ -1,0 +1,80 @@
+//! `isopod-bench`: measures sandboxes through the node, and the server through the official Python SDK, beside peers
+//! and beside the floor, and writes tables in markdown.
+
+#![expect(clippy::print_stdout, reason = "it talks to people")]
+
+mod churn;
+mod command;
+mod create;
+mod crowd;
+mod machine;
+mod peers;
+mod report;
+mod samples;
+mod scale;
+mod sdk;
+mod throughput;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+
+use report::Report;
+use scale::Scale;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The release build of `isopod`.
+    #[arg(long, value_name = "PATH")]
+    isopod: PathBuf,
+    /// Smaller workloads, to see that everything works.
+    #[arg(long)]
+    quick: bool,
+    /// Only this part; may be given more than once.
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
+    /// Where the report goes; without it, it is only printed.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Create,
+    Command,
+    Churn,
+    Crowd,
+    Throughput,
+    Sdk,
+}
+
+const PARTS: [Part; 6] = [Part::Create, Part::Command, Part::Churn, Part::Crowd, Part::Throughput, Part::Sdk];
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let binary = args.isopod.canonicalize().context("the isopod program")?;
+    let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut report = Report::default();
+    let kind = if args.quick { "quick: too few samples to judge by" } else { "full" };
+    report.paragraph(&format!("# Benchmark results ({kind})\n\n{}", machine::facts()));
+    for part in PARTS.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part)) {
+        runtime.block_on(async {
+            match part {
+                Part::Create => create::measure(&binary, &scale, &mut report).await,
+                Part::Command => command::measure(&binary, &scale, &mut report).await,
+                Part::Churn => churn::measure(&binary, &scale, &mut report).await,
+                Part::Crowd => crowd::measure(&binary, &scale, &mut report).await,
+                Part::Throughput => throughput::measure(&binary, &scale, &mut report).await,
+                Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
+            }
+            .with_context(|| format!("part {part:?}"))
+        })?;
+    }
+    report.paragraph(&format!("Load at the end: {}", machine::load()));
+    match args.output {
+        Some(path) => std::fs::write(&path, report.text()).with_context(|| path.display().to_string()),
+        None => Ok(()),
+    }
+}

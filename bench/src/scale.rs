@@ -1,0 +1,48 @@
+//! How much is measured: enough to believe, or just enough to see that it works.
+
+use std::time::Duration;
+
+/// Sizes of the workloads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Creates per row.
+    pub(crate) creates: usize,
+    /// How long a pool rests before it counts as aged.
+    pub(crate) age: Duration,
+    /// How long creates and kills are kept up.
+    pub(crate) churn: Duration,
+    /// Sandboxes at once.
+    pub(crate) crowd: usize,
+    /// Of them with a file watch.
+    pub(crate) watched: usize,
+    /// Mebibytes per stream.
+    pub(crate) stream_mib: usize,
+    /// Times that each stream is measured.
+    pub(crate) streams: usize,
+    /// Calls through the SDK per row.
+    pub(crate) sdk_calls: usize,
+}
+
+impl Scale {
+    pub(crate) const FULL: Self = Self {
+        creates: 200,
+        age: Duration::from_secs(60),
+        churn: Duration::from_secs(10),
+        crowd: 1000,
+        watched: 300,
+        stream_mib: 256,
+        streams: 5,
+        sdk_calls: 200,
+    };
+
+    pub(crate) const QUICK: Self = Self {
+        creates: 30,
+        age: Duration::from_secs(5),
+        churn: Duration::from_secs(3),
+        crowd: 100,
+        watched: 30,
+        stream_mib: 64,
+        streams: 2,
+        sdk_calls: 30,
+    };
+}

@@ -1,0 +1,186 @@
+//! The server through the official Python SDK, beside the same calls against a server with canned answers.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use isopod_testkit::StateDir;
+use serde_json::{Value, json};
+
+use crate::report::{Bound, Report, Table};
+use crate::samples::{Samples, millis, times};
+use crate::scale::Scale;
+
+const SDK: &str = "e2b==2.63.0";
+const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+/// What is asked of a row, in milliseconds: p50 and p99.
+const BOUNDS: [(&str, Option<f64>, Option<f64>); 6] = [
+    ("create", Some(10.0), None),
+    ("create → first command", Some(15.0), Some(40.0)),
+    ("warm commands.run", Some(4.0), None),
+    ("burst of 100 creates", Some(1500.0), None),
+    ("list of one page of 100", None, None),
+    ("list of all", Some(20.0), None),
+];
+
+/// A child that is ended with its owner.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGTERM: a server of ours has sandboxes in its pool to remove.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
+    let venv = tempfile::Builder::new().prefix("isopod-bench-venv-").tempdir()?;
+    let python = make_venv(venv.path())?;
+    let state = StateDir::new(binary);
+    let (ours, floor) = {
+        let server = start_ours(binary, &state)?;
+        let canned = start_floor(&python)?;
+        let ours = drive(&python, &server.address, scale, true)?;
+        (ours, drive(&python, &canned.address, scale, false)?)
+    };
+    state.assert_nothing_left();
+    report.add(&calls_table(&ours, &floor));
+    report.add(&proxy_table(&ours, scale)?);
+    Ok(())
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python")
+}
+
+fn make_venv(directory: &Path) -> anyhow::Result<PathBuf> {
+    run(Command::new("python3").args(["-m", "venv"]).arg(directory)).context("could not make a Python environment")?;
+    let python = directory.join("bin/python");
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", SDK])).context("could not install the SDK")?;
+    Ok(python)
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { bail!("it ended with {status}") }
+}
+
+fn start_ours(binary: &Path, state: &StateDir) -> anyhow::Result<Server> {
+    let mut command = Command::new(binary);
+    command.arg("--state-dir").arg(state.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--api-key", KEY]).env("ISOPOD_LOG", "warn");
+    start(command, |line| Some(line.split_once("E2B_API_URL=http://")?.1.trim().to_owned()))
+}
+
+fn start_floor(python: &Path) -> anyhow::Result<Server> {
+    let mut command = Command::new(python);
+    command.arg(scripts().join("floor.py"));
+    start(command, |line| line.trim().parse::<u16>().ok().map(|port| format!("127.0.0.1:{port}")))
+}
+
+/// Starts a server and reads lines until one tells its address.
+fn start(mut command: Command, address: impl Fn(&str) -> Option<String>) -> anyhow::Result<Server> {
+    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
+    let stdout = child.stdout.take().context("its output is piped")?;
+    let mut server = Server { child, address: String::new() };
+    for line in BufReader::new(stdout).lines() {
+        if let Some(found) = address(&line?) {
+            server.address = found;
+            return Ok(server);
+        }
+    }
+    bail!("the server ended without telling its address")
+}
+
+type Results = BTreeMap<String, Value>;
+
+fn drive(python: &Path, address: &str, scale: &Scale, real: bool) -> anyhow::Result<Results> {
+    let orders = json!({
+        "calls": scale.sdk_calls, "bursts": 3, "crowd": scale.crowd, "real": real, "address": address,
+        "mib": scale.stream_mib,
+    });
+    let output = Command::new(python)
+        .arg(scripts().join("sdk.py"))
+        .arg(orders.to_string())
+        .env("E2B_API_KEY", KEY)
+        .env("E2B_API_URL", format!("http://{address}"))
+        .env("E2B_SANDBOX_URL", format!("http://{address}"))
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("the SDK's program ended with {}", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
+}
+
+fn samples(results: &Results, name: &str) -> Samples {
+    let values = results.get(name).and_then(Value::as_array).into_iter().flatten();
+    values.filter_map(Value::as_f64).map(|millis| Duration::from_secs_f64(millis / 1e3)).collect()
+}
+
+fn calls_table(ours: &Results, floor: &Results) -> Table {
+    let columns = ["call", "n", "p50 ms", "p99 ms", "floor p50 ms", "ours ÷ floor", "target"];
+    let mut table = Table::new(&format!("Through the Python SDK ({SDK}) on loopback"), &columns);
+    for (name, median, tail) in BOUNDS {
+        let (own, least) = (samples(ours, name), samples(floor, name));
+        let verdict = |what, bound: Option<f64>, value: Duration| {
+            bound.map(|bound| format!("{what} {}", Bound::AtMost(bound).verdict(value.as_secs_f64() * 1e3)))
+        };
+        let verdicts = [verdict("p50", median, own.median()), verdict("p99", tail, own.percentile(99))];
+        table.row(&[
+            name.to_owned(),
+            own.len().to_string(),
+            millis(own.median()),
+            millis(own.percentile(99)),
+            millis(least.median()),
+            times(own.median(), least.median()),
+            verdicts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    let listed = ours.get("listed").and_then(Value::as_u64).unwrap_or(0);
+    table.note(&format!(
+        "\"All\" were {listed} sandboxes, in pages of 100. The floor is the same SDK against canned answers."
+    ));
+    for name in ["burst failures", "list errors"] {
+        let errors = ours.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let first = errors.first().and_then(Value::as_str).unwrap_or("none");
+        table.note(&format!("- {name}: {} ({first})", errors.len()));
+    }
+    table
+}
+
+fn proxy_table(ours: &Results, scale: &Scale) -> anyhow::Result<Table> {
+    let of = |kind: &str, way: &str| samples(ours, &format!("{kind}, {way}")).median().as_secs_f64() * 1e3;
+    let (direct, proxied) = (of("small request", "direct"), of("small request", "proxied"));
+    let (fast, through) = (of("large body", "direct"), of("large body", "proxied"));
+    anyhow::ensure!(through > 0.0 && direct > 0.0, "the proxy was not measured");
+    let rate = |millis: f64| (scale.stream_mib << 20) as f64 / 1e3 / millis;
+    let mut table = Table::new("Proxy to a user's port", &["measure", "direct", "proxied", "difference", "target"]);
+    let (overhead, share) = (proxied - direct, fast / through * 100.0);
+    table.row(&[
+        "small request, p50 ms".to_owned(),
+        format!("{direct:.3}"),
+        format!("{proxied:.3}"),
+        format!("{overhead:.3} ms"),
+        Bound::AtMost(0.3).verdict(overhead),
+    ]);
+    table.row(&[
+        "throughput, MB/s".to_owned(),
+        format!("{:.0}", rate(fast)),
+        format!("{:.0}", rate(through)),
+        format!("{share:.0} %"),
+        Bound::AtLeast(80.0).verdict(share.round()),
+    ]);
+    table.note("Direct is the same small server outside of any sandbox, on loopback.");
+    Ok(table)
+}

@@ -1,0 +1,140 @@
+//! What can be typed.
+
+mod key;
+mod run;
+mod sandboxes;
+mod serve;
+mod server;
+mod service;
+mod tls;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon};
+pub(crate) use run::RunArgs;
+pub(crate) use sandboxes::{
+    ConnectArgs, CpArgs, CreateArgs, ExecArgs, InfoArgs, KillArgs, LogsArgs, LsArgs, MetricsArgs, PauseArgs,
+    ResumeArgs, StateArg,
+};
+pub(crate) use serve::ServeArgs;
+pub(crate) use server::{Pair, ServerArgs};
+pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
+pub(crate) use tls::{TlsArgs, TlsCommand, TlsInitArgs};
+
+use crate::env_names;
+
+/// E2B on your own machine: sandboxes for AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "isopod", version, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// Where Isopod keeps its state [default: /var/lib/isopod].
+    #[arg(long, global = true, env = env_names::STATE_DIR, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command or a script in a fresh sandbox.
+    Run(RunArgs),
+    /// Serve the E2B API on one port.
+    Serve(ServeArgs),
+    /// Make a sandbox, and open a shell in it or leave it running.
+    Create(CreateArgs),
+    /// List sandboxes.
+    #[command(visible_alias = "list")]
+    Ls(LsArgs),
+    /// Show everything about a sandbox.
+    Info(InfoArgs),
+    /// Run a command in a sandbox.
+    Exec(ExecArgs),
+    /// Open a shell in a sandbox.
+    Connect(ConnectArgs),
+    /// Copy files and directories into a sandbox or out of it.
+    Cp(CpArgs),
+    /// Show what a sandbox said.
+    Logs(LogsArgs),
+    /// Show what a sandbox uses.
+    Metrics(MetricsArgs),
+    /// Pause sandboxes.
+    Pause(PauseArgs),
+    /// Let paused sandboxes run again.
+    Resume(ResumeArgs),
+    /// End sandboxes.
+    Kill(KillArgs),
+    /// Make, list and revoke API keys.
+    Key(KeyArgs),
+    /// Certificates for https.
+    Tls(TlsArgs),
+    /// Run the server as a system service.
+    Service(ServiceArgs),
+    /// Say what this machine can and cannot do.
+    Doctor(JsonArgs),
+    /// Show what is kept on disk.
+    Df(JsonArgs),
+    /// Free what is not in use.
+    Prune(PruneArgs),
+    /// Remove everything that Isopod has made on this machine.
+    Uninstall(UninstallArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print this reference as Markdown.
+    #[command(hide = true)]
+    HelpMarkdown,
+    /// The process that starts sandboxes. Not for people.
+    #[command(name = "__spawner", hide = true)]
+    Spawner(SpawnerArgs),
+    /// Removes what a killed process left. Not for people.
+    #[command(name = "__sweep", hide = true)]
+    Sweep,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JsonArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PruneArgs {
+    /// Also the template that the next sandbox would be made of.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct UninstallArgs {
+    /// Do it without asking.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SpawnerArgs {
+    /// End all sandboxes when the process that started them is gone, by running the sweeper on this state directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sweep_when_orphaned: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

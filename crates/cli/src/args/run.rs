@@ -1,0 +1,85 @@
+//! What `isopod run` can be told.
+
+use isopod_wire::{Bytes, Cidr};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The template to start from.
+    #[arg(long, default_value = "base")]
+    pub(crate) template: String,
+    /// CPUs, such as 2 or 0.5.
+    #[arg(long, default_value = "2", value_parser = parse_cpus)]
+    pub(crate) cpu: u32,
+    /// Memory, such as 512M or 2G.
+    #[arg(long, default_value = "1G")]
+    pub(crate) memory: Bytes,
+    /// What may be written to disk, such as 1G. Without it there is no limit of its own.
+    #[arg(long)]
+    pub(crate) disk: Option<Bytes>,
+    /// Processes and threads.
+    #[arg(long, default_value = "4096")]
+    pub(crate) pids: u32,
+    /// End it after so many seconds, with exit code 124.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// No outbound network.
+    #[arg(long)]
+    pub(crate) no_network: bool,
+    /// An address or CIDR that may be reached although denied otherwise.
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) allow_out: Vec<Cidr>,
+    /// An address or CIDR that may not be reached.
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) deny_out: Vec<Cidr>,
+    /// An environment variable, as NAME=VALUE or NAME to pass it on.
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Files for the sandbox, as HOST_PATH:PATH_INSIDE. Copied in before, and back after unless it ends in `:ro`.
+    #[arg(short, long = "volume", value_name = "HOST:INSIDE[:ro]")]
+    pub(crate) volumes: Vec<String>,
+    /// The user that runs the command.
+    #[arg(short, long, default_value = "user")]
+    pub(crate) user: String,
+    /// The directory in which the command starts.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// A terminal for the command.
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// Do not pass the host's certificates, proxies and package sources on.
+    #[arg(long)]
+    pub(crate) no_host_settings: bool,
+    /// Copy the host's /usr once instead of looking through to it.
+    #[arg(long)]
+    pub(crate) frozen: bool,
+    /// Print one JSON object with output and exit code.
+    #[arg(long, conflicts_with = "tty")]
+    pub(crate) json: bool,
+    /// A command with its arguments, or a script (.py, .js, .sh) with its.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// Reads `0.5` as 500 thousandths.
+fn parse_cpus(text: &str) -> Result<u32, String> {
+    let bad = || format!("{text:?} is not a number of CPUs; write for example 2 or 0.5");
+    let cpus: f64 = text.parse().map_err(|_| bad())?;
+    if !(0.05..=256.0).contains(&cpus) {
+        return Err(format!("the number of CPUs must be between 0.05 and 256, not {text}"));
+    }
+    Ok((cpus * 1000.0).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_read_in_thousandths() {
+        assert_eq!(parse_cpus("0.5"), Ok(500));
+        assert_eq!(parse_cpus("2"), Ok(2000));
+        for bad in ["", "0", "-1", "nan", "inf", "1e9", "two"] {
+            assert!(parse_cpus(bad).is_err(), "{bad:?} was accepted");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What `isopod serve` can be told. What is not typed may stand in the environment or in a file, so nothing has its
+//! default here.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::env_names;
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Settings in a TOML file. What is typed or in the environment comes before what is in the file.
+    #[arg(long, env = env_names::CONFIG, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:3000].
+    #[arg(long, env = env_names::LISTEN, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The domain of sandbox host names, {port}-{id}.DOMAIN [default: isopod.localhost with the port].
+    #[arg(long, env = env_names::DOMAIN, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+    /// The first API key, instead of a random one.
+    #[arg(long, env = env_names::API_KEY, hide_env_values = true, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// Speak https, with the certificate of `isopod tls init`, which is made when it is not there.
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Speak https with this certificate, in PEM, followed by those that lead to its authority.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen on an address that others can reach although the connection is not encrypted.
+    #[arg(long)]
+    pub(crate) insecure_listen: bool,
+    /// How many sandboxes to keep ready [default: 8].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pool_ready: Option<usize>,
+    /// How many sandboxes to keep prepared [default: 8].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pool_prepared: Option<usize>,
+}

@@ -1,0 +1,71 @@
+//! One side of a copy, as people write it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use isopod_client::SandboxId;
+
+/// Where something is or goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// `-`
+    Stream,
+    /// On this machine.
+    Here(PathBuf),
+    /// `ID:PATH`
+    Inside(SandboxId, String),
+}
+
+impl Place {
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
+        if text == "-" {
+            return Ok(Self::Stream);
+        }
+        // A path with a colon in it is written with a slash before the colon, such as ./a:b.
+        let Some((id, path)) = text.split_once(':').filter(|(before, _)| !before.contains('/')) else {
+            if text.is_empty() {
+                bail!("a path is empty");
+            }
+            return Ok(Self::Here(text.into()));
+        };
+        let sandbox = id.parse().with_context(|| format!("{text:?} is not ID:PATH, for {id:?} is no sandbox id"))?;
+        if path.is_empty() {
+            bail!("{text:?} names no path inside the sandbox; its user's home is {id}:.");
+        }
+        Ok(Self::Inside(sandbox, path.to_owned()))
+    }
+}
+
+/// The last part of a path, as a name for the copy.
+pub(super) fn checked_name(name: &str) -> anyhow::Result<&str> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        bail!("{name:?} is no file name");
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_people_write_them() {
+        let inside = |path: &str| Place::Inside("iabc".parse().unwrap(), path.to_owned());
+        assert_eq!(Place::parse("iabc:/tmp/a:b").unwrap(), inside("/tmp/a:b"));
+        assert_eq!(Place::parse("iabc:notes.txt").unwrap(), inside("notes.txt"));
+        assert_eq!(Place::parse("./a:b").unwrap(), Place::Here("./a:b".into()));
+        assert_eq!(Place::parse("/x/i:b").unwrap(), Place::Here("/x/i:b".into()));
+        assert_eq!(Place::parse("-").unwrap(), Place::Stream);
+        for bad in ["", "iabc:", "NOT:/x", ":/x"] {
+            assert!(Place::parse(bad).is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn names_from_a_sandbox_cannot_leave_the_directory() {
+        for bad in ["", ".", "..", "a/b", "a\0"] {
+            assert!(checked_name(bad).is_err(), "{bad:?} was accepted");
+        }
+        assert_eq!(checked_name("line\nbreak").unwrap(), "line\nbreak");
+    }
+}

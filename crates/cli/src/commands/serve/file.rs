@@ -1,0 +1,171 @@
+//! The settings file. What it does not know it refuses: a setting that is misspelt must not silently not count.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use isopod_control::{Retention, ServeConfig, TeamLimits};
+use isopod_wire::Bytes;
+use serde::{Deserialize, Deserializer};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SettingsFile {
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) insecure_listen: Option<bool>,
+    pub(super) domain: Option<String>,
+    pub(super) allowed_origins: Vec<String>,
+    pub(super) allowed_hosts: Vec<String>,
+    pub(super) tls: TlsTable,
+    pub(super) pool: PoolTable,
+    pub(super) sandbox: SandboxTable,
+    pub(super) team: TeamTable,
+    pub(super) webhooks: WebhooksTable,
+    pub(super) retention: RetentionTable,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TlsTable {
+    pub(super) enabled: Option<bool>,
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PoolTable {
+    pub(super) ready: Option<usize>,
+    pub(super) prepared: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SandboxTable {
+    cpus: Option<f64>,
+    #[serde(deserialize_with = "size")]
+    memory: Option<Bytes>,
+    #[serde(deserialize_with = "size")]
+    disk: Option<Bytes>,
+    pids: Option<u32>,
+    max_lifetime_hours: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TeamTable {
+    concurrent: Option<u32>,
+    creates_per_second: Option<u32>,
+    create_burst: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WebhooksTable {
+    pub(super) allow_internal: bool,
+    pub(super) ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RetentionTable {
+    logs_hours: Option<u64>,
+    metrics_hours: Option<u64>,
+    events_hours: Option<u64>,
+    ended_hours: Option<u64>,
+}
+
+impl SettingsFile {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+        let mut file = Self::parse(&text).with_context(|| format!("could not use {}", path.display()))?;
+        // A path in a file is meant from where the file is, wherever the server is started.
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let paths = [&mut file.state_dir, &mut file.tls.cert, &mut file.tls.key, &mut file.webhooks.ca_file];
+        for path in paths.into_iter().flatten() {
+            *path = directory.join(&*path);
+        }
+        Ok(file)
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}
+
+impl SandboxTable {
+    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
+        let limits = &mut config.sandbox_limits;
+        if let Some(cpus) = self.cpus {
+            if !(0.05..=256.0).contains(&cpus) {
+                bail!("sandbox.cpus must be between 0.05 and 256, not {cpus}");
+            }
+            limits.cpu_millis = (cpus * 1000.0).round() as u32;
+        }
+        limits.memory = self.memory.unwrap_or(limits.memory);
+        limits.disk = self.disk.or(limits.disk);
+        limits.pids = self.pids.unwrap_or(limits.pids);
+        if let Some(hours) = self.max_lifetime_hours {
+            config.max_lifetime = whole_hours(hours);
+        }
+        limits.check().context("the limits for sandboxes are not acceptable")
+    }
+}
+
+impl TeamTable {
+    pub(super) fn apply(&self, limits: &mut TeamLimits) {
+        limits.concurrent = self.concurrent.unwrap_or(limits.concurrent);
+        limits.creates_per_second = self.creates_per_second.unwrap_or(limits.creates_per_second);
+        limits.create_burst = self.create_burst.unwrap_or(limits.create_burst);
+    }
+}
+
+impl RetentionTable {
+    pub(super) fn apply(&self, retention: &mut Retention) {
+        retention.logs = self.logs_hours.map_or(retention.logs, whole_hours);
+        retention.metrics = self.metrics_hours.map_or(retention.metrics, whole_hours);
+        retention.events = self.events_hours.map_or(retention.events, whole_hours);
+        retention.ended = self.ended_hours.map_or(retention.ended, whole_hours);
+    }
+}
+
+fn whole_hours(hours: u64) -> Duration {
+    HOUR.saturating_mul(u32::try_from(hours).unwrap_or(u32::MAX))
+}
+
+/// As people write it, such as `512M`.
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_or_wrong_is_refused() {
+        for bad in
+            ["lisen = '127.0.0.1:1'", "[tls]\ncertificate = 'x'", "listen = 3000", "sandbox.memory = 'lots'", "["]
+        {
+            assert!(SettingsFile::parse(bad).is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn the_example_in_the_docs_can_be_pasted() {
+        let page = include_str!("../../../../../docs/operations.md");
+        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let file = SettingsFile::parse(example).unwrap();
+        assert_eq!(file.sandbox.memory, Some(Bytes::mib(1024)));
+        for line in example.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| line.contains(" = ")) {
+            let table = example.split(line).next().unwrap().rsplit("\n[").next().unwrap();
+            let header = table.split_once("]\n").map_or(String::new(), |(name, _)| format!("[{name}]\n"));
+            assert!(SettingsFile::parse(&format!("{header}{line}")).is_ok(), "{header}{line}");
+        }
+    }
+}

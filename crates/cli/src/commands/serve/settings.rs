@@ -1,0 +1,155 @@
+//! The server's settings, resolved: what was typed or stands in the environment, then the file, then the default.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use isopod_control::ServeConfig;
+use isopod_node::PoolSize;
+
+use super::file::SettingsFile;
+use crate::args::ServeArgs;
+use crate::commands::default_state_dir;
+
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
+const DEFAULT_DOMAIN: &str = "isopod.localhost";
+const DEFAULT_POOL: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) state_dir: PathBuf,
+    pub(super) listen: SocketAddr,
+    domain: Option<String>,
+    pub(super) api_key: Option<String>,
+    pub(super) tls: TlsChoice,
+    pub(super) insecure_listen: bool,
+    pub(super) pool: PoolSize,
+    /// What only the file can say.
+    file: SettingsFile,
+}
+
+/// Whether to speak https, and as whom.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TlsChoice {
+    Off,
+    /// With the authority of this machine's own.
+    Local,
+    Given {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+}
+
+impl Settings {
+    pub(super) fn resolve(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow::Result<Self> {
+        let file = match &args.config {
+            Some(path) => SettingsFile::read(path)?,
+            None => SettingsFile::default(),
+        };
+        Self::merge(state_dir, args, file)
+    }
+
+    fn merge(state_dir: Option<PathBuf>, args: ServeArgs, file: SettingsFile) -> anyhow::Result<Self> {
+        let tls = choose_tls(&args, &file)?;
+        Ok(Self {
+            state_dir: state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir),
+            listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
+            domain: args.domain.or_else(|| file.domain.clone()),
+            api_key: args.api_key.filter(|key| !key.is_empty()),
+            tls,
+            insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
+            pool: PoolSize {
+                ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
+                prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
+            },
+            file,
+        })
+    }
+
+    /// `host[:port]` as clients are told it. The port stands in it because they put `https://` before and nothing behind.
+    pub(super) fn domain_at(&self, address: SocketAddr) -> String {
+        let usual = if self.tls == TlsChoice::Off { 80 } else { 443 };
+        match &self.domain {
+            Some(domain) => domain.clone(),
+            None if address.port() == usual => DEFAULT_DOMAIN.to_owned(),
+            None => format!("{DEFAULT_DOMAIN}:{}", address.port()),
+        }
+    }
+
+    /// The domain without a port.
+    pub(super) fn domain_name(&self) -> &str {
+        let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
+        domain.rsplit_once(':').map_or(domain, |(name, _port)| name)
+    }
+
+    /// What only the file can say.
+    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
+        let file = &self.file;
+        config.allowed_origins.clone_from(&file.allowed_origins);
+        config.allowed_hosts.clone_from(&file.allowed_hosts);
+        config.allow_internal_webhooks = file.webhooks.allow_internal;
+        if let Some(path) = &file.webhooks.ca_file {
+            config.webhook_authorities =
+                std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
+        }
+        file.sandbox.apply(config)?;
+        file.team.apply(&mut config.team_limits);
+        file.retention.apply(&mut config.retention);
+        Ok(())
+    }
+}
+
+fn choose_tls(args: &ServeArgs, file: &SettingsFile) -> anyhow::Result<TlsChoice> {
+    if let (Some(certificate), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
+        return Ok(TlsChoice::Given { certificate, key });
+    }
+    if args.tls {
+        return Ok(TlsChoice::Local);
+    }
+    match (&file.tls.cert, &file.tls.key) {
+        _ if file.tls.enabled == Some(false) => Ok(TlsChoice::Off),
+        (Some(certificate), Some(key)) => Ok(TlsChoice::Given { certificate: certificate.clone(), key: key.clone() }),
+        (None, None) if file.tls.enabled == Some(true) => Ok(TlsChoice::Local),
+        (None, None) => Ok(TlsChoice::Off),
+        _ => bail!("the settings file has only one of tls.cert and tls.key"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> SettingsFile {
+        SettingsFile::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_typed_comes_before_the_file_and_the_file_before_the_default() {
+        let merge = |args, file| Settings::merge(None, args, file).unwrap();
+        let default = merge(ServeArgs::default(), SettingsFile::default());
+        assert_eq!((default.listen, default.pool.ready, default.tls), (DEFAULT_LISTEN, 8, TlsChoice::Off));
+        let text = "listen = '127.0.0.1:4000'\nstate_dir = '/from/file'\npool.ready = 3\ntls.enabled = true";
+        let from_file = merge(ServeArgs::default(), file(text));
+        assert_eq!((from_file.listen.port(), from_file.pool.ready, from_file.tls), (4000, 3, TlsChoice::Local));
+        assert_eq!(from_file.state_dir, PathBuf::from("/from/file"));
+        let args = ServeArgs { listen: "127.0.0.1:5000".parse().ok(), pool_ready: Some(1), ..ServeArgs::default() };
+        let typed = Settings::merge(Some("/typed".into()), args, file(text)).unwrap();
+        assert_eq!((typed.listen.port(), typed.pool.ready, typed.state_dir), (5000, 1, PathBuf::from("/typed")));
+    }
+
+    #[test]
+    fn half_a_certificate_is_refused() {
+        assert!(Settings::merge(None, ServeArgs::default(), file("tls.cert = '/x'")).is_err());
+    }
+
+    #[test]
+    fn clients_are_told_the_port_unless_it_is_the_usual_one() {
+        let at = |text: &str, port: u16| {
+            let settings = Settings::merge(None, ServeArgs::default(), file(text)).unwrap();
+            settings.domain_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+        };
+        assert_eq!(at("", 3000), "isopod.localhost:3000");
+        assert_eq!(at("tls.enabled = true", 443), "isopod.localhost");
+        assert_eq!(at("domain = 'box.example'", 3000), "box.example");
+    }
+}

@@ -1,0 +1,97 @@
+//! `isopod tls`: an authority of this machine's own, and what clients need to know of it.
+
+mod authority;
+mod files;
+mod names;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use isopod_node::StateRoot;
+
+use crate::args::{TlsArgs, TlsCommand, TlsInitArgs};
+use crate::failure::Hint;
+use crate::privilege::require_root;
+use files::{Made, TlsFiles};
+use names::Names;
+
+pub(super) fn run(state_dir: &Path, args: &TlsArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        TlsCommand::Init(init) => init_files(state_dir, init),
+        TlsCommand::Ca { bundle } => print_authority(state_dir, *bundle),
+    }
+}
+
+/// Where the server finds its certificate and clients find the authority's.
+#[derive(Debug)]
+pub(super) struct ServerTls {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) authority: PathBuf,
+    pub(super) bundle: PathBuf,
+}
+
+/// Sees to it that there is a certificate for the domain in the state directory, and that it is valid for a while yet.
+pub(super) fn ensure_for_server(state: &StateRoot, domain: &str, listen: IpAddr) -> anyhow::Result<ServerTls> {
+    let files = TlsFiles::open(state.path().join("tls"))?;
+    // "All addresses" is none that a certificate could name.
+    let address = (!listen.is_unspecified()).then(|| listen.to_string());
+    if files.ensure(&Names::new(domain, address.as_slice())?)? == Made::Authority {
+        tracing::info!(authority = %files.authority().display(), "made a certificate authority for https");
+    }
+    Ok(ServerTls {
+        certificate: files.certificate(),
+        key: files.key(),
+        authority: files.authority(),
+        bundle: files.bundle(),
+    })
+}
+
+fn init_files(state_dir: &Path, args: &TlsInitArgs) -> anyhow::Result<ExitCode> {
+    let names = Names::new(&args.domain, &args.host)?;
+    let directory = match &args.out {
+        Some(directory) => directory.clone(),
+        None => {
+            require_root()?;
+            StateRoot::open(state_dir)?.path().join("tls")
+        }
+    };
+    let files = TlsFiles::open(directory)?;
+    let made = files.ensure(&names)?;
+    say!("{}\n", made.words());
+    say!("  authority    {}", files.authority().display());
+    say!("  certificate  {}", files.certificate().display());
+    say!("  private key  {}\n", files.key().display());
+    match args.out {
+        None => say!("Start the server with: isopod serve --tls"),
+        Some(_) => say!(
+            "Start the server with: isopod serve --tls-cert {} --tls-key {}",
+            files.certificate().display(),
+            files.key().display()
+        ),
+    }
+    print_client_lines(&files.authority(), &files.bundle());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The one line that each SDK needs.
+pub(super) fn print_client_lines(authority: &Path, bundle: &Path) {
+    say!("So that the SDKs trust it:\n");
+    say!("  export SSL_CERT_FILE={}        # Python", bundle.display());
+    say!("  export NODE_EXTRA_CA_CERTS={}  # JavaScript\n", authority.display());
+    say!("For users who may not read these files: sudo isopod tls ca > isopod-ca.pem\n");
+}
+
+fn print_authority(state_dir: &Path, bundle: bool) -> anyhow::Result<ExitCode> {
+    require_root()?;
+    let directory = state_dir.join("tls");
+    let path = directory.join(if bundle { files::BUNDLE } else { files::AUTHORITY });
+    if !path.exists() {
+        return Err(Hint::new("there is no authority yet", "isopod tls init makes one"));
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
+    crate::say::print(format_args!("{text}"));
+    Ok(ExitCode::SUCCESS)
+}

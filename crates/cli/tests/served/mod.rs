@@ -1,0 +1,100 @@
+//! `isopod serve` of a test, found by the lines that it prints for people to paste.
+
+#![allow(dead_code, reason = "each test that includes this uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use isopod_testkit::{Finished, Isopod, StateDir};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+pub(crate) struct Served {
+    child: Child,
+    isopod: Isopod,
+    /// Kept open: a server whose reader is gone would be another case.
+    _output: BufReader<ChildStdout>,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Served {
+    pub(crate) fn start(state: &StateDir, options: &[&str]) -> Self {
+        let arguments = [&["serve", "--pool-ready", "1", "--pool-prepared", "1"], options].concat();
+        Self::start_command(state, state.isopod().command(&arguments))
+    }
+
+    pub(crate) fn start_command(state: &StateDir, mut command: Command) -> Self {
+        let errors = tempfile::NamedTempFile::new().unwrap();
+        let log = errors.reopen().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut lines = Vec::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        for line in output.by_ref().lines() {
+            lines.push(line.unwrap());
+            // The last of the three lines to paste.
+            if lines.last().unwrap().contains("E2B_SANDBOX_URL=") {
+                break;
+            }
+        }
+        let said = || std::fs::read_to_string(errors.path()).unwrap_or_default();
+        assert!(lines.len() >= 3, "the server did not start: {lines:?} {}", said());
+        Self { child, isopod: state.isopod(), _output: output, lines }
+    }
+
+    /// What a line gives to paste.
+    pub(crate) fn export(&self, name: &str) -> &str {
+        let found = self.lines.iter().find_map(|line| line.trim().strip_prefix(&format!("export {name}=")));
+        found.unwrap_or_else(|| panic!("{name} is not in {:?}", self.lines))
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.export("E2B_API_URL").split_once("://").unwrap().1
+    }
+
+    pub(crate) fn port(&self) -> &str {
+        self.address().rsplit_once(':').unwrap().1
+    }
+
+    /// A verb, with the settings of this server in the environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.isopod.command(arguments);
+        for name in ["E2B_API_KEY", "E2B_API_URL", "E2B_SANDBOX_URL"] {
+            command.env(name, self.export(name));
+        }
+        command.env_remove("E2B_DOMAIN").env_remove("ISOPOD_CA_FILE");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    /// An id that a test made.
+    pub(crate) fn create(&self, options: &[&str]) -> String {
+        self.run(&[&["create", "--detach"], options].concat()).ok().trim().to_owned()
+    }
+
+    /// As a person would stop it.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // A test that failed before it stopped the server.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program of the host.
+pub(crate) fn host(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().unwrap()
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,188 @@
+"""The official command line, run as a person or a script would: `main.py PROJECT [--only TEXT]`."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from harness.cases import case, run_all  # noqa: E402
+
+
+class Cli:
+    """The program of one version."""
+
+    name = "cli"
+
+    def __init__(self, project):
+        self.program = str(Path(project) / "node_modules" / ".bin" / "e2b")
+
+    def run(self, *words, stdin=None, code=0, errors=False):
+        """Its standard output, or what it says of errors; it must end with that code."""
+        done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=60)
+        shown = f"e2b {' '.join(words)} ended with {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
+        assert done.returncode == code, shown
+        return (done.stderr if errors else done.stdout).decode()
+
+    def created(self):
+        return Sandbox(self)
+
+
+class Sandbox:
+    """A sandbox for the length of a block."""
+
+    def __init__(self, cli):
+        self.cli = cli
+
+    def __enter__(self):
+        self.id = self.cli.run("sandbox", "create", "base", "--detach").strip().splitlines()[-1]
+        return self.id
+
+    def __exit__(self, *_):
+        self.cli.run("sandbox", "kill", self.id)
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"it did not come true in {seconds} s"
+        time.sleep(0.2)
+    return value
+
+
+def listed(cli, *options):
+    return {item["sandboxId"]: item for item in json.loads(cli.run("sandbox", "list", "--format", "json", *options))}
+
+
+@case("create", core=True)
+def create_detached_prints_the_id_and_kill_ends_it(cli):
+    with cli.created() as sandbox:
+        assert sandbox.startswith("i")
+    assert "wasn't found" in cli.run("sandbox", "kill", sandbox, errors=True)
+
+
+@case("list", core=True)
+def list_shows_running_and_paused_apart(cli):
+    with cli.created() as sandbox:
+        assert listed(cli)[sandbox]["state"] == "running"
+        assert sandbox in cli.run("sandbox", "list", "--limit", "0")
+        cli.run("sandbox", "pause", sandbox)
+        assert sandbox not in listed(cli)
+        assert listed(cli, "--state", "running,paused")[sandbox]["state"] == "paused"
+        assert sandbox not in listed(cli, "--metadata", "no=such")
+
+
+@case("info", core=True)
+def info_in_both_formats(cli):
+    with cli.created() as sandbox:
+        info = json.loads(cli.run("sandbox", "info", "--format", "json", sandbox))
+        assert (info["sandboxId"], info["templateId"], info["state"]) == (sandbox, "base", "running")
+        assert sandbox in cli.run("sandbox", "info", sandbox)
+
+
+@case("errors", core=True)
+def what_does_not_exist_ends_with_an_error(cli):
+    missing = "i" + "0" * 20
+    cli.run("sandbox", "info", missing, code=1)
+    cli.run("sandbox", "exec", missing, "true", code=1)
+    cli.run("sandbox", "create", "no-such-template", "--detach", code=1)
+
+
+@case("commands", core=True)
+def exec_gives_output_and_exit_code(cli):
+    with cli.created() as sandbox:
+        assert cli.run("sandbox", "exec", sandbox, "echo", "hello there") == "hello there\n"
+        cli.run("sandbox", "exec", sandbox, "sh", "-c", "exit 3", code=3)
+        words = ["-u", "root", "-c", "/tmp", "-e", "A=b c", sandbox, "sh", "-c", 'whoami; pwd; echo "$A"']
+        assert cli.run("sandbox", "exec", *words) == "root\n/tmp\nb c\n"
+
+
+@case("stdin", core=True)
+def exec_reads_what_is_piped_in(cli):
+    with cli.created() as sandbox:
+        assert cli.run("sandbox", "exec", sandbox, "cat", stdin=b"one\ntwo\n") == "one\ntwo\n"
+        big = b"0123456789" * 200_000
+        assert cli.run("sandbox", "exec", sandbox, "wc", "-c", stdin=big).strip() == str(len(big))
+
+
+@case("background", core=True)
+def exec_in_the_background_returns_at_once(cli):
+    with cli.created() as sandbox:
+        cli.run("sandbox", "exec", "--background", sandbox, "sh", "-c", "sleep 1; touch /tmp/done")
+        until(lambda: "done" in cli.run("sandbox", "exec", sandbox, "ls", "/tmp"))
+
+
+@case("pause", core=True)
+def pause_and_resume(cli):
+    with cli.created() as sandbox:
+        cli.run("sandbox", "exec", sandbox, "sh", "-c", "echo kept > f")
+        assert "paused" in cli.run("sandbox", "pause", sandbox)
+        assert "resumed" in cli.run("sandbox", "resume", sandbox)
+        assert cli.run("sandbox", "exec", sandbox, "cat", "f") == "kept\n"
+
+
+@case("metrics", core=True)
+def metrics_in_both_formats(cli):
+    with cli.created() as sandbox:
+
+        def lines():
+            text = cli.run("sandbox", "metrics", "--format", "json", sandbox)
+            return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+        found = until(lines)
+        assert found[-1]["cpuCount"] >= 1 and found[-1]["memTotal"] > found[-1]["memUsed"] > 0
+        assert "MiB" in cli.run("sandbox", "metrics", sandbox)
+
+
+@case("logs", core=True)
+def logs_tell_the_lifecycle(cli):
+    with cli.created() as sandbox:
+
+        def messages():
+            text = cli.run("sandbox", "logs", "--format", "json", sandbox)
+            return [json.loads(line)["message"] for line in text.splitlines() if line.startswith("{")]
+
+        until(lambda: "sandbox created" in messages())
+
+
+@case("logs", core=True)
+def logs_tell_the_output_of_commands(cli):
+    with cli.created() as sandbox:
+        cli.run("sandbox", "exec", sandbox, "sh", "-c", "echo to-be-logged-1; echo to-be-logged-2 >&2")
+
+        def found():
+            text = cli.run("sandbox", "logs", sandbox)
+            return "to-be-logged-1" in text and "to-be-logged-2" in text
+
+        until(found)
+
+
+@case("templates", core=True)
+def templates_are_listed(cli):
+    found = json.loads(cli.run("template", "list", "--format", "json"))
+    assert "base" in [template["templateID"] for template in found]
+    assert "base" in cli.run("template", "list")
+
+
+@case("missing", core=True)
+def snapshots_say_that_they_are_missing(cli):
+    with cli.created() as sandbox:
+        done = subprocess.run([cli.program, "sandbox", "snapshot", "create", sandbox], capture_output=True, timeout=60)
+        assert done.returncode != 0
+        assert b"not supported by this server" in done.stdout + done.stderr, done
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("project")
+    parser.add_argument("--core", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    args = parser.parse_args()
+    good = run_all(Cli(args.project), args.core, args.only, workers=2)
+    sys.exit(0 if good else 1)
+
+
+main()

@@ -1,0 +1,1 @@
+"""What the driver is made of. Standard library only."""

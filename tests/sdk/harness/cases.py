@@ -1,0 +1,69 @@
+"""A small test runner: cases register themselves, run a few at a time, and each gives one line of JSON."""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.features import FEATURES
+
+CASES = []
+
+
+class Absent(Exception):
+    """This version of the SDK does not have what the case is about."""
+
+
+class Case:
+    def __init__(self, feature, function, core, only):
+        assert feature in FEATURES, f"unknown feature {feature!r}"
+        self.feature, self.function, self.core, self.only = feature, function, core, only
+        self.name = function.__name__
+
+
+def case(feature, core=False, only=None, when=True):
+    """Registers a case. `core`: also for older versions. `only`: for one flavour of the SDK. `when`: for such runs."""
+
+    def register(function):
+        if when:
+            CASES.append(Case(feature, function, core, only))
+        return function
+
+    return register
+
+
+def run_all(context, core_only, chosen, workers):
+    """Runs the cases and prints a line for each. True when none failed."""
+    cases = [c for c in CASES if (c.core or not core_only) and c.only in (None, context.name)]
+    if chosen:
+        cases = [c for c in cases if any(text in f"{c.feature}:{c.name}" for text in chosen)]
+    with ThreadPoolExecutor(workers) as pool:
+        outcomes = list(pool.map(lambda c: _run(c, context), cases))
+    return all(outcomes)
+
+
+def _run(case, context):
+    start = time.monotonic()
+    outcome, error = "passed", None
+    try:
+        result = case.function(context)
+        if inspect.iscoroutine(result):
+            asyncio.run(asyncio.wait_for(result, 90))
+    except Absent as absent:
+        outcome, error = "absent", str(absent)
+    except BaseException:
+        outcome, error = "failed", traceback.format_exc()
+    line = {
+        "feature": case.feature,
+        "name": case.name,
+        "outcome": outcome,
+        "seconds": round(time.monotonic() - start, 2),
+        "error": error,
+    }
+    sys.stdout.write(json.dumps(line) + os.linesep)
+    sys.stdout.flush()
+    return outcome != "failed"

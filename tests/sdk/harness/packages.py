@@ -1,0 +1,54 @@
+"""The published packages, each version in a place of its own under the cache, installed once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PYTHON_VERSIONS = ["2.63.0", "2.52.1", "2.49.1", "2.36.0"]
+JS_VERSIONS = ["2.51.0", "2.45.0", "2.19.5"]
+# Its bundle for `import` fails in Node with "Dynamic require of "undici" is not supported"; `require` works.
+JS_BY_REQUIRE = {"2.19.5"}
+CLI_VERSIONS = ["2.19.0"]
+
+
+def cache_root():
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "isopod" / "sdk"
+
+
+def python_of(version):
+    """The interpreter of an environment with that version of `e2b`."""
+    home = cache_root() / f"py-{version}"
+
+    def install():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"e2b=={version}"], check=True)
+
+    _once(home, install)
+    return home / "bin" / "python"
+
+
+def node_project(package, version):
+    """A Node project that depends on that version of the package."""
+    home = cache_root() / f"{'cli' if package == '@e2b/cli' else 'js'}-{version}"
+
+    def install():
+        (home / "package.json").write_text('{"private": true, "type": "module"}\n')
+        command = ["npm", "install", "--no-audit", "--no-fund", "--silent", f"{package}@{version}"]
+        subprocess.run(command, cwd=home, check=True)
+
+    _once(home, install)
+    return home
+
+
+def _once(home, install):
+    ready = home / ".ready"
+    if ready.exists():
+        return
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    install()
+    ready.touch()

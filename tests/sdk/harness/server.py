@@ -1,0 +1,148 @@
+"""An `isopod serve` of our own: started on a free port, stopped by SIGTERM, uninstalled, and looked after."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from harness.packages import cache_root
+
+START_DEADLINE = 120
+STOP_DEADLINE = 60
+
+
+class Server:
+    def __init__(self, isopod, tls=False):
+        self.isopod = str(isopod)
+        self.tls = tls
+        self.home = Path(tempfile.mkdtemp(prefix="isopod-sdk-"))
+        self.state = self.home / "state"
+        self.key = "e2b_" + secrets.token_hex(20)
+        self.port = _free_port()
+        self.authority = self.home / "ca.pem"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        self.process = None
+        self.tag = None
+
+    def start(self):
+        if self.tls:
+            self._make_certificates()
+        command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--api-key", self.key] + (["--tls"] if self.tls else [])
+        self.log = open(self.home / "serve.log", "wb")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + START_DEADLINE
+        while not self._is_healthy():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start:\n{self.tail()}")
+            time.sleep(0.05)
+        self.tag = (self.state / "tag").read_text().strip()
+
+    def _make_certificates(self):
+        program = [self.isopod, "--state-dir", str(self.state), "tls"]
+        subprocess.run([*program, "init"], check=True, capture_output=True)
+        self.authority.write_bytes(subprocess.run([*program, "ca"], check=True, capture_output=True).stdout)
+
+    def _is_healthy(self):
+        try:
+            trusted = ssl.create_default_context(cafile=str(self.authority)) if self.tls else None
+            handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)]
+            opener = urllib.request.build_opener(*handlers)
+            return opener.open(f"{self.url}/health", timeout=2).status == 204
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def environment(self):
+        """The three variables, with TLS the authority to trust, and nothing else that an SDK would look at."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
+        if self.tls:
+            clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
+        return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url}
+
+    def tail(self):
+        return "\n".join((self.home / "serve.log").read_text(errors="replace").splitlines()[-30:])
+
+    def stop(self):
+        """Ends it and removes all of it. The list of what went wrong or stayed."""
+        if self.process is None:
+            shutil.rmtree(self.home, ignore_errors=True)
+            return []
+        shutil.copy(self.home / "serve.log", cache_root() / f"serve-{'tls' if self.tls else 'http'}.log")
+        problems = self._terminate() + self._uninstall() + self._residue()
+        self.log.close()
+        if problems:
+            problems.append(f"the server's files are kept in {self.home}")
+        else:
+            shutil.rmtree(self.home)
+        return problems
+
+    def _terminate(self):
+        if self.process.poll() is not None:
+            return [f"the server ended by itself with {self.process.returncode}:\n{self.tail()}"]
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return [f"SIGTERM did not end the server in {STOP_DEADLINE} s"]
+        return [] if code == 0 else [f"the server ended with {code}:\n{self.tail()}"]
+
+    def _uninstall(self):
+        command = [self.isopod, "--state-dir", str(self.state), "uninstall", "--yes"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return [] if done.returncode == 0 else [f"uninstall failed: {done.stdout}{done.stderr}"]
+
+    def _residue(self):
+        """What is still there of this state directory; the kernel takes a moment to let go of the last of it."""
+        deadline = time.monotonic() + 10
+        while True:
+            found = self._look()
+            if not found or time.monotonic() > deadline:
+                return [f"left on the host: {what}" for what in found]
+            time.sleep(0.1)
+
+    def _look(self):
+        found = [f"process {pid}" for pid in _processes_of(str(self.state))]
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        found += [f"mount {line}" for line in mounts if str(self.state) in line]
+        found += [str(path) for path in _cgroups(f"isopod-{self.tag}")]
+        tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout.split()
+        found += [f"nft table {name}" for name in tables if name == f"isopod-{self.tag}"]
+        links = os.listdir("/sys/class/net")
+        found += [f"interface {name}" for name in links if name.startswith(f"i{self.tag}-")]
+        if self.state.exists() and any(self.state.iterdir()):
+            found.append(f"files in {self.state}: {sorted(p.name for p in self.state.iterdir())}")
+        return found
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _processes_of(state):
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(word == state or word.startswith(state + "/") for word in words):
+            yield int(entry.name)
+
+
+def _cgroups(name):
+    roots = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines() if " cgroup" in line]
+    for root in roots:
+        yield from (path for path in root.glob(f"**/{name}*") if path.is_dir())

@@ -1,0 +1,100 @@
+"""Which suites there are, and how one is run: a process that writes one line of JSON for each case."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness import packages
+from harness.features import FEATURES
+
+HERE = Path(__file__).resolve().parent.parent
+DEADLINE = 600
+
+
+@dataclass
+class Suite:
+    """One SDK in one version."""
+
+    kind: str
+    version: str
+    flavour: str = ""
+    full: bool = False
+    tls: bool = False
+    results: list = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def name(self):
+        return " ".join(part for part in (self.kind, self.version, self.flavour, "tls" if self.tls else "") if part)
+
+    def install(self):
+        if self.kind == "python":
+            packages.python_of(self.version)
+        else:
+            packages.node_project("@e2b/cli" if self.kind == "cli" else "e2b", self.version)
+
+    def command(self, only):
+        """The words of the command, and the variables that it needs besides the common ones."""
+        chosen = [word for text in only for word in ("--only", text)] + ([] if self.full else ["--core"])
+        if self.kind == "python":
+            program = [str(packages.python_of(self.version)), str(HERE / "python" / "main.py"), self.flavour]
+            return program + chosen, {}
+        if self.kind == "cli":
+            project = packages.node_project("@e2b/cli", self.version)
+            return [sys.executable, str(HERE / "cli" / "main.py"), str(project), *chosen], {}
+        project = packages.node_project("e2b", self.version)
+        files = sorted(str(path) for path in (HERE / "js").glob("*.test.mjs"))
+        program = ["node", "--test", f"--test-reporter={HERE / 'js' / 'reporter.mjs'}", "--test-concurrency=4"]
+        # Old versions leave timers behind that would keep the process for a minute.
+        program += ["--test-force-exit", *files]
+        variables = {"SDK_PROJECT": str(project), "SDK_ONLY": "\n".join(only), "SDK_CORE": "0" if self.full else "1"}
+        variables["SDK_BUNDLE"] = "require" if self.version in packages.JS_BY_REQUIRE else "import"
+        return program, variables
+
+    def run(self, environment, only):
+        """Runs it to its end and keeps the results."""
+        start = time.monotonic()
+        command, variables = self.command(only)
+        try:
+            variables = environment | variables
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=DEADLINE)
+            output, errors, code = done.stdout, done.stderr, done.returncode
+        except subprocess.TimeoutExpired as late:
+            output, errors, code = (late.stdout or b"").decode(), f"not done in {DEADLINE} s", -1
+        self.results = [read(line) for line in output.splitlines() if line.strip()]
+        if code != 0 and not any(result["outcome"] == "failed" for result in self.results):
+            self.results.append(broken(f"the suite ended with {code}:\n{errors[-3000:]}"))
+        self.seconds = time.monotonic() - start
+
+    def count(self, outcome):
+        return sum(result["outcome"] == outcome for result in self.results)
+
+
+def read(line):
+    try:
+        result = json.loads(line)
+        return result if result["feature"] in FEATURES else broken(f"unknown feature in {line}")
+    except (ValueError, KeyError, TypeError):
+        return broken(f"a line that is no result: {line}")
+
+
+def broken(why):
+    return {"feature": "create", "name": "the suite itself", "outcome": "failed", "seconds": 0, "error": why}
+
+
+def all_suites(full):
+    """The newest versions with everything, also over TLS; older ones with the core unless all is asked for."""
+    suites = []
+    for index, version in enumerate(packages.PYTHON_VERSIONS):
+        suites += [Suite("python", version, flavour, full or index == 0) for flavour in ("sync", "async")]
+    suites += [Suite("js", version, full=full or index == 0) for index, version in enumerate(packages.JS_VERSIONS)]
+    suites += [Suite("cli", version, full=True) for version in packages.CLI_VERSIONS]
+    return suites + [replace(suite, tls=True) for suite in suites if is_newest(suite)]
+
+
+def is_newest(suite):
+    newest = {"python": packages.PYTHON_VERSIONS, "js": packages.JS_VERSIONS, "cli": packages.CLI_VERSIONS}
+    return suite.version == newest[suite.kind][0]

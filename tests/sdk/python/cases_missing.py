@@ -1,0 +1,43 @@
+"""What the server does not have yet must say so, at once and in words."""
+
+import e2b
+from harness.cases import Absent, case
+from kit import go, raises, takes
+
+
+async def refused(call):
+    async with raises(Exception) as seen:
+        await go(call())
+    assert "not supported by this server" in str(seen.error), repr(seen.error)
+
+
+@case("missing")
+async def forks_and_snapshots_say_so(sdk):
+    async with sdk.sandbox() as sandbox:
+        await refused(lambda: sandbox.fork())
+        await refused(lambda: sandbox.create_snapshot())
+        await refused(lambda: sdk.Sandbox.list_snapshots().next_items())
+        assert await go(sandbox.is_running())
+
+
+@case("missing")
+async def options_of_create_say_so(sdk):
+    takes(sdk.Sandbox.create, "iam")
+    for options in (
+        {"network": {"egress_proxy": {"address": "192.0.2.1:1080"}}},
+        {"network": {"allow_out": ["*.example.com"]}},
+        {"network": {"https_ports": [443]}},
+        {"iam": {"tokens": {"a": {"audience": "b", "token_type": "JWT-SVID"}}}},
+        {"volume_mounts": {"/mnt": "volume"}},
+    ):
+        await refused(lambda: sdk.Sandbox.create(**options))
+
+
+@case("missing")
+async def volumes_and_secrets_say_so(sdk):
+    kinds = [("AsyncVolume" if sdk.name == "async" else "Volume"), ("AsyncSecret" if sdk.name == "async" else "Secret")]
+    if not all(hasattr(e2b, kind) for kind in kinds):
+        raise Absent("no volumes or secrets")
+    volume, secret = (getattr(e2b, kind) for kind in kinds)
+    await refused(lambda: volume.create("v"))
+    await refused(lambda: secret.create("s", value="x"))

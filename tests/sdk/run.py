@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Runs E2B's own SDKs and CLI, as published, against an `isopod serve` of its own.
+
+    python3 tests/sdk/run.py --isopod target/debug/isopod [--full] [--only TEXT] [--write-docs]
+
+Needs root (as `isopod serve` does), Python 3.10 or newer, Node 20 or newer, and pip and npm for the first run: the
+packages are kept in ~/.cache/isopod/sdk. Afterwards nothing of the server may be left on the host. The last line is
+`N passed, N failed`.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness import report  # noqa: E402
+from harness.outside import Outside  # noqa: E402
+from harness.server import Server  # noqa: E402
+from harness.suites import all_suites  # noqa: E402
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
+    parser.add_argument("--full", action="store_true", help="all cases on all versions")
+    parser.add_argument("--only", action="append", default=[], help="cases whose feature:name has this text")
+    parser.add_argument("--suite", action="append", default=[], help="suites whose name has this text: 'js 2.51'")
+    parser.add_argument("--jobs", type=int, default=2, help="suites at the same time")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/compatibility.md")
+    return parser.parse_args()
+
+
+def run(args, suites):
+    """Runs the suites; what is wrong besides failed cases."""
+    outside, problems = Outside(), []
+    try:
+        outside.open()
+        for tls in (False, True):
+            chosen = [suite for suite in suites if suite.tls == tls]
+            if chosen:
+                problems += run_against(Server(args.isopod.resolve(), tls), outside, args, chosen)
+    finally:
+        outside.close()
+    return problems
+
+
+def run_against(server, outside, args, suites):
+    """Runs the suites against one server, from its start to its last trace."""
+    problems = []
+    try:
+        server.start()
+        environment = server.environment() | outside.environment()
+        pool = ThreadPoolExecutor(args.jobs)
+        try:
+            for suite in pool.map(lambda suite: run_one(suite, environment, args.only), suites):
+                report.print_suite(suite)
+        finally:
+            # After Ctrl-C, what has not begun does not begin.
+            pool.shutdown(cancel_futures=True)
+    except Exception as error:
+        problems.append(f"the run broke off: {error!r}")
+    finally:
+        problems += server.stop()
+    return problems
+
+
+def run_one(suite, environment, only):
+    suite.run(environment, only)
+    return suite
+
+
+def main():
+    # So that a run that is told to stop still removes what it made.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    args = arguments()
+    suites = [s for s in all_suites(args.full) if not args.suite or any(text in s.name for text in args.suite)]
+    for suite in suites:
+        suite.install()
+    problems = run(args, suites)
+    if args.json:
+        args.json.write_text(json.dumps({suite.name: suite.results for suite in suites}, indent=1))
+    if args.write_docs:
+        version = subprocess.run([args.isopod, "--version"], capture_output=True, text=True).stdout.strip()
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(report.compatibility_page(suites, problems, version))
+    sys.exit(0 if report.print_total(suites, problems) else 1)
+
+
+if __name__ == "__main__":
+    main()
