@@ -51,7 +51,7 @@ async fn echo(sandbox: &TestSandbox) -> anyhow::Result<Duration> {
 }
 
 fn table(rows: &[(&str, Samples, Option<f64>)]) -> Table {
-    let columns = ["command through the guest's socket", "n", "p50 ms", "p90 ms", "p99 ms", "target p50"];
+    let columns = ["command through the guest's socket", "n", "p10 ms", "p50 ms", "p90 ms", "p99 ms", "target p50"];
     let mut table = Table::new("Commands", &columns);
     for (name, samples, bound) in rows {
         let median = samples.median();
@@ -59,6 +59,7 @@ fn table(rows: &[(&str, Samples, Option<f64>)]) -> Table {
         table.row(&[
             (*name).to_owned(),
             samples.len().to_string(),
+            millis(samples.percentile(10)),
             millis(median),
             millis(samples.percentile(90)),
             millis(samples.percentile(99)),

@@ -69,7 +69,7 @@ async fn aged(binary: &Path, scale: &Scale, pool: PoolSize) -> anyhow::Result<Sa
 type Row = (&'static str, Samples, Option<f64>);
 
 fn table(rows: &[Row], peers: &[Peer], missing: &[String]) -> Table {
-    let columns = ["create", "n", "p50 ms", "p90 ms", "p99 ms", "target p50", "bwrap ÷ ours"];
+    let columns = ["create", "n", "p10 ms", "p50 ms", "p90 ms", "p99 ms", "target p50", "bwrap ÷ ours"];
     let mut table = Table::new("Create: request → guest ready, all isolation and outbound network on", &columns);
     let bwrap = peers.iter().find(|peer| peer.name.starts_with("bwrap")).map(|peer| peer.samples.median());
     let cells = |name: &str, samples: &Samples, bound: Option<f64>| {
@@ -78,6 +78,7 @@ fn table(rows: &[Row], peers: &[Peer], missing: &[String]) -> Table {
         [
             name.to_owned(),
             samples.len().to_string(),
+            millis(samples.percentile(10)),
             millis(median),
             millis(samples.percentile(90)),
             millis(samples.percentile(99)),

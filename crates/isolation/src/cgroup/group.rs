@@ -22,9 +22,9 @@ pub(super) const V1_SOCKET_MEMORY: &str = "memory.kmem.tcp.limit_in_bytes";
 /// It comes on top of the memory limit, so it is a part of it. Connections that want more get slow, not broken.
 const V1_SOCKET_SHARE: u64 = 4;
 /// How long a freeze may take before it is given up: a task that waits for a dead file server never freezes.
-const FREEZE_DEADLINE: Duration = Duration::from_secs(1);
+const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to forget killed tasks.
-const REMOVE_DEADLINE: Duration = Duration::from_secs(5);
+const REMOVE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// One sandbox's groups, by controller.
 #[derive(Clone, Debug)]

@@ -74,6 +74,7 @@ impl Fleet {
             cgroup: self.workshop.host.cgroups.group(record.execution.as_str()),
             slot,
             netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(),
+            sockets: Arc::default(),
             pidfd: Arc::new(pidfd),
             _template: self.open_template(&record),
             directory: File::open(&directory)?,

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use isopod_isolation::sys::ns::{Namespaces, enter};
 use isopod_wire::INTERPRETER_PORT;
@@ -36,8 +37,9 @@ impl Fleet {
             Target::Port(port) => port,
         };
         let netns = processes.netns.try_clone().map_err(failed(incarnation))?;
+        let sockets = Arc::clone(&processes.sockets);
         drop(life);
-        let stream = dial_port(netns, port).await;
+        let stream = dial_port(&sockets, netns, port).await;
         let refused = || DialError::Refused { incarnation: incarnation.clone(), port };
         match stream {
             Ok(stream) => Ok(Box::new(stream)),
@@ -52,20 +54,51 @@ fn failed(incarnation: &Incarnation) -> impl FnOnce(io::Error) -> DialError {
     move |source| DialError::Failed { incarnation, source }
 }
 
-async fn dial_port(netns: OwnedFd, port: u16) -> io::Result<tokio::net::TcpStream> {
-    let socket = tokio::task::spawn_blocking(move || socket_inside(netns)).await??;
+async fn dial_port(sockets: &SpareSockets, netns: OwnedFd, port: u16) -> io::Result<tokio::net::TcpStream> {
+    let socket = match sockets.take() {
+        Some(socket) => socket,
+        None => {
+            let mut made = tokio::task::spawn_blocking(move || sockets_inside(netns)).await??;
+            let first = made.pop().ok_or(io::ErrorKind::NotFound)?;
+            sockets.keep(made);
+            first
+        }
+    };
     let socket = TcpSocket::from_std_stream(socket.into());
     socket.set_nodelay(true)?;
     socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
 }
 
+/// Sockets of a sandbox's network that are connected to nothing yet. Going there for one costs more than its use.
+#[derive(Debug, Default)]
+pub(super) struct SpareSockets {
+    sockets: Mutex<Vec<OwnedFd>>,
+}
+
+/// How many are made at once.
+const BATCH: usize = 8;
+
+impl SpareSockets {
+    fn take(&self) -> Option<OwnedFd> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Several callers may have made some at the same time; few are worth keeping.
+    fn keep(&self, made: Vec<OwnedFd>) {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = BATCH.saturating_sub(sockets.len());
+        sockets.extend(made.into_iter().take(room));
+    }
+}
+
 /// A socket belongs to the network namespace in which it was made. A thread of its own goes there and ends there, so
 /// that no thread of the server is ever left inside.
-fn socket_inside(netns: OwnedFd) -> io::Result<OwnedFd> {
+fn sockets_inside(netns: OwnedFd) -> io::Result<Vec<OwnedFd>> {
     let thread = std::thread::Builder::new().name("dial".to_owned()).stack_size(64 << 10).spawn(move || {
         enter(&netns, Namespaces::NET)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
+        let make = || Ok(socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?);
+        (0..BATCH).map(|_| make()).collect()
     })?;
     thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }

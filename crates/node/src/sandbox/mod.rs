@@ -29,6 +29,7 @@ use std::sync::Arc;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{Incarnation, NodeState};
 
+use dial::SpareSockets;
 pub(crate) use fleet::Fleet;
 
 use crate::blank::Blank;
@@ -60,6 +61,7 @@ struct Processes {
     cgroup: SandboxCgroup,
     slot: Slot,
     netns: OwnedFd,
+    sockets: Arc<SpareSockets>,
     pidfd: Arc<OwnedFd>,
     /// Keeps the layers it stands on. `None` when an adopted one's could not be found.
     _template: Option<Arc<Template>>,
@@ -71,7 +73,8 @@ impl Processes {
     fn of(blank: Blank) -> std::io::Result<(Self, Record)> {
         let directory = File::open(&blank.directory)?;
         let Blank { record, template, slot, cgroup, netns, pidfd, .. } = blank;
-        Ok((Self { cgroup, slot, netns, pidfd: Arc::new(pidfd), _template: Some(template), directory }, record))
+        let (sockets, pidfd) = (Arc::default(), Arc::new(pidfd));
+        Ok((Self { cgroup, slot, netns, sockets, pidfd, _template: Some(template), directory }, record))
     }
 }
 
