@@ -48,8 +48,14 @@ impl Remains {
     }
 
     /// Of an execution of which only things outside its home were found.
-    pub(crate) fn stray(execution: ExecutionId) -> Self {
-        Self { area: Some(execution.as_str().to_owned()), init: None, slot: None, execution, directory: PathBuf::new() }
+    pub(crate) fn stray(execution: ExecutionId, with_area: bool) -> Self {
+        Self {
+            area: with_area.then(|| execution.as_str().to_owned()),
+            init: None,
+            slot: None,
+            execution,
+            directory: PathBuf::new(),
+        }
     }
 }
 

@@ -40,9 +40,9 @@ pub(crate) fn sweep(host: &Host) -> io::Result<SweepReport> {
         report.homes += 1;
         report.executions += sweep_home(host, home)?;
     }
-    for execution in strays(host)? {
+    for remains in strays(host)? {
         report.executions += 1;
-        dispose(host, &Remains::stray(execution));
+        dispose(host, &remains);
     }
     Ok(report)
 }
@@ -69,14 +69,21 @@ pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
 
 /// Executions that have something on the host but a record nowhere. A record is written before anything is made, so
 /// the things are looked at first.
-fn strays(host: &Host) -> io::Result<Vec<ExecutionId>> {
+///
+/// The name of an earlier life may still name the writable layer of a later one. Its cgroups and its slot are strays all
+/// the same; the layer is not.
+fn strays(host: &Host) -> io::Result<Vec<Remains>> {
     let mut found: BTreeSet<String> = host.cgroups.list()?.into_iter().collect();
     found.extend(host.claimed_slots()?.into_iter().map(|(_, execution)| execution));
-    found.extend(host.disk.area_names().unwrap_or_default().iter().map(ToString::to_string));
+    let areas: BTreeSet<String> = host.disk.area_names().unwrap_or_default().iter().map(ToString::to_string).collect();
     let known: BTreeSet<String> = all_executions(&host.state)?.into_iter().map(String::from).collect();
     let areas_in_use = areas_in_use(host)?;
-    let is_stray = |name: &&String| !known.contains(*name) && !areas_in_use.contains(*name);
-    Ok(found.iter().filter(is_stray).filter_map(|name| name.parse().ok()).collect())
+    found.extend(areas.difference(&areas_in_use).cloned());
+    let as_remains = |name: &String| {
+        let execution = name.parse::<ExecutionId>().ok()?;
+        Some(Remains::stray(execution, !areas_in_use.contains(name)))
+    };
+    Ok(found.difference(&known).filter_map(as_remains).collect())
 }
 
 /// A sandbox that was stopped and started again works on the layer of its first life.

@@ -51,11 +51,6 @@ impl Arena {
     /// Everybody lives, everything goes, nothing is left.
     pub(crate) async fn finish(self) {
         self.assert_alive().await;
-        self.close().await;
-    }
-
-    /// Everything goes, nothing is left.
-    pub(crate) async fn close(self) {
         self.platform.finish().await;
     }
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use isopod_client::guest::{Code, Codec, Event, GuestError, PtySize, Signal, StartProcess};
-use isopod_testkit::TestSandbox;
+use isopod_testkit::{TestSandbox, spec};
+use isopod_wire::node::{NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, Limits};
 
 use crate::arena::Arena;
@@ -44,11 +45,14 @@ async fn case_15_a_fork_bomb_stays_within_its_limit() {
         arena.table.held("fork bomb", who, "stops at the limit");
     }
     // One that nobody can catch any more: it goes with its sandbox.
-    let _ = arena.attacker.try_sh_as("user", "bomb() { bomb | bomb & }; bomb; sleep 1").await;
-    arena.assert_others_alive().await;
-    arena.table.held("fork bomb that breeds faster than it is killed", Who::User, "goes with its sandbox");
-    arena.table.held("fork bomb that breeds faster than it is killed", Who::Root, "the same limit");
-    arena.close().await;
+    for who in Who::BOTH {
+        let doomed = arena.platform.sandbox_of(SandboxSpec { limits, ..spec() }).await;
+        let _ = doomed.try_sh_as(who.name(), "bomb() { bomb | bomb & }; bomb; sleep 1").await;
+        arena.assert_others_alive().await;
+        arena.platform.node.kill(&doomed.incarnation).await.expect("the node ends it");
+        arena.table.held("fork bomb that breeds faster than it is killed", who, "goes with its sandbox");
+    }
+    arena.finish().await;
 }
 
 #[tokio::test]
