@@ -1,8 +1,8 @@
 //! Slots: numbers that stand for what sandboxes of all state directories share on a host, namely id ranges and network
-//! addresses. A claim is a file that only one can make; it is gone after a reboot, like the sandbox.
+//! addresses. A claim is a symbolic link that only one can make; it is gone after a reboot, like the sandbox.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -56,13 +56,13 @@ impl Slot {
     }
 
     fn try_claim(self, claim: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(self.file())?;
-        file.write_all(claim.as_bytes())
+        // A link is made with its words in one step; a file would be empty for a moment, and then nobody's for ever.
+        std::os::unix::fs::symlink(claim, self.file())
     }
 
     /// Gives the slot back if it was claimed with these words.
     pub(crate) fn release(self, claim: &str) {
-        if fs::read_to_string(self.file()).is_ok_and(|found| found == claim) {
+        if fs::read_link(self.file()).is_ok_and(|found| found.as_os_str() == claim) {
             // Nobody else removes our claim.
             let _ = fs::remove_file(self.file());
         }
@@ -78,7 +78,8 @@ impl Slot {
         for entry in entries {
             let entry = entry?;
             if let Ok(number) = entry.file_name().to_string_lossy().parse() {
-                claims.push((Self(number), fs::read_to_string(entry.path()).unwrap_or_default()));
+                let words = fs::read_link(entry.path()).unwrap_or_default();
+                claims.push((Self(number), words.to_string_lossy().into_owned()));
             }
         }
         Ok(claims)

@@ -132,8 +132,8 @@ impl Residue {
 
     fn add_claims(&mut self, tag: &str) {
         for claim in fs::read_dir("/run/isopod/slots").into_iter().flatten().flatten() {
-            let words = fs::read_to_string(claim.path()).unwrap_or_default();
-            if words.starts_with(&format!("{tag}/")) {
+            let words = fs::read_link(claim.path()).unwrap_or_default();
+            if words.to_string_lossy().starts_with(&format!("{tag}/")) {
                 self.add("slot", claim.path().display());
             }
         }
