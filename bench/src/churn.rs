@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use isopod_node::PoolSize;
-use isopod_testkit::{Platform, spec};
+use isopod_testkit::spec;
 use isopod_wire::node::NodeApi;
 
 use crate::machine::cpu_time;
 use crate::report::{Bound, Report, Table};
 use crate::scale::Scale;
+use crate::stage::Stage;
 
 /// Callers at once.
 const CALLERS: [usize; 3] = [2, 4, 8];
@@ -20,11 +21,11 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     let columns = ["callers at once", "seconds", "sandboxes", "per second", "CPU ms per sandbox", "target"];
     let mut table = Table::new("Creates a second, sustained, with teardown", &columns);
     for callers in CALLERS {
-        let platform = Platform::start_with(binary, PoolSize { ready: 8, prepared: 8 }).await;
-        let platform = Arc::new(platform);
-        let (made, taken, cpu) = churn(&platform, callers, scale.churn).await?;
-        if let Some(platform) = Arc::into_inner(platform) {
-            platform.finish().await;
+        let stage = Stage::open(binary, PoolSize { ready: 8, prepared: 8 }).await;
+        let stage = Arc::new(stage);
+        let (made, taken, cpu) = churn(&stage, callers, scale.churn).await?;
+        if let Some(stage) = Arc::into_inner(stage) {
+            stage.close().await?;
         }
         let rate = made as f64 / taken.as_secs_f64();
         table.row(&[
@@ -41,26 +42,22 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-async fn churn(
-    platform: &Arc<Platform>,
-    callers: usize,
-    length: Duration,
-) -> anyhow::Result<(u64, Duration, Duration)> {
+async fn churn(stage: &Arc<Stage>, callers: usize, length: Duration) -> anyhow::Result<(u64, Duration, Duration)> {
     let made = Arc::new(AtomicU64::new(0));
     let (start, cpu) = (Instant::now(), cpu_time());
     let deadline = start + length;
     let tasks: Vec<_> =
-        (0..callers).map(|_| tokio::spawn(call(Arc::clone(platform), Arc::clone(&made), deadline))).collect();
+        (0..callers).map(|_| tokio::spawn(call(Arc::clone(stage), Arc::clone(&made), deadline))).collect();
     for task in tasks {
         task.await??;
     }
     Ok((made.load(Ordering::Relaxed), start.elapsed(), cpu_time() - cpu))
 }
 
-async fn call(platform: Arc<Platform>, made: Arc<AtomicU64>, deadline: Instant) -> anyhow::Result<()> {
+async fn call(stage: Arc<Stage>, made: Arc<AtomicU64>, deadline: Instant) -> anyhow::Result<()> {
     while Instant::now() < deadline {
-        let incarnation = platform.node.create(spec()).await?;
-        platform.node.kill(&incarnation).await?;
+        let incarnation = stage.node.create(spec()).await?;
+        stage.node.kill(&incarnation).await?;
         made.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())

@@ -3,35 +3,35 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use isopod_client::guest::{Codec, StartProcess};
+use isopod_client::guest::{Codec, Guest, StartProcess};
 use isopod_node::PoolSize;
-use isopod_testkit::{Platform, TestSandbox, spec};
+use isopod_testkit::spec;
 use isopod_wire::node::NodeApi;
 
 use crate::report::{Bound, Report, Table};
 use crate::samples::{Samples, millis};
 use crate::scale::Scale;
+use crate::stage::Stage;
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let pool = PoolSize { ready: 4, prepared: 2 };
-    let platform = Platform::start_with(binary, pool).await;
+    let stage = Stage::open(binary, pool).await;
     let (mut first, mut both) = (Samples::default(), Samples::default());
     for _ in 0..scale.creates {
-        platform.node.wait_for_pool(pool).await;
+        stage.node.wait_for_pool(pool).await;
         let spec = spec();
         let start = Instant::now();
-        let incarnation = platform.node.create(spec).await?;
-        let sandbox = platform.find(&incarnation);
-        first.push(echo(&sandbox).await?);
+        let incarnation = stage.node.create(spec).await?;
+        first.push(echo(&stage.guest(&incarnation)).await?);
         both.push(start.elapsed());
-        platform.node.kill(&incarnation).await?;
+        stage.node.kill(&incarnation).await?;
     }
-    let sandbox = platform.sandbox().await;
+    let guest = stage.guest(&stage.node.create(spec()).await?);
     let mut warm = Samples::default();
     for _ in 0..scale.creates {
-        warm.push(echo(&sandbox).await?);
+        warm.push(echo(&guest).await?);
     }
-    platform.finish().await;
+    stage.close().await?;
     report.add(&table(&[
         ("first `echo` after ready", first, Some(3.0)),
         ("create from the ready pool + first `echo`", both, None),
@@ -41,8 +41,8 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
 }
 
 /// `/bin/echo`, started directly, until its end is told.
-async fn echo(sandbox: &TestSandbox) -> anyhow::Result<Duration> {
-    let guest = sandbox.guest.clone().with_codec(Codec::Binary);
+async fn echo(guest: &Guest) -> anyhow::Result<Duration> {
+    let guest = guest.clone().with_codec(Codec::Binary);
     let start = Instant::now();
     let output = guest.run(StartProcess::new("/bin/echo").arg("hi")).await?;
     let taken = start.elapsed();

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use isopod_node::PoolSize;
-use isopod_testkit::{Platform, spec};
+use isopod_testkit::spec;
 use isopod_wire::node::NodeApi;
 
 use crate::peers::{self, Peer};
 use crate::report::{Bound, Report, Table};
 use crate::samples::{Samples, millis, times};
 use crate::scale::Scale;
+use crate::stage::Stage;
 
 /// How many the pool holds while single creates are measured.
 const SHELF: usize = 8;
@@ -25,13 +26,13 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
         ("from the ready pool", PoolSize { ready: SHELF, prepared: 2 }, Some(1.0)),
     ];
     for (name, pool, bound) in kinds {
-        let platform = Platform::start_with(binary, pool).await;
+        let stage = Stage::open(binary, pool).await;
         let mut samples = Samples::default();
         for _ in 0..scale.creates {
-            samples.push(create_once(&platform, pool).await?);
+            samples.push(create_once(&stage, pool).await?);
             peers.iter_mut().try_for_each(Peer::measure)?;
         }
-        platform.finish().await;
+        stage.close().await?;
         rows.push((name, samples, bound));
     }
     let pool = PoolSize { ready: SHELF, prepared: 2 };
@@ -41,13 +42,13 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
 }
 
 /// One create with a full pool behind it and nothing else going on.
-async fn create_once(platform: &Platform, pool: PoolSize) -> anyhow::Result<Duration> {
-    platform.node.wait_for_pool(pool).await;
+async fn create_once(stage: &Stage, pool: PoolSize) -> anyhow::Result<Duration> {
+    stage.node.wait_for_pool(pool).await;
     let spec = spec();
     let start = Instant::now();
-    let incarnation = platform.node.create(spec).await?;
+    let incarnation = stage.node.create(spec).await?;
     let taken = start.elapsed();
-    platform.node.kill(&incarnation).await?;
+    stage.node.kill(&incarnation).await?;
     Ok(taken)
 }
 
@@ -55,14 +56,14 @@ async fn create_once(platform: &Platform, pool: PoolSize) -> anyhow::Result<Dura
 async fn aged(binary: &Path, scale: &Scale, pool: PoolSize) -> anyhow::Result<Samples> {
     // One rest with a large pool gives the same samples as many rests with a small one.
     let pool = PoolSize { ready: scale.creates.min(200), ..pool };
-    let platform = Platform::start_with(binary, pool).await;
-    platform.node.wait_for_pool(pool).await;
+    let stage = Stage::open(binary, pool).await;
+    stage.node.wait_for_pool(pool).await;
     tokio::time::sleep(scale.age).await;
     let mut samples = Samples::default();
     for _ in 0..pool.ready {
-        samples.push(create_once(&platform, pool).await?);
+        samples.push(create_once(&stage, pool).await?);
     }
-    platform.finish().await;
+    stage.close().await?;
     Ok(samples)
 }
 

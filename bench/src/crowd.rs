@@ -6,31 +6,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use isopod_client::guest::{Watch, WatchDir};
-use isopod_node::Node;
-use isopod_testkit::{Platform, TestSandbox, spec};
+use isopod_client::guest::{Guest, Watch, WatchDir};
+use isopod_node::{Node, PoolSize};
+use isopod_testkit::spec;
 use isopod_wire::node::{Incarnation, NodeApi};
 
 use crate::machine::meminfo;
 use crate::report::{Bound, Report, Table};
 use crate::scale::Scale;
+use crate::stage::Stage;
 
 const AT_ONCE: usize = 4;
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
-    let platform = Platform::start(binary).await;
+    let stage = Stage::open(binary, PoolSize::NONE).await;
     let free = meminfo("MemAvailable:");
     let start = Instant::now();
-    let all = make(&platform, scale.crowd).await?;
+    let all = make(&stage, scale.crowd).await?;
     let making = start.elapsed();
-    let sandboxes: Vec<TestSandbox> = all.iter().map(|incarnation| platform.find(incarnation)).collect();
-    let pss = proportional_memory(&sandboxes)?;
+    let pss = proportional_memory(&stage, &all)?;
     let used = free.saturating_sub(meminfo("MemAvailable:")) / all.len() as u64;
-    let watched = watch(&sandboxes[..scale.watched.min(sandboxes.len())]).await;
+    let guests: Vec<Guest> = all.iter().take(scale.watched).map(|one| stage.guest(one)).collect();
+    let watched = watch(&guests).await;
     let start = Instant::now();
-    let platform = remove(platform, all).await?;
+    let stage = remove(stage, all).await?;
     let removing = start.elapsed();
-    platform.finish().await;
+    stage.close().await?;
 
     let mut table = Table::new(&format!("{} idle sandboxes at once", scale.crowd), &["measure", "value", "target"]);
     table.row(&["PSS of the first process, mean", &mib(pss), &Bound::AtMost(3.0).verdict(pss as f64 / MIB)]);
@@ -53,10 +54,10 @@ fn mib(bytes: u64) -> String {
     format!("{:.2} MiB", bytes as f64 / MIB)
 }
 
-async fn make(platform: &Platform, count: usize) -> anyhow::Result<Vec<Incarnation>> {
+async fn make(stage: &Stage, count: usize) -> anyhow::Result<Vec<Incarnation>> {
     let mut all = Vec::with_capacity(count);
     while all.len() < count {
-        let batch = (0..AT_ONCE.min(count - all.len())).map(|_| platform.node.create(spec()));
+        let batch = (0..AT_ONCE.min(count - all.len())).map(|_| stage.node.create(spec()));
         for made in futures::future::join_all(batch).await {
             all.push(made.with_context(|| format!("after {} sandboxes", all.len()))?);
         }
@@ -65,26 +66,27 @@ async fn make(platform: &Platform, count: usize) -> anyhow::Result<Vec<Incarnati
 }
 
 /// Shared pages count by the share; the guest's program is one file for all of them.
-fn proportional_memory(sandboxes: &[TestSandbox]) -> anyhow::Result<u64> {
+fn proportional_memory(stage: &Stage, all: &[Incarnation]) -> anyhow::Result<u64> {
     let mut sum = 0;
-    for sandbox in sandboxes {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", sandbox.init_pid))?;
+    for incarnation in all {
+        let pid = stage.node.init_pid(incarnation).context("it has a first process")?;
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
         sum += line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
     }
-    Ok(sum / sandboxes.len().max(1) as u64)
+    Ok(sum / all.len().max(1) as u64)
 }
 
 /// Watches a directory in each, all at the same time, then makes a file in each and counts the watches that told.
-async fn watch(sandboxes: &[TestSandbox]) -> anyhow::Result<usize> {
-    let mut watches: Vec<(&TestSandbox, Watch)> = Vec::new();
-    for sandbox in sandboxes {
-        let watch = sandbox.guest.watch_dir(WatchDir::new("/home/user")).await;
-        watches.push((sandbox, watch.with_context(|| format!("after {} watches", watches.len()))?));
+async fn watch(guests: &[Guest]) -> anyhow::Result<usize> {
+    let mut watches: Vec<(&Guest, Watch)> = Vec::new();
+    for guest in guests {
+        let watch = guest.watch_dir(WatchDir::new("/home/user")).await;
+        watches.push((guest, watch.with_context(|| format!("after {} watches", watches.len()))?));
     }
     let mut working = 0;
-    for (sandbox, watch) in &mut watches {
-        sandbox.guest.write_file("/home/user/seen", "x").await?;
+    for (guest, watch) in &mut watches {
+        guest.write_file("/home/user/seen", "x").await?;
         if watch.next().await?.is_some_and(|event| event.name == "seen") {
             working += 1;
         }
@@ -92,8 +94,8 @@ async fn watch(sandboxes: &[TestSandbox]) -> anyhow::Result<usize> {
     Ok(working)
 }
 
-async fn remove(platform: Platform, all: Vec<Incarnation>) -> anyhow::Result<Platform> {
-    let node: &Node = &platform.node;
+async fn remove(stage: Stage, all: Vec<Incarnation>) -> anyhow::Result<Stage> {
+    let node: &Node = &stage.node;
     let all = Arc::new(tokio::sync::Mutex::new(all));
     let worker = || async {
         loop {
@@ -102,5 +104,5 @@ async fn remove(platform: Platform, all: Vec<Incarnation>) -> anyhow::Result<Pla
         }
     };
     futures::future::try_join_all((0..AT_ONCE).map(|_| worker())).await?;
-    Ok(platform)
+    Ok(stage)
 }

@@ -13,6 +13,7 @@ mod report;
 mod samples;
 mod scale;
 mod sdk;
+mod stage;
 mod throughput;
 
 use std::path::PathBuf;

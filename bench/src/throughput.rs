@@ -5,22 +5,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isopod_client::guest::{Codec, Event, Guest, StartProcess, Upload};
-use isopod_testkit::{Platform, spec};
+use isopod_node::PoolSize;
+use isopod_testkit::spec;
 use isopod_wire::node::NodeApi;
 
 use crate::report::{Bound, Report, Table};
 use crate::scale::Scale;
+use crate::stage::Stage;
 
 const FILE: &str = "/tmp/bench.bin";
 const PIECE: usize = 256 << 10;
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
-    let platform = Platform::start(binary).await;
+    let stage = Stage::open(binary, PoolSize::NONE).await;
     let mut spec = spec();
     // Room for the file in /tmp, which is memory, and for the pipe of the command.
     spec.limits.memory = isopod_wire::Bytes::mib(2048);
-    let incarnation = platform.node.create(spec).await?;
-    let guest = platform.find(&incarnation).guest;
+    let incarnation = stage.node.create(spec).await?;
+    let guest = stage.guest(&incarnation);
     let bytes = scale.stream_mib << 20;
     let mut best = [Duration::MAX; 4];
     for _ in 0..scale.streams {
@@ -32,8 +34,8 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
         ];
         best.iter_mut().zip(runs).for_each(|(best, run)| *best = run.min(*best));
     }
-    platform.node.kill(&incarnation).await?;
-    platform.finish().await;
+    stage.node.kill(&incarnation).await?;
+    stage.close().await?;
 
     let columns = ["stream", "MB/s (best of the runs)", "target"];
     let mut table = Table::new(&format!("Throughput, {} × {} MiB each", scale.streams, scale.stream_mib), &columns);

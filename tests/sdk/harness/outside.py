@@ -41,7 +41,8 @@ class Outside:
 
     def _serve(self):
         """One server outside, and one on the host itself that no sandbox may reach."""
-        command = ["ip", "netns", "exec", self.namespace, sys.executable, __file__]
+        # Only the network: a copy of the host's mounts would keep file systems busy that others unmount.
+        command = ["nsenter", f"--net=/run/netns/{self.namespace}", sys.executable, __file__]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.host_server = http.server.ThreadingHTTPServer((HOST, PORT), _Empty)
         threading.Thread(target=self.host_server.serve_forever, daemon=True).start()

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -37,7 +38,9 @@ const ATTRIBUTE_HEADER: usize = 4;
 const RECEIVE_BUFFER: usize = 128 * 1024;
 /// A batch larger than the send buffer is refused as a whole; policies with thousands of networks need this much.
 const SEND_BUFFER: usize = 4 * 1024 * 1024;
-const DUMP_ATTEMPTS: usize = 8;
+/// On a host where hundreds of sandboxes come and go in a second, a long list is seldom read between two changes.
+const DUMP_ATTEMPTS: u32 = 200;
+const DUMP_PAUSE: Duration = Duration::from_millis(5);
 
 /// What went wrong between us and the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -324,7 +327,11 @@ impl Socket {
     ) -> Result<Vec<T>, NetlinkError> {
         let mut batch = Batch::default();
         batch.push(what, kind, flags, header, fill);
-        for _ in 0..DUMP_ATTEMPTS {
+        for attempt in 0..DUMP_ATTEMPTS {
+            // A few at once, and then in the pauses of whoever makes the changes.
+            if attempt >= 8 {
+                std::thread::sleep(DUMP_PAUSE);
+            }
             self.send(batch.bytes(), what)?;
             if let Some(answers) = self.gather(what, &parse)? {
                 return Ok(answers);
