@@ -11,8 +11,9 @@ use std::time::Duration;
 use crate::network::Network;
 use crate::slot::Slot;
 
-/// How long slots are gathered.
-const GATHER: Duration = Duration::from_millis(250);
+/// How long slots are gathered. The kernel looks through its whole table of connections each time, tens of milliseconds
+/// of CPU however few there are; the host has slots enough to wait.
+const GATHER: Duration = Duration::from_millis(500);
 
 /// The slots and the thread that takes them off.
 #[derive(Debug)]
@@ -77,7 +78,8 @@ impl Shared {
                 return;
             }
             if !queue.closed {
-                queue = self.changed.wait_timeout(queue, GATHER).unwrap_or_else(PoisonError::into_inner).0;
+                let gathering = self.changed.wait_timeout_while(queue, GATHER, |queue| !queue.closed);
+                queue = gathering.unwrap_or_else(PoisonError::into_inner).0;
             }
             let slots = std::mem::take(&mut queue.slots);
             drop(queue);
