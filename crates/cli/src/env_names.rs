@@ -11,6 +11,8 @@ pub(crate) const LISTEN: &str = "ISOPOD_LISTEN";
 pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
 /// The domain of sandbox host names.
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
+/// Templates that the server makes ready at its start.
+pub(crate) const PREPARE: &str = "ISOPOD_PREPARE";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 

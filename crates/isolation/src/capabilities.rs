@@ -23,6 +23,22 @@ const KEPT: &[(u32, &str)] = &[
 
 const LAST_POSSIBLE: u32 = 63;
 
+/// The numbers of those that are kept.
+pub fn kept_capabilities() -> impl Iterator<Item = u32> {
+    KEPT.iter().map(|(number, _)| *number)
+}
+
+/// Nothing that the calling process will exec can have any. What it has itself goes with [`drop_all`].
+pub(crate) fn empty_bounding_set() -> io::Result<()> {
+    (0..=LAST_POSSIBLE).try_for_each(drop_from_bounding_set)
+}
+
+/// Takes every capability from the calling process.
+pub(crate) fn drop_all() -> io::Result<()> {
+    clear_ambient_set()?;
+    Capabilities { effective: 0, permitted: 0, inheritable: 0 }.apply()
+}
+
 /// Reduces the calling process, and whatever it will exec, to the list.
 pub(crate) fn drop_all_but_kept() -> io::Result<()> {
     let kept = KEPT.iter().fold(0u64, |set, (number, _)| set | 1 << number);

@@ -7,3 +7,6 @@ pub mod fake;
 pub mod launch;
 mod seccomp;
 pub mod sys;
+
+pub use capabilities::kept_capabilities;
+pub use seccomp::sandbox_filter_bytes;

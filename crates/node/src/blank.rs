@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
-use isopod_isolation::launch::{Figures, Launch, LaunchError, Preparation, RootLayers, read_failure};
+use isopod_isolation::launch::{
+    Figures, Interpreter, Launch, LaunchError, Launched, Preparation, Role, RootLayers, read_failure, zygote_pair,
+};
 use isopod_wire::{ExecutionId, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -27,6 +29,7 @@ use crate::record::Record;
 use crate::slot::{Slot, SlotError};
 use crate::state::{StateError, make_private_directory};
 use crate::template::Template;
+use crate::zygote;
 
 /// The name that programs inside see as the host's.
 const HOST_NAME: &str = "isopod";
@@ -74,15 +77,22 @@ pub(crate) struct Workshop {
 /// Everything but the guest.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    record: Record,
+    pub(crate) record: Record,
     template: Arc<Template>,
-    directory: PathBuf,
-    slot: Slot,
+    pub(crate) directory: PathBuf,
+    pub(crate) slot: Slot,
     cgroup: SandboxCgroup,
     netns: OwnedFd,
     listener: UnixListener,
     stat_files: Option<StatFiles>,
     launcher: Box<dyn PreparedLaunch>,
+}
+
+/// What is being prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Sandbox,
+    Zygote,
 }
 
 /// A sandbox whose guest listens and that nobody has been given.
@@ -110,7 +120,22 @@ impl Workshop {
         let mut record = Record::new(execution, &template.name, template.generation(), *limits);
         record.area = area.is_none().then(|| record.execution.as_str().to_owned());
         let remains = Remains::of(&record, &self.home);
-        self.prepare_steps(record, template, limits, area).inspect_err(|_| dispose(&self.host, &remains))
+        let prepared = self.prepare_steps(record, template, limits, area, Purpose::Sandbox);
+        prepared.inspect_err(|_| dispose(&self.host, &remains))
+    }
+
+    /// Prepares a zygote, which has all that a sandbox has but a network.
+    pub(crate) fn prepare_zygote(
+        &self,
+        execution: ExecutionId,
+        template: &Arc<Template>,
+        limits: &Limits,
+    ) -> Result<Prepared, MakeError> {
+        let mut record = Record::new(execution, &template.name, template.generation(), *limits);
+        record.area = Some(record.execution.as_str().to_owned());
+        let remains = Remains::of(&record, &self.home);
+        let prepared = self.prepare_steps(record, template, limits, None, Purpose::Zygote);
+        prepared.inspect_err(|_| dispose(&self.host, &remains))
     }
 
     fn prepare_steps(
@@ -119,6 +144,7 @@ impl Workshop {
         template: &Arc<Template>,
         limits: &Limits,
         area: Option<&str>,
+        purpose: Purpose,
     ) -> Result<Prepared, MakeError> {
         let name = record.execution.as_str().to_owned();
         let directory = self.home.box_directory(&record.execution);
@@ -131,8 +157,15 @@ impl Workshop {
         let cgroup = self.host.cgroups.create(&name)?;
         let upper = self.ensure_area(&name, area)?;
         let netns = netns::make().map_err(MakeError::Netns)?;
-        self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+        let role = match purpose {
+            Purpose::Sandbox => {
+                self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+                Role::Sandbox { owner: template.zygote().map_or(slot.first_id(), |zygote| zygote.owner()) }
+            }
+            Purpose::Zygote => zygote::role(slot.first_id()),
+        };
         let mut launcher = self.backend.prepare(&Preparation {
+            role,
             first_id: slot.first_id(),
             netns: netns.as_fd(),
             cgroup_entrances: &cgroup.entrances()?,
@@ -196,8 +229,12 @@ impl Workshop {
             cgroup.set_limits(limits)?;
             record.limits = *limits;
         }
+        let mothers = template.zygote().map(|zygote| Ok((zygote, zygote_pair()?))).transpose();
+        let mothers = mothers.map_err(MakeError::Socket)?;
+        let mother = mothers.as_ref().map(|(_, (guest_end, _))| guest_end.as_fd());
         let launched = launcher.launch(&Launch {
             listener: listener.as_fd(),
+            interpreter: template.interpreter().map(|_| Interpreter { mother }),
             stat_files: stat_files.as_ref(),
             figures: changed.as_ref(),
             cpus: cpus_for(slot, limits),
@@ -205,8 +242,27 @@ impl Workshop {
         // Before anything else can go wrong, so that whoever finds the record can end the process.
         record.init = Some(ProcessIdentity::of(launched.pid).map_err(MakeError::Guest)?);
         record.save(&directory).map_err(MakeError::Record)?;
+        if let Some((zygote, (_, mother_end))) = &mothers
+            && let Err(error) = zygote.enter(launched.pid, &cgroup, mother_end)
+        {
+            // The guest sees that nobody comes and starts its own.
+            tracing::warn!(%error, "the zygote does not answer");
+        }
+        drop(mothers);
         wait_until_ready(&launched.ready)?;
         Ok(Blank { record, template, directory, slot, cgroup, netns, pidfd: launched.pidfd })
+    }
+
+    /// Starts a zygote's program, which serves the given socket.
+    pub(crate) fn launch_zygote(&self, prepared: Prepared, socket: BorrowedFd<'_>) -> Result<Launched, MakeError> {
+        let launch = Launch { listener: socket, interpreter: None, stat_files: None, figures: None, cpus: None };
+        let launched = prepared.launcher.launch(&launch)?;
+        // Its end is closed by the program's start. Anything written there is a failure.
+        let mut text = [0; 512];
+        match rustix::io::read(&launched.ready, &mut text).map_err(|error| MakeError::Guest(error.into()))? {
+            0 => Ok(launched),
+            length => Err(read_failure(&text[..length]).into()),
+        }
     }
 
     /// Removes a prepared sandbox that is not needed.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use isopod_isolation::backend::Backend;
 use isopod_wire::node::{
     CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stream,
-    Target, Usage,
+    Target, TemplateInfo, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, Limits, NetworkPolicy};
 
@@ -22,12 +22,12 @@ use crate::guest_program;
 use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};
 use crate::network::NetworkConfig;
-use crate::pool::{Pool, PoolSize};
+use crate::pool::PoolSize;
 use crate::sandbox::Fleet;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::sweep;
-use crate::template::Template;
+use crate::template::{KeptLayer, Step, Template, find_recipe};
 
 /// How often the host is looked at.
 const TEMPLATE_CHECK: Duration = Duration::from_secs(10);
@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub spawner: SpawnerProgram,
     /// How many sandboxes to keep ready.
     pub pool: PoolSize,
+    /// Templates to make ready at once, in the background. Others are made when they are first asked for.
+    pub prepare: Vec<String>,
     /// What a sandbox of the pool may use.
     pub default_limits: Limits,
     /// How the base template is made.
@@ -78,6 +80,45 @@ pub enum OpenError {
     Sweep(#[source] io::Error),
 }
 
+/// How far a template is.
+#[derive(Clone, Debug)]
+pub struct TemplateProgress {
+    /// Steps that are done.
+    pub done: u32,
+    /// Steps in all.
+    pub total: u32,
+    /// What is being done.
+    pub message: String,
+}
+
+/// A template that is there now.
+#[derive(Clone, Debug)]
+pub struct BuiltTemplate {
+    /// Its own name, whatever alias was asked for.
+    pub name: &'static str,
+    /// Its layer.
+    pub layer: String,
+    /// Whether it was built now.
+    pub is_new: bool,
+}
+
+/// Why a template was not made. Nothing is left of it.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildTemplateError {
+    /// No recipe has that name.
+    #[error("there is no template {0:?} that could be built")]
+    Unknown(String),
+    /// Something broke on the way.
+    #[error("could not build template {name}")]
+    Failed {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
 /// A node that runs sandboxes.
 #[derive(Debug)]
 pub struct Node {
@@ -100,12 +141,11 @@ impl Node {
         let blocking_config = config.clone();
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
-        let workshop = Arc::new(workshop);
-        let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
-        let environment = template.host_environment(config.host_environment, config.variables.into_iter());
-        let fleet = Fleet::new(workshop, pool, template, config.base, environment).map_err(OpenError::Sweep)?;
+        let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
+        let fleet = Fleet::new(workshop, template, config).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
-        fleet.pool.start();
+        fleet.kinds.base().pool.start();
+        wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
         keep_template_fresh(&fleet);
         Ok(Self { fleet })
     }
@@ -119,7 +159,7 @@ impl Node {
 
     /// How many sandboxes wait in the pool.
     pub fn pool_filled(&self) -> PoolSize {
-        self.fleet.pool.filled()
+        self.fleet.kinds.base().pool.filled()
     }
 
     /// Directory with the guest's socket of a sandbox, for tools on this machine.
@@ -130,6 +170,27 @@ impl Node {
     /// The first process of a sandbox, as the host sees it.
     pub fn init_pid(&self, incarnation: &Incarnation) -> Option<u32> {
         self.fleet.init_pid(incarnation)
+    }
+
+    /// Makes a template, unless it is there, or anew. `on_step` is told how far it is.
+    pub async fn build_template(
+        &self,
+        name: &str,
+        rebuild: bool,
+        on_step: impl Fn(TemplateProgress),
+    ) -> Result<BuiltTemplate, BuildTemplateError> {
+        let recipe = find_recipe(name).ok_or_else(|| BuildTemplateError::Unknown(name.to_owned()))?;
+        let id = recipe.layer_id(self.fleet.kinds.base().template().facts());
+        let templates = self.fleet.templates_directory();
+        if !rebuild && KeptLayer::open(&templates, &id).is_ok() {
+            return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
+        }
+        let on_step = |step: Step| {
+            on_step(TemplateProgress { done: step.done, total: step.total, message: step.message });
+        };
+        let built = self.fleet.build_layer(recipe, &id, on_step).await;
+        built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
+        Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: true })
     }
 
     /// Ends the node. The sandboxes of a server live on; those of a command end.
@@ -145,7 +206,7 @@ fn keep_template_fresh(fleet: &Arc<Fleet>) {
         loop {
             tokio::time::sleep(TEMPLATE_CHECK).await;
             let Some(fleet) = fleet.upgrade() else { return };
-            let _ = tokio::task::spawn_blocking(move || fleet.refresh_template()).await;
+            let _ = tokio::task::spawn_blocking(move || fleet.refresh_templates()).await;
         }
     });
 }
@@ -229,7 +290,7 @@ impl NodeApi for Node {
         available_memory()
     }
 
-    async fn templates(&self) -> Vec<String> {
-        vec![crate::template::BASE.to_owned()]
+    async fn templates(&self) -> Vec<TemplateInfo> {
+        self.fleet.kinds.infos()
     }
 }

@@ -6,13 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isopod_wire::{ExecutionId, Limits};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::blank::{Blank, MakeError, Prepared, Workshop};
+use crate::guest_request;
 use crate::node::random_execution_id;
 use crate::template::Template;
 
@@ -39,6 +40,10 @@ const WORKERS: usize = 4;
 
 /// While the shelves are well filled, how long workers leave the CPUs to whoever has just been given a sandbox.
 const REST: Duration = Duration::from_millis(20);
+
+/// How long an interpreter may take to come from its zygote, and how often to look.
+const PARKING_DEADLINE: Duration = Duration::from_secs(10);
+const PARKING_POLL: Duration = Duration::from_millis(5);
 
 /// The shelves and their workers.
 #[derive(Debug)]
@@ -249,7 +254,7 @@ impl Shared {
     fn run(&self, job: Job) -> Result<(), MakeError> {
         let result = match job {
             Job::Launch(prepared) => {
-                let result = self.workshop.launch(*prepared, &self.limits);
+                let result = self.workshop.launch(*prepared, &self.limits).inspect(wait_until_parked);
                 self.shelves().making_ready -= 1;
                 result.map(|blank| self.shelve_ready(blank))
             }
@@ -293,4 +298,21 @@ impl Shared {
         };
         rejected.into_iter().for_each(|prepared| self.workshop.discard_prepared(prepared));
     }
+}
+
+/// A ready one with an interpreter is ready when that has come and waits for code. One that does not come is no reason to
+/// throw the sandbox away: the guest starts its own.
+fn wait_until_parked(blank: &Blank) {
+    if blank.template.zygote().is_none() {
+        return;
+    }
+    let deadline = Instant::now() + PARKING_DEADLINE;
+    while Instant::now() < deadline && blank.is_alive() {
+        match guest_request::is_interpreter_parked(&blank.directory) {
+            Ok(true) => return,
+            Ok(false) => std::thread::sleep(PARKING_POLL),
+            Err(error) => return tracing::debug!(%error, "the guest does not tell about its interpreter"),
+        }
+    }
+    tracing::warn!(execution = %blank.record.execution, "no interpreter has come");
 }

@@ -46,7 +46,7 @@ impl StateRoot {
     pub fn open(path: &Path) -> Result<Self, StateError> {
         make_private_directory(path)?;
         let path = path.canonicalize().map_err(StateError::on("find", path))?;
-        for part in ["homes", "layers"] {
+        for part in ["homes", "layers", "templates"] {
             make_private_directory(&path.join(part))?;
         }
         let tag = read_or_make_tag(&path)?;
@@ -67,7 +67,12 @@ impl StateRoot {
         self.path.join("homes")
     }
 
-    /// Template layers, shared by everything that uses this state directory.
+    /// Layers of built templates. It may be a link to a directory that state directories share.
+    pub fn templates(&self) -> PathBuf {
+        self.path.join("templates")
+    }
+
+    /// Generations of the base, shared by everything that uses this state directory.
     pub fn layers(&self) -> PathBuf {
         self.path.join("layers")
     }

@@ -81,6 +81,7 @@ impl StateDir {
             home: HomeKind::Server,
             spawner: SpawnerProgram { program: self.binary.clone(), arguments: vec!["__spawner".into()] },
             pool,
+            prepare: Vec::new(),
             default_limits: Limits::default(),
             base: BaseOptions::default(),
             host_environment: HostEnvironment::ALL,

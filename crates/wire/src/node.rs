@@ -147,12 +147,63 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// A template that this node has or can make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateInfo {
+    /// What it is called.
+    pub name: String,
+    /// Other names that mean the same.
+    pub aliases: Vec<String>,
+    /// What it is for, in a line.
+    pub summary: String,
+    /// Whether it can be used.
+    pub state: TemplateState,
+}
+
+impl TemplateInfo {
+    /// Whether it is called so.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+/// Whether a template can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TemplateState {
+    /// At once.
+    Ready,
+    /// At once, but without what could not be installed.
+    Reduced {
+        /// What went wrong.
+        reason: String,
+    },
+    /// Soon.
+    Building {
+        /// Steps that are done, and how many there are; zero when that is not known yet.
+        done: u32,
+        total: u32,
+        /// What is being done.
+        message: String,
+    },
+    /// It is made when it is first asked for.
+    NotBuilt,
+}
+
 /// Why a sandbox was not made. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// No such template here.
     #[error("template {0:?} is not known")]
     UnknownTemplate(String),
+    /// It is being made; a later try will find it.
+    #[error("template {template:?} is being built: {progress}")]
+    TemplateNotReady {
+        /// Which.
+        template: String,
+        /// How far it is.
+        progress: String,
+    },
     /// The limits cannot be had or not enforced here.
     #[error("limits: {0}")]
     Limits(String),
@@ -240,6 +291,6 @@ pub trait NodeApi: Send + Sync + 'static {
     /// How much more memory may be promised, for admission and display.
     async fn free_memory(&self) -> Bytes;
 
-    /// Names of the templates that can be used.
-    async fn templates(&self) -> Vec<String>;
+    /// The templates that this node has or can make.
+    async fn templates(&self) -> Vec<TemplateInfo>;
 }

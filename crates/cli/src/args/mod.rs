@@ -6,6 +6,7 @@ mod sandboxes;
 mod serve;
 mod server;
 mod service;
+mod template;
 mod tls;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) use sandboxes::{
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
+pub(crate) use template::{TemplateArgs, TemplateBuildArgs, TemplateCommand, TemplateListArgs};
 pub(crate) use tls::{TlsArgs, TlsCommand, TlsInitArgs};
 
 use crate::env_names;
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Make, list and revoke API keys.
     Key(KeyArgs),
+    /// List and build templates.
+    Template(TemplateArgs),
     /// Certificates for https.
     Tls(TlsArgs),
     /// Run the server as a system service.

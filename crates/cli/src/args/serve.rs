@@ -32,7 +32,11 @@ pub(crate) struct ServeArgs {
     /// Listen on an address that others can reach although the connection is not encrypted.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
-    /// How many sandboxes to keep ready [default: 8].
+    /// Templates to make ready at the start, or `none`. Others are made when they are first asked for
+    /// [default: code-interpreter-v1].
+    #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
+    pub(crate) prepare: Option<Vec<String>>,
+    /// How many sandboxes of each template to keep ready [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_ready: Option<usize>,
     /// How many sandboxes to keep prepared [default: 8].

@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::StateRoot;
 use isopod_node::base::list_generations;
+use isopod_node::{StateRoot, list_layers};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
@@ -25,6 +25,10 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         let bytes = allocated(&state.layers().join(&generation.id));
         rows.push(Row { kind: "template", name: generation.id, bytes, in_use: generation.in_use });
     }
+    for layer in list_layers(&state.templates())? {
+        let bytes = allocated(&state.templates().join(&layer.id));
+        rows.push(Row { kind: "template", name: layer.id, bytes, in_use: layer.in_use });
+    }
     rows.push(Row {
         kind: "sandboxes",
         name: "writable layers".to_owned(),
@@ -34,10 +38,10 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
     if args.json {
         say!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
-        say!("{:<10} {:<24} {:>12}  IN USE", "KIND", "NAME", "SIZE");
+        say!("{:<10} {:<38} {:>12}  IN USE", "KIND", "NAME", "SIZE");
         for row in rows {
             say!(
-                "{:<10} {:<24} {:>8} MiB  {}",
+                "{:<10} {:<38} {:>8} MiB  {}",
                 row.kind,
                 row.name,
                 row.bytes >> 20,

@@ -28,6 +28,7 @@ mod service;
 mod show;
 pub(crate) mod spawner;
 mod sweep;
+mod template;
 mod tls;
 mod uninstall;
 
@@ -74,6 +75,7 @@ pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             match command {
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
                 Command::Serve(serve) => block_on(serve::run(args.state_dir, serve)),
+                Command::Template(template) => block_on(template::run(&state_dir, template)),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

@@ -8,8 +8,8 @@ use isopod_node::{HomeKind, NodeConfig, PoolSize, SpawnerProgram};
 use isopod_wire::Limits;
 
 /// A node for the server, whose sandboxes outlive it.
-pub(super) fn for_server(pool: PoolSize) -> NodeConfig {
-    config(HomeKind::Server, vec!["__spawner".into()], pool)
+pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>) -> NodeConfig {
+    NodeConfig { prepare, ..config(HomeKind::Server, vec!["__spawner".into()], pool) }
 }
 
 /// A node for one command. Its name must be its own.
@@ -27,6 +27,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         home,
         spawner: SpawnerProgram { program: "/proc/self/exe".into(), arguments },
         pool,
+        prepare: Vec::new(),
         default_limits: Limits::default(),
         base: BaseOptions::default(),
         host_environment: HostEnvironment::ALL,

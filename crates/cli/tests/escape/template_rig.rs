@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use isopod_client::guest::Guest;
 use isopod_isolation::launch::{
-    Figures, Launch, LaunchError, Launched, Preparation, RootLayers, Spawner, read_failure,
+    Figures, Launch, LaunchError, Launched, Preparation, Role, RootLayers, Spawner, read_failure,
 };
 use isopod_isolation::sys::ns::{Namespaces, unshare};
 use isopod_wire::Limits;
@@ -83,6 +83,7 @@ impl Rig {
         let spawner = self.spawner.as_ref().expect("it is there until the end");
         let netns = new_netns();
         let mut launcher = spawner.prepare(&Preparation {
+            role: Role::Sandbox { owner: FIRST_ID },
             first_id: FIRST_ID,
             netns: netns.as_fd(),
             cgroup_entrances: &[],
@@ -95,8 +96,13 @@ impl Rig {
         launcher.wait()?;
         let socket = own.join("guest.sock");
         let listener = UnixListener::bind(&socket).expect("a short path");
-        let launched =
-            launcher.launch(&Launch { listener: listener.as_fd(), stat_files: None, figures: None, cpus: None })?;
+        let launched = launcher.launch(&Launch {
+            listener: listener.as_fd(),
+            interpreter: None,
+            stat_files: None,
+            figures: None,
+            cpus: None,
+        })?;
         let mut said = Vec::new();
         let mut ready = File::from(launched.ready.try_clone().expect("a descriptor"));
         let mut buffer = [0; 512];

@@ -179,6 +179,10 @@ impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::UnknownTemplate(name) => Self::not_found(format!("template '{name}' not found")),
+            CreateError::TemplateNotReady { .. } => {
+                let building = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+                building.with_code("template_not_ready").retry_in(Duration::from_secs(10))
+            }
             CreateError::Limits(why) => Self::bad_request(format!("the limits cannot be had here: {why}")),
             CreateError::Full(why) => {
                 let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));

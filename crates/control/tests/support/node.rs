@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use isopod_wire::node::{
     CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeState, PauseMode,
-    SandboxSpec, Stream, Target, Usage,
+    SandboxSpec, Stream, Target, TemplateInfo, TemplateState, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
@@ -103,7 +103,7 @@ impl FakeNode {
 
     async fn create_to_the_end(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         tokio::time::sleep(Duration::from_millis(self.faults.create_takes.load(Ordering::Relaxed))).await;
-        if !self.templates().await.contains(&spec.template) {
+        if !self.templates().await.iter().any(|template| template.is_called(&spec.template)) {
             return Err(CreateError::UnknownTemplate(spec.template));
         }
         if self.faults.full.load(Ordering::Relaxed) {
@@ -264,7 +264,13 @@ impl NodeApi for FakeNode {
         Bytes::mib(1024)
     }
 
-    async fn templates(&self) -> Vec<String> {
-        ["base", "code-interpreter-v1"].map(str::to_owned).to_vec()
+    async fn templates(&self) -> Vec<TemplateInfo> {
+        let info = |name: &str| TemplateInfo {
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            summary: String::new(),
+            state: TemplateState::Ready,
+        };
+        ["base", "code-interpreter-v1"].map(info).to_vec()
     }
 }

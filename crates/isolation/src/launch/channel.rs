@@ -40,6 +40,11 @@ impl Channel {
         Self { socket }
     }
 
+    /// With whatever patience the socket already has.
+    pub(super) fn from_socket(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -9,12 +9,14 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, fstatfs, open};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::ZygoteProgram;
 use super::channel::Channel;
 use super::init;
-use super::message::{PrepareOrder, Progress};
+use super::message::{PrepareOrder, Progress, RoleOrder};
 use super::root::{self, Trees};
 use super::step::{Failure, Step};
-use crate::seccomp::sandbox_filter;
+use super::zygote;
+use crate::seccomp::{sandbox_filter, zygote_filter};
 use crate::sys::cred::{set_group_ids, set_user_ids};
 use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, exit_now, fork_into, sleep_for_ever};
@@ -61,7 +63,12 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
 fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<OwnedFd, Failure> {
     join_cgroups(&handed.cgroups)?;
     enter(&handed.netns, Namespaces::NET).step("enter the network namespace")?;
-    let user_namespace = make_user_namespace(order.first_id)?;
+    let owner = match &order.role {
+        RoleOrder::Sandbox { owner } => *owner,
+        // It does not enter the namespace, which only maps the ids of its files.
+        RoleOrder::Zygote(_) => order.first_id,
+    };
+    let user_namespace = make_user_namespace(owner, order.first_id)?;
     root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
     Ok(user_namespace)
 }
@@ -75,11 +82,11 @@ fn join_cgroups(entrances: &[File]) -> Result<(), Failure> {
 
 /// Makes the sandbox's user namespace.
 ///
-/// Its owner is the first id of its own range and not the host's root: the kernel counts inotify instances, namespaces
-/// and the like against the owner, and sandboxes with one owner would take them from each other.
-fn make_user_namespace(first_id: u32) -> Result<OwnedFd, Failure> {
-    set_group_ids(None, Some(first_id), None).step("take the group of the id range")?;
-    set_user_ids(None, Some(first_id), None).step("take the user of the id range")?;
+/// Its owner is never the host's root: the kernel counts inotify instances, namespaces and the like against the owner,
+/// and all sandboxes with one owner would take them from each other.
+fn make_user_namespace(owner: u32, first_id: u32) -> Result<OwnedFd, Failure> {
+    set_group_ids(None, Some(owner), None).step("take the group of the owner")?;
+    set_user_ids(None, Some(owner), None).step("take the user of the owner")?;
     let forked = fork_into(Namespaces::USER).step("make a user namespace")?;
     let Fork::Parent { pid, pidfd } = forked else { sleep_for_ever() };
     let namespace = take_back_root().and_then(|()| map_ids(pid, first_id));
@@ -113,6 +120,9 @@ fn check_is_procfs(file: &File) -> Result<(), Failure> {
 }
 
 fn clone_init(order: &PrepareOrder, handed: &Handed, user_namespace: &OwnedFd) -> Result<(u32, OwnedFd), Failure> {
+    if let RoleOrder::Zygote(program) = &order.role {
+        return clone_zygote(order, program, handed);
+    }
     let filter = sandbox_filter();
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
     let namespaces =
@@ -120,6 +130,19 @@ fn clone_init(order: &PrepareOrder, handed: &Handed, user_namespace: &OwnedFd) -
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
             init::run(order, &handed.channel, &handed.guest, &filter);
+            exit_now(1)
+        }
+        Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),
+    }
+}
+
+/// In the host's user and pid namespaces: from there it can enter sandboxes, and inside one it could not.
+fn clone_zygote(order: &PrepareOrder, program: &ZygoteProgram, handed: &Handed) -> Result<(u32, OwnedFd), Failure> {
+    let filter = zygote_filter();
+    let namespaces = Namespaces::MOUNT.and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
+    match fork_into(namespaces).step("clone the zygote")? {
+        Fork::Child => {
+            zygote::run(order, program, &handed.channel, &filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),

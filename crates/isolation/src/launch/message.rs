@@ -3,11 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ZygoteProgram;
 use super::figures::Figures;
 use super::step::Failure;
 
 /// Raised whenever a message changes: a server does not use a spawner of another version.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +29,7 @@ pub(super) enum SpawnerReply {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PrepareOrder {
+    pub(super) role: RoleOrder,
     pub(super) first_id: u32,
     pub(super) tmpfs_bytes: u64,
     pub(super) root_layers: usize,
@@ -37,12 +39,25 @@ pub(super) struct PrepareOrder {
     pub(super) figures: Figures,
 }
 
-/// Server to the waiting first process. Fds: listener, ready pipe, then memory and cpu figures if the host has them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum RoleOrder {
+    Sandbox { owner: u32 },
+    Zygote(ZygoteProgram),
+}
+
+/// Server to the waiting first process. Fds: listener, ready pipe, the interpreter's end if it has one, then memory and
+/// cpu figures if the host has them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LaunchOrder {
+    pub(super) interpreter: Option<InterpreterOrder>,
     /// Where they differ from those of the preparation.
     pub(super) figures: Option<Figures>,
     pub(super) cpus: Option<Vec<u32>>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct InterpreterOrder {
+    pub(super) has_mother: bool,
 }
 
 /// Launcher and first process to server, over the same channel: each sends one of these, in any order, or a failure.

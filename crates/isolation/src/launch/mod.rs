@@ -12,6 +12,7 @@
 //! launcher exits once it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
 mod channel;
+mod enter;
 mod figures;
 mod init;
 mod launcher;
@@ -19,6 +20,7 @@ mod message;
 mod root;
 mod spawner;
 mod step;
+mod zygote;
 
 use std::fs::File;
 use std::io;
@@ -27,8 +29,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use channel::Channel;
+pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
 pub use figures::Figures;
-use message::{LaunchOrder, PrepareOrder, Progress, SpawnerReply, SpawnerRequest};
+use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
+use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};
 
 use crate::sys::mount::clone_tree;
@@ -79,9 +83,36 @@ pub struct RootLayers<'a> {
     pub upper: &'a Path,
 }
 
+/// What is to be made of a root, its namespaces and its cgroups.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// A sandbox with a user namespace of its own.
+    Sandbox {
+        /// The host id that owns the user namespace. The kernel counts inotify instances and the like against it, so
+        /// it is the first id of the sandbox's own range, unless a zygote must be able to enter: only the owner can.
+        owner: u32,
+    },
+    /// A process outside of all sandboxes, without any right, that forks itself into those whose owner it is.
+    Zygote(ZygoteProgram),
+}
+
+/// What a zygote runs. The socket that it serves is its descriptor 3.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ZygoteProgram {
+    /// The host id that it runs as.
+    pub id: u32,
+    /// A path in its root, and the arguments with the program's name.
+    pub program: String,
+    pub arguments: Vec<String>,
+    /// `NAME=value`, and nothing else.
+    pub environment: Vec<String>,
+}
+
 /// What a launcher needs before it is known who will use the sandbox.
 #[derive(Debug)]
 pub struct Preparation<'a> {
+    /// Sandbox or zygote.
+    pub role: Role,
     /// The first host id of the sandbox's range of 65,536.
     pub first_id: u32,
     /// The network namespace, made and plumbed.
@@ -103,14 +134,23 @@ pub struct Preparation<'a> {
 /// What is handed to the sandbox's first process.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// The listening socket of the guest.
+    /// The listening socket of the guest; of a zygote, the socket that it serves.
     pub listener: BorrowedFd<'a>,
+    /// Set where the guest is to serve a code interpreter.
+    pub interpreter: Option<Interpreter<'a>>,
     /// Figures of the sandbox's cgroups, where the host has them.
     pub stat_files: Option<&'a crate::cgroup::StatFiles>,
     /// What `/proc` and `/sys` say about CPUs and memory, where it differs from the preparation.
     pub figures: Option<&'a Figures>,
     /// Which CPUs the sandbox may use; `None` for all.
     pub cpus: Option<Vec<u32>>,
+}
+
+/// How a guest comes to its code interpreter.
+#[derive(Clone, Copy, Debug)]
+pub struct Interpreter<'a> {
+    /// The guest's end of a connection to a warm one, which a zygote brings. Without it the guest starts its own.
+    pub mother: Option<BorrowedFd<'a>>,
 }
 
 /// A connection to the spawner of a state directory.
@@ -135,7 +175,12 @@ impl Spawner {
         let root = clone_layers(&preparation.layers.root)?;
         let usr = clone_layers(&preparation.layers.usr)?;
         let upper = clone_layers(&[preparation.layers.upper])?;
+        let role = match &preparation.role {
+            Role::Sandbox { owner } => RoleOrder::Sandbox { owner: *owner },
+            Role::Zygote(program) => RoleOrder::Zygote(program.clone()),
+        };
         let order = PrepareOrder {
+            role,
             first_id: preparation.first_id,
             tmpfs_bytes: preparation.tmpfs_bytes,
             root_layers: root.len(),
@@ -210,8 +255,11 @@ impl Launcher {
         let (pid, pidfd) = self.init.ok_or_else(nonsense)?;
         let (ready, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
-        let order = LaunchOrder { figures: launch.figures.cloned(), cpus: launch.cpus.clone() };
+        let mother = launch.interpreter.and_then(|interpreter| interpreter.mother);
+        let interpreter = launch.interpreter.map(|_| InterpreterOrder { has_mother: mother.is_some() });
+        let order = LaunchOrder { interpreter, figures: launch.figures.cloned(), cpus: launch.cpus.clone() };
         let mut fds = vec![launch.listener, ready_writer.as_fd()];
+        fds.extend(mother);
         if let Some(files) = launch.stat_files {
             fds.extend([files.memory.as_fd(), files.cpu.as_fd(), files.memory_stat.as_fd()]);
         }

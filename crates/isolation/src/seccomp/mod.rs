@@ -12,3 +12,19 @@ use crate::sys::seccomp::Instruction;
 pub(crate) fn sandbox_filter() -> Vec<Instruction> {
     filter::assemble(&rules::table())
 }
+
+/// The program for a zygote: what a sandbox may do, and what it takes to enter one.
+pub(crate) fn zygote_filter() -> Vec<Instruction> {
+    filter::assemble(&rules::zygote_table())
+}
+
+/// The sandbox's program as the kernel reads it, for processes that come from outside and load it themselves.
+pub fn sandbox_filter_bytes() -> Vec<u8> {
+    let bytes = |instruction: &Instruction| {
+        let Instruction { code, jump_true, jump_false, operand } = *instruction;
+        let ([code_low, code_high], operand) = (code.to_ne_bytes(), operand.to_ne_bytes());
+        let [a, b, c, d] = operand;
+        [code_low, code_high, jump_true, jump_false, a, b, c, d]
+    };
+    sandbox_filter().iter().flat_map(bytes).collect()
+}

@@ -136,6 +136,17 @@ pub(super) fn table() -> BTreeMap<u32, Action> {
     allowed.chain(missing).chain(checked).collect()
 }
 
+/// Calls that a zygote needs besides: its children enter a sandbox and load the sandbox's own filter there.
+const FOR_ZYGOTES: &[libc::c_long] = &[libc::SYS_setns, libc::SYS_keyctl, libc::SYS_seccomp];
+
+/// As [`table`], for zygotes.
+pub(super) fn zygote_table() -> BTreeMap<u32, Action> {
+    let number = |call: libc::c_long| u32::try_from(call).expect("numbers of system calls are small");
+    let mut table = table();
+    table.extend(FOR_ZYGOTES.iter().map(|call| (number(*call), Action::Allow)));
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,14 +61,20 @@ const CONTENTS_LIMIT: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Identity<'a> {
     pub(super) host: &'a Host,
-    /// The hash of the guest binary.
-    pub(super) guest: [u8; 32],
+    /// The hash of the guest binary and of the interpreter's driver.
+    programs: [u8; 32],
     pub(super) frozen: bool,
 }
 
 impl<'a> Identity<'a> {
     pub(super) fn new(host: &'a Host, guest_binary: &[u8], frozen: bool) -> Self {
-        Self { host, guest: Sha256::digest(guest_binary).into(), frozen }
+        let mut programs = Sha256::new();
+        field(&mut programs, guest_binary);
+        for (name, contents) in crate::driver_files::FILES {
+            field(&mut programs, name.as_bytes());
+            field(&mut programs, contents);
+        }
+        Self { host, programs: programs.finalize().into(), frozen }
     }
 
     /// The cheap hash. When it is the same, so is the fingerprint.
@@ -98,7 +104,7 @@ impl<'a> Identity<'a> {
         let mut hash = Sha256::new();
         field(&mut hash, purpose);
         hash.update(FORMAT.to_le_bytes());
-        hash.update(self.guest);
+        hash.update(self.programs);
         hash.update([u8::from(self.frozen)]);
         field(&mut hash, self.host.path().as_os_str().as_bytes());
         // What is mounted below /usr is hidden, so a new mount is a new base. Building tells when this cannot be read.

@@ -13,6 +13,7 @@ use super::root_layer::Reduce;
 use super::secrets::holds_private_key;
 use super::settings;
 use super::usr_scan::UsrScan;
+use crate::driver_files;
 
 /// Everything that decides what the layer holds.
 #[derive(Debug)]
@@ -36,8 +37,19 @@ pub(super) fn build_usr(host: &Host, layer: &Layer, plan: &UsrPlan<'_>) -> Resul
     add_pip(host, layer, plan.pip)?;
     add_python_name(host, layer)?;
     add_file(host, layer, "bin", "sudo", plan.applet, Meta::root(0o4755))?;
+    add_driver(host, layer)?;
     // Maintainer scripts ask it before they start a daemon; 101 means no.
     add_file(host, layer, "sbin", "policy-rc.d", b"#!/bin/sh\nexit 101\n", Meta::root(0o755))
+}
+
+/// The interpreter's driver. Its place is our own, so nothing of the host is hidden.
+fn add_driver(host: &Host, layer: &Layer) -> Result<(), BaseError> {
+    for (name, contents) in driver_files::FILES {
+        let path = Path::new(driver_files::DIRECTORY).join(name);
+        let (Some(parent), Some(name)) = (path.parent().and_then(Path::to_str), path.file_name()) else { continue };
+        add_file(host, layer, parent, &name.to_string_lossy(), contents, Meta::root(0o644))?;
+    }
+    Ok(())
 }
 
 /// Replaces settings of package managers that the host keeps in `/usr` by reduced ones.

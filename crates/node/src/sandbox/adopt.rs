@@ -87,8 +87,7 @@ impl Fleet {
 
     /// Its layers must not be pruned, whoever made it.
     fn open_template(&self, record: &Record) -> Option<Arc<Template>> {
-        let layers = self.workshop.host.state.layers();
-        Template::generation_of(&layers, &record.template, &record.generation)
+        self.template_of(record)
             .inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "its layers cannot be held"))
             .ok()
     }

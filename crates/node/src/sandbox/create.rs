@@ -10,8 +10,8 @@ use super::{Fleet, Life, Processes, Sandbox};
 use crate::admission::why_full;
 use crate::blank::{Blank, MakeError};
 use crate::guest_request;
+use crate::kind::Kind;
 use crate::node::random_execution_id;
-use crate::template::{BASE, Template};
 
 /// What the guest is told. The names are those of E2B's daemon.
 #[derive(Serialize)]
@@ -27,25 +27,26 @@ const DEFAULT_USER: &str = "user";
 
 impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
-        let template = self.check(&spec)?;
-        let created = self.take_and_hand_over(template, spec).await;
-        self.pool.refill();
+        self.check(&spec)?;
+        let kind = self.kind(&spec.template).await?;
+        let created = self.take_and_hand_over(Arc::clone(&kind), spec).await;
+        kind.pool.refill();
         created
     }
 
     async fn take_and_hand_over(
         self: &Arc<Self>,
-        template: Arc<Template>,
+        kind: Arc<Kind>,
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
         let fleet = Arc::clone(self);
         let wanted = spec.clone();
-        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&template, &wanted)).await;
+        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&kind, &wanted)).await;
         let blank = made.map_err(failed)??;
         self.hand_over(blank, spec).await
     }
 
-    fn check(&self, spec: &SandboxSpec) -> Result<Arc<Template>, CreateError> {
+    fn check(&self, spec: &SandboxSpec) -> Result<(), CreateError> {
         spec.limits.check().map_err(|error| CreateError::Limits(error.to_string()))?;
         if let (Some(_), Some(reason)) = (spec.limits.disk, self.workshop.host.disk.no_limit()) {
             return Err(CreateError::Limits(format!("the disk cannot be limited on this host: {reason}")));
@@ -53,21 +54,17 @@ impl Fleet {
         if self.sandboxes().contains_key(&spec.sandbox) {
             return Err(CreateError::Exists(spec.sandbox.clone()));
         }
-        match spec.template == BASE {
-            true => Ok(self.template()),
-            false => Err(CreateError::UnknownTemplate(spec.template.clone())),
-        }
+        Ok(())
     }
 
     /// The quickest way to a sandbox of this kind, with its limits set.
-    fn take_or_make(&self, template: &Arc<Template>, spec: &SandboxSpec) -> Result<Blank, CreateError> {
+    fn take_or_make(&self, kind: &Kind, spec: &SandboxSpec) -> Result<Blank, CreateError> {
         if let Some(reason) = why_full(&self.workshop.host) {
             return Err(CreateError::Full(reason));
         }
-        let generation = template.generation();
-        let blank = match self.pool.take_ready(generation, &spec.limits) {
+        let blank = match kind.pool.take_ready(kind.template().generation(), &spec.limits) {
             Some(blank) => Ok(blank),
-            None => self.make(template, spec),
+            None => self.make(kind, spec),
         };
         let blank = blank.map_err(full_or_failed)?;
         match self.set_disk_and_network(&blank, spec) {
@@ -79,10 +76,11 @@ impl Fleet {
         }
     }
 
-    fn make(&self, template: &Arc<Template>, spec: &SandboxSpec) -> Result<Blank, MakeError> {
-        let prepared = match self.pool.take_prepared(template.generation()) {
+    fn make(&self, kind: &Kind, spec: &SandboxSpec) -> Result<Blank, MakeError> {
+        let template = kind.template();
+        let prepared = match kind.pool.take_prepared(template.generation()) {
             Some(prepared) => prepared,
-            None => self.workshop.prepare(random_execution_id(), template, &spec.limits, None)?,
+            None => self.workshop.prepare(random_execution_id(), &template, &spec.limits, None)?,
         };
         self.workshop.launch(prepared, &spec.limits)
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use isopod_wire::SandboxId;
 use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
+use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
 use super::{Life, Sandbox};
@@ -14,17 +14,21 @@ use crate::base::BaseOptions;
 use crate::blank::{GUEST_SOCKET, Workshop};
 use crate::exits::Exits;
 use crate::home::HomeKind;
-use crate::pool::Pool;
-use crate::template::Template;
+use crate::kind::{Entry, Kind, Kinds};
+use crate::node::NodeConfig;
+use crate::pool::{Pool, PoolSize};
+use crate::template::{BASE, Template};
 
 /// The sandboxes of a node, and what is needed to make more.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(super) workshop: Arc<Workshop>,
-    pub(crate) pool: Pool,
-    template: Mutex<Arc<Template>>,
+    pub(crate) kinds: Kinds,
+    /// What a sandbox of a pool may use, and how many a pool holds.
+    pub(super) limits: Limits,
+    pub(super) pool_size: PoolSize,
     /// How the base template is made, to notice that the host has changed.
-    base: BaseOptions,
+    pub(super) base: BaseOptions,
     /// Variables that every sandbox gets before its own.
     pub(super) environment: BTreeMap<String, String>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
@@ -34,49 +38,25 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn new(
-        workshop: Arc<Workshop>,
-        pool: Pool,
-        template: Arc<Template>,
-        base: BaseOptions,
-        environment: BTreeMap<String, String>,
-    ) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new(workshop: Workshop, template: Arc<Template>, config: NodeConfig) -> std::io::Result<Arc<Self>> {
         let (events, event_reader) = mpsc::unbounded_channel();
+        let workshop = Arc::new(workshop);
+        let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
+        let environment = template.host_environment(config.host_environment, config.variables.into_iter());
+        let kinds = Kinds::default();
+        kinds.set(BASE, Entry::Open(Kind::new(template, pool, None)));
         Ok(Arc::new(Self {
             workshop,
-            pool,
-            template: Mutex::new(template),
-            base,
+            kinds,
+            limits: config.default_limits,
+            pool_size: config.pool,
+            base: config.base,
             environment,
             sandboxes: Mutex::default(),
             events,
             exits: Exits::start()?,
             event_reader: tokio::sync::Mutex::new(event_reader),
         }))
-    }
-
-    /// Starts a new generation of the base template when the host's packages have changed. Running sandboxes keep theirs.
-    pub(crate) fn refresh_template(&self) {
-        let layers = self.workshop.host.state.layers();
-        let current = self.template();
-        if current.is_current(&layers, &self.base) {
-            return;
-        }
-        match Template::base(&layers, &self.base) {
-            Ok(fresh) if fresh.generation() != current.generation() => {
-                tracing::info!(generation = fresh.generation(), "the host has changed, a new base begins");
-                *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
-                self.pool.replace_template(fresh);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "could not renew the base template");
-            }
-        }
-    }
-
-    pub(super) fn template(&self) -> Arc<Template> {
-        Arc::clone(&self.template.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
@@ -135,7 +115,9 @@ impl Fleet {
             }
         }
         self.sandboxes().clear();
-        self.pool.close().await;
+        for kind in self.kinds.clear() {
+            kind.pool.close().await;
+        }
         let workshop = Arc::clone(&self.workshop);
         drop(self);
         let _ = tokio::task::spawn_blocking(move || leave(workshop)).await;

@@ -11,10 +11,12 @@
 //! From every state, `kill` leads to nothing. A first process that ends by itself does the same, and is told as an event.
 
 mod adopt;
+mod build;
 mod create;
 mod dial;
 mod fleet;
 mod kill;
+mod kinds;
 mod network;
 mod pause;
 mod resume;

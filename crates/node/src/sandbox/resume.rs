@@ -8,7 +8,8 @@ use super::pause::{failed, save};
 use super::{Fleet, Life, Processes, Sandbox};
 use crate::blank::{Blank, MakeError};
 use crate::node::random_execution_id;
-use crate::template::Template;
+use crate::record::Record;
+use crate::template::{Template, TemplateError};
 
 impl Fleet {
     pub(crate) async fn resume(self: &Arc<Self>, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
@@ -32,8 +33,7 @@ impl Fleet {
         let fleet = Arc::clone(self);
         let (record, wanted) = (life.record.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
-            let layers = fleet.workshop.host.state.layers();
-            let template = Template::generation_of(&layers, &record.template, &record.generation)?;
+            let template = fleet.template_of(&record)?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(fleet.make_on(
                 &template,
                 &wanted,
@@ -47,6 +47,17 @@ impl Fleet {
             return Err(failed(sandbox, "resume", error));
         }
         self.replace(sandbox, life, blank, spec)
+    }
+
+    /// The one that new sandboxes get, as long as it is the same generation: it may have a zygote.
+    pub(super) fn template_of(&self, record: &Record) -> Result<Arc<Template>, TemplateError> {
+        let open = self.kinds.open_kinds().into_iter().map(|kind| kind.template());
+        let is_same =
+            |template: &Arc<Template>| template.name == record.template && template.generation() == record.generation;
+        match open.into_iter().find(is_same) {
+            Some(template) => Ok(template),
+            None => Template::generation_of(&self.workshop.host.state, &record.template, &record.generation),
+        }
     }
 
     fn make_on(&self, template: &Arc<Template>, spec: &SandboxSpec, area: Option<&str>) -> Result<Blank, MakeError> {

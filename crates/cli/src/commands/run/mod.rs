@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use isopod_client::guest::{Guest, StartProcess};
 use isopod_node::base::HostEnvironment;
-use isopod_node::{Node, StateRoot};
+use isopod_node::{Node, StateRoot, can_make};
 use isopod_wire::node::{CreateError, Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Limits, NetworkPolicy, SandboxId};
 
 use super::environment::environment;
 use super::follow::{self, Report, terminal_size};
 use super::node_config;
+use super::template::{self, Bar};
 use crate::args::RunArgs;
 use crate::failure::Hint;
 use copy::Volume;
@@ -48,6 +49,7 @@ async fn run_in(
 ) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let sandbox = spec.sandbox.clone();
+    ensure_template(node, &spec.template).await?;
     let incarnation = node.create(spec).await.map_err(explain)?;
     let guest = guest_of(node, &incarnation)?.with_user(&args.user);
     for volume in volumes {
@@ -63,6 +65,17 @@ async fn run_in(
         volume.copy_out(&guest).await?;
     }
     ended
+}
+
+/// Builds a template that was never used here, and says so: it takes a minute or two.
+async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
+    if !can_make(name) {
+        return Ok(());
+    }
+    let mut bar = Bar::default();
+    let built = node.build_template(name, false, |step| bar.show(&step)).await;
+    bar.end();
+    built.map(drop).map_err(template::explain)
 }
 
 fn guest_of(node: &Node, incarnation: &Incarnation) -> anyhow::Result<Guest> {
@@ -99,7 +112,7 @@ fn timeout(args: &RunArgs) -> anyhow::Result<Option<Duration>> {
 fn explain(error: CreateError) -> anyhow::Error {
     match error {
         CreateError::UnknownTemplate(name) => {
-            Hint::new(format!("there is no template {name:?}"), "the template that is always there is called base")
+            Hint::new(format!("there is no template {name:?}"), "isopod template ls lists those that there are")
         }
         CreateError::Limits(reason) => Hint::new(reason, "isopod doctor says what this machine can limit"),
         other => other.into(),

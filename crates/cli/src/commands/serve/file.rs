@@ -18,6 +18,7 @@ pub(super) struct SettingsFile {
     pub(super) listen: Option<SocketAddr>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) domain: Option<String>,
+    pub(super) prepare: Option<Vec<String>>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,
     pub(super) tls: TlsTable,

@@ -29,7 +29,8 @@ pub(super) async fn run(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow::
     check_listen(&settings)?;
     let state = StateRoot::open(&settings.state_dir)?;
     let (tls, local_tls) = identity(&settings, &state)?;
-    let node = Arc::new(Node::open(state.clone(), node_config::for_server(settings.pool)).await?);
+    let node =
+        Arc::new(Node::open(state.clone(), node_config::for_server(settings.pool, settings.prepare.clone())).await?);
     let store = Store::open(state.path().join(DATABASE)).await.context("could not open the database")?;
     let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
 

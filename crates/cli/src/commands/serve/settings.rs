@@ -14,6 +14,10 @@ use crate::commands::default_state_dir;
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
 const DEFAULT_DOMAIN: &str = "isopod.localhost";
 const DEFAULT_POOL: usize = 8;
+/// What the SDKs of the code interpreter ask for.
+const DEFAULT_PREPARE: &str = "code-interpreter-v1";
+/// In the place of a list.
+const NOTHING: &str = "none";
 
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -24,6 +28,7 @@ pub(super) struct Settings {
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
     pub(super) pool: PoolSize,
+    pub(super) prepare: Vec<String>,
     /// What only the file can say.
     file: SettingsFile,
 }
@@ -62,6 +67,7 @@ impl Settings {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
                 prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
             },
+            prepare: choose_prepare(args.prepare.or_else(|| file.prepare.clone()))?,
             file,
         })
     }
@@ -96,6 +102,18 @@ impl Settings {
         file.team.apply(&mut config.team_limits);
         file.retention.apply(&mut config.retention);
         Ok(())
+    }
+}
+
+/// A name that is misspelt would otherwise be noticed by its first user.
+fn choose_prepare(given: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
+    let names = given.unwrap_or_else(|| vec![DEFAULT_PREPARE.to_owned()]);
+    if names == [NOTHING] {
+        return Ok(Vec::new());
+    }
+    match names.iter().find(|name| !isopod_node::can_make(name)) {
+        Some(unknown) => bail!("there is no template {unknown:?} that could be made ready"),
+        None => Ok(names),
     }
 }
 

@@ -1,0 +1,114 @@
+//! `isopod template`: the templates of this machine.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, list_layers, made_templates};
+use serde_json::json;
+
+use super::node_config;
+use crate::args::{TemplateArgs, TemplateBuildArgs, TemplateCommand, TemplateListArgs};
+use crate::failure::Hint;
+
+pub(super) async fn run(state_dir: &Path, args: TemplateArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        TemplateCommand::Ls(list) => ls(state_dir, &list),
+        TemplateCommand::Build(build) => build_one(state_dir, &build).await,
+    }
+}
+
+fn ls(state_dir: &Path, args: &TemplateListArgs) -> anyhow::Result<ExitCode> {
+    let state = StateRoot::open(state_dir)?;
+    let layers = list_layers(&state.templates())?;
+    let is_built = |name: &str| layers.iter().any(|layer| belongs_to(&layer.id, name));
+    let base = ("base", &[][..], "what this machine has", true);
+    let made = made_templates().map(|made| (made.name, made.aliases, made.summary, is_built(made.name)));
+    let rows = std::iter::once(base).chain(made);
+    if args.json {
+        let row = |(name, aliases, summary, built): (&str, &[&str], &str, bool)| json!({ "name": name, "aliases": aliases, "summary": summary, "built": built });
+        say!("{}", serde_json::to_string_pretty(&rows.map(row).collect::<Vec<_>>())?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{:<22} {:<26} {:<6} SUMMARY", "NAME", "ALIASES", "BUILT");
+    for (name, aliases, summary, built) in rows {
+        say!("{name:<22} {:<26} {:<6} {summary}", aliases.join(", "), if built { "yes" } else { "no" });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A layer is called after its template, with sixteen digits behind.
+pub(super) fn belongs_to(layer: &str, template: &str) -> bool {
+    let digits = layer.strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+async fn build_one(state_dir: &Path, args: &TemplateBuildArgs) -> anyhow::Result<ExitCode> {
+    let state = StateRoot::open(state_dir)?;
+    let node = Node::open(state, node_config::for_command(state_dir)?).await?;
+    let mut bar = Bar::default();
+    let built = node.build_template(&args.name, args.rebuild, |step| bar.show(&step)).await;
+    bar.end();
+    node.close().await;
+    let built = built.map_err(explain)?;
+    if args.json {
+        say!("{}", json!({ "name": built.name, "layer": built.layer, "built": built.is_new }));
+    } else if built.is_new {
+        say!("{} is built", built.name);
+    } else {
+        say!("{} is there already; --rebuild builds it anew", built.name);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn explain(error: BuildTemplateError) -> anyhow::Error {
+    match error {
+        BuildTemplateError::Unknown(name) => {
+            Hint::new(format!("there is no template {name:?}"), "isopod template ls lists those that there are")
+        }
+        BuildTemplateError::Failed { .. } => error.into(),
+    }
+}
+
+/// Progress for people: one line that changes on a terminal, a line a step elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Bar {
+    is_drawn: std::cell::Cell<bool>,
+}
+
+const WIDTH: u32 = 24;
+
+impl Bar {
+    pub(super) fn show(&self, step: &TemplateProgress) {
+        let TemplateProgress { done, total, message } = step;
+        let mut error = std::io::stderr();
+        // Who does not read it is not told; the work goes on.
+        let _ = if error.is_terminal() {
+            let full = (done * WIDTH).checked_div(*total).unwrap_or(0) as usize;
+            let bar = format!("{}{}", "█".repeat(full), "░".repeat(WIDTH as usize - full));
+            self.is_drawn.set(true);
+            write!(error, "\r\x1b[K{bar} {done}/{total} {message}")
+        } else {
+            writeln!(error, "{done}/{total} {message}")
+        };
+        let _ = error.flush();
+    }
+
+    pub(super) fn end(&mut self) {
+        if self.is_drawn.replace(false) {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_told_by_their_name() {
+        assert!(belongs_to("nodejs-0123456789abcdef", "nodejs"));
+        assert!(!belongs_to("nodejs-more-0123456789abcdef", "nodejs"));
+        assert!(!belongs_to("nodejs", "nodejs"));
+    }
+}

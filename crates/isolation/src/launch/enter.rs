@@ -1,0 +1,125 @@
+//! What is said to a zygote, which speaks JSON over a sequenced-packet socket: enter this sandbox.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use serde::{Deserialize, Serialize};
+
+use super::channel::{self, Channel};
+use crate::capabilities::kept_capabilities;
+use crate::seccomp::sandbox_filter_bytes;
+
+/// A sandbox to enter, and as whom.
+#[derive(Debug)]
+pub struct Enter<'a> {
+    /// Comes back with a failure.
+    pub id: u64,
+    /// Ids inside the sandbox.
+    pub user: u32,
+    pub group: u32,
+    /// Its working directory.
+    pub home: &'a str,
+    /// `cgroup.procs` of each group to join.
+    pub cgroups: &'a [File],
+    /// One for each of [`Enter::NAMESPACES`].
+    pub namespaces: &'a [File],
+    /// The connection to serve once inside.
+    pub mother: BorrowedFd<'a>,
+}
+
+impl Enter<'_> {
+    /// In the order in which they are entered: the user namespace gives the right to enter the others.
+    pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+}
+
+/// Fds: cgroup entrances, namespaces, the filter, the connection.
+#[derive(Serialize)]
+struct EnterOrder<'a> {
+    op: &'static str,
+    id: u64,
+    uid: u32,
+    gid: u32,
+    groups: [u32; 0],
+    home: &'a str,
+    cgroups: usize,
+    namespaces: &'static [&'static str],
+    caps_kept: Vec<u32>,
+}
+
+/// What a zygote says.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum ZygoteMessage {
+    /// It is warm.
+    Ready {},
+    /// A sandbox could not be entered, or it cannot work at all.
+    Failed {
+        /// That of the order; zero when it was none.
+        #[serde(default)]
+        id: u64,
+        step: String,
+        error: String,
+    },
+}
+
+/// The server's end of the connection to a zygote.
+#[derive(Debug)]
+pub struct ZygoteSocket {
+    channel: Channel,
+    /// Loaded by whoever enters.
+    filter: File,
+}
+
+/// Two connected ends: the server's and the zygote's.
+pub fn zygote_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    channel::pair()
+}
+
+impl ZygoteSocket {
+    /// A zygote that does not take an order or get warm within `patience` is an error.
+    pub fn new(socket: OwnedFd, patience: Duration) -> io::Result<Self> {
+        let mut filter = File::from(memfd_create("filter", MemfdFlags::CLOEXEC)?);
+        filter.write_all(&sandbox_filter_bytes())?;
+        filter.rewind()?;
+        Ok(Self { channel: Channel::new(socket, patience), filter })
+    }
+
+    /// The same connection, for another thread.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let socket = self.channel.socket().try_clone_to_owned()?;
+        let channel = Channel::from_socket(socket);
+        Ok(Self { channel, filter: self.filter.try_clone()? })
+    }
+
+    /// Orders an interpreter into a sandbox.
+    pub fn send(&self, enter: &Enter<'_>) -> io::Result<()> {
+        let order = EnterOrder {
+            op: "enter",
+            id: enter.id,
+            uid: enter.user,
+            gid: enter.group,
+            groups: [],
+            home: enter.home,
+            cgroups: enter.cgroups.len(),
+            namespaces: Enter::NAMESPACES,
+            caps_kept: kept_capabilities().collect(),
+        };
+        let files = enter.cgroups.iter().chain(enter.namespaces).chain([&self.filter]);
+        let fds: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).chain([enter.mother]).collect();
+        self.channel.send(&order, &fds)
+    }
+
+    /// What it says next.
+    pub fn receive(&self) -> io::Result<ZygoteMessage> {
+        Ok(self.channel.receive()?.0)
+    }
+
+    /// Waits for ever, from now on also on every clone of the connection.
+    pub fn wait_patiently(&self) -> io::Result<()> {
+        Ok(set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?)
+    }
+}

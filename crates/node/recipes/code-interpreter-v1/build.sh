@@ -1,0 +1,36 @@
+#!/bin/bash
+# The template `code-interpreter-v1`. Runs once, as root, in a sandbox of `base`; what it leaves behind becomes the
+# template's layer. Lines of `::step n/total text` are its progress.
+set -euo pipefail
+cd "$(dirname "$0")"
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+export PIP_BREAK_SYSTEM_PACKAGES=1 PYTHONDONTWRITEBYTECODE=
+
+# One line of packages.txt is one step, so that a slow download shows.
+mapfile -t groups < <(grep '^[^#]' packages.txt)
+total=$((${#groups[@]} + 3))
+done=0
+step() { echo "::step $done/$total $1"; done=$((done + 1)); }
+
+step "Looking for Python"
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends python3 python3-pip python3-venv
+fi
+
+for group in "${groups[@]}"; do
+  step "Installing $(sed -E 's/[<>=~!][^ ]*//g' <<<"$group")"
+  # shellcheck disable=SC2086 # each word is a package
+  python3 -m pip install --quiet $group
+done
+
+step "Registering kernels"
+if command -v deno >/dev/null; then
+  DENO_DIR=/tmp/deno JUPYTER_DATA_DIR=/usr/local/share/jupyter deno jupyter --install >/dev/null 2>&1 || echo "Deno's kernel could not be registered"
+fi
+python3 -m bash_kernel.install --sys-prefix >/dev/null 2>&1 || python3 -m bash_kernel.install --prefix /usr/local >/dev/null 2>&1 || true
+
+step "Cleaning up"
+apt-get clean || true
+rm -rf /var/lib/apt/lists/* /root/.cache /home/user/.cache /var/log/apt /var/log/dpkg.log
+echo "::step $total/$total Done"

@@ -1,0 +1,132 @@
+//! The templates that are in use on a node, each with a pool of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use isopod_wire::node::{TemplateInfo, TemplateState};
+use tokio::sync::Notify;
+
+use crate::pool::Pool;
+use crate::template::{BASE, Recipe, Step, Template, recipes};
+
+/// A template in use.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    template: Mutex<Arc<Template>>,
+    pub(crate) pool: Pool,
+    /// Why it lacks what its recipe installs.
+    pub(crate) reduced: Option<String>,
+}
+
+impl Kind {
+    pub(crate) fn new(template: Arc<Template>, pool: Pool, reduced: Option<String>) -> Arc<Self> {
+        Arc::new(Self { template: Mutex::new(template), pool, reduced })
+    }
+
+    pub(crate) fn template(&self) -> Arc<Template> {
+        Arc::clone(&self.template.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Uses another generation from now on. Running sandboxes keep theirs.
+    pub(crate) fn replace(&self, template: Arc<Template>) {
+        *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&template);
+        self.pool.replace_template(template);
+    }
+}
+
+/// All of them, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    entries: Mutex<BTreeMap<&'static str, Entry>>,
+    /// Told whenever an entry changes.
+    pub(crate) changed: Notify,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Open(Arc<Kind>),
+    Building(Step),
+}
+
+impl Kinds {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<&'static str, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
+        self.entries().get(name).cloned()
+    }
+
+    pub(crate) fn open_kinds(&self) -> Vec<Arc<Kind>> {
+        let open = |entry: &Entry| if let Entry::Open(kind) = entry { Some(Arc::clone(kind)) } else { None };
+        self.entries().values().filter_map(open).collect()
+    }
+
+    /// The base, which every node has.
+    ///
+    /// # Panics
+    /// Never after the node has been opened.
+    pub(crate) fn base(&self) -> Arc<Kind> {
+        match self.get(BASE) {
+            Some(Entry::Open(kind)) => kind,
+            _ => unreachable!("a node is opened with its base"),
+        }
+    }
+
+    pub(crate) fn set(&self, name: &'static str, entry: Entry) {
+        self.entries().insert(name, entry);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        self.entries().remove(name);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the caller is the one who builds it now.
+    pub(crate) fn begin_building(&self, name: &'static str) -> bool {
+        let mut entries = self.entries();
+        if entries.contains_key(name) {
+            return false;
+        }
+        entries.insert(name, Entry::Building(Step { done: 0, total: 0, message: "starting".to_owned() }));
+        true
+    }
+
+    pub(crate) fn clear(&self) -> Vec<Arc<Kind>> {
+        let kinds = self.open_kinds();
+        self.entries().clear();
+        kinds
+    }
+
+    pub(crate) fn infos(&self) -> Vec<TemplateInfo> {
+        let base = TemplateInfo {
+            name: BASE.to_owned(),
+            aliases: Vec::new(),
+            summary: "What this machine has: its programs, Python and Node.js where it has them".to_owned(),
+            state: TemplateState::Ready,
+        };
+        let entries = self.entries();
+        let made = recipes().iter().map(|recipe| info(recipe, entries.get(recipe.name)));
+        std::iter::once(base).chain(made).collect()
+    }
+}
+
+fn info(recipe: &Recipe, entry: Option<&Entry>) -> TemplateInfo {
+    let state = match entry {
+        None => TemplateState::NotBuilt,
+        Some(Entry::Building(Step { done, total, message })) => {
+            TemplateState::Building { done: *done, total: *total, message: message.clone() }
+        }
+        Some(Entry::Open(kind)) => match &kind.reduced {
+            Some(reason) => TemplateState::Reduced { reason: reason.clone() },
+            None => TemplateState::Ready,
+        },
+    };
+    TemplateInfo {
+        name: recipe.name.to_owned(),
+        aliases: recipe.aliases.iter().map(ToString::to_string).collect(),
+        summary: recipe.summary.to_owned(),
+        state,
+    }
+}

@@ -1,0 +1,216 @@
+//! Layers that were kept: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may
+//! share. One that can be seen is complete. Whoever holds a [`KeptLayer`] holds a shared lock on `in-use`; a layer is
+//! only removed by someone who could lock it alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+const IN_USE: &str = "in-use";
+/// Something that is being made or removed.
+const TEMPORARY: &str = ".tmp-";
+
+/// Why a layer cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LayerError {
+    #[error("layer {0} does not exist")]
+    Missing(String),
+    #[error("could not {action} {path}")]
+    Store {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl LayerError {
+    pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Store { action, path: path.to_owned(), source }
+    }
+}
+
+/// A layer, held.
+#[derive(Debug)]
+pub(crate) struct KeptLayer {
+    id: String,
+    root: PathBuf,
+    usr: PathBuf,
+    /// The shared lock.
+    _held: File,
+}
+
+impl KeptLayer {
+    /// Opens a layer that exists and holds it.
+    pub(crate) fn open(templates: &Path, id: &str) -> Result<Self, LayerError> {
+        let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        let missing = || LayerError::Missing(id.to_owned());
+        if !is_name || id.starts_with('.') {
+            return Err(missing());
+        }
+        let directory = templates.join(id);
+        let marker = directory.join(IN_USE);
+        let held = match OpenOptions::new().read(true).write(true).open(&marker) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
+            other => other.map_err(LayerError::on("open", &marker))?,
+        };
+        flock(&held, FlockOperation::LockShared).map_err(|error| LayerError::on("lock", &marker)(error.into()))?;
+        if !marker.exists() {
+            return Err(missing());
+        }
+        Ok(Self { id: id.to_owned(), root: directory.join("root"), usr: directory.join("usr"), _held: held })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn usr(&self) -> &Path {
+        &self.usr
+    }
+}
+
+/// The right to make the layer with this id. Others wait for it, and then find that it is there.
+#[derive(Debug)]
+pub(super) struct Making {
+    pub(super) directory: PathBuf,
+    _lock: File,
+}
+
+/// Waits until nobody else makes this layer. The directory to fill is new and empty.
+pub(super) fn begin_making(templates: &Path, id: &str) -> Result<Making, LayerError> {
+    // Layers hold set-uid programs that are meant for sandboxes alone.
+    let private = DirBuilder::new().recursive(true).mode(0o700).create(templates);
+    private.map_err(LayerError::on("make", templates))?;
+    let path = templates.join(format!(".{id}.lock"));
+    let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+    let lock = lock.map_err(LayerError::on("open", &path))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|error| LayerError::on("lock", &path)(error.into()))?;
+    let directory = templates.join(format!("{TEMPORARY}{id}"));
+    match fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LayerError::on("remove", &directory)(error)),
+        _ => fs::create_dir(&directory).map_err(LayerError::on("make", &directory)),
+    }?;
+    Ok(Making { directory, _lock: lock })
+}
+
+impl Making {
+    /// Gives what was made its name. An older layer of that name makes way.
+    pub(super) fn publish(self, templates: &Path, id: &str) -> Result<KeptLayer, LayerError> {
+        let marker = self.directory.join(IN_USE);
+        File::create(&marker).map_err(LayerError::on("make", &marker))?;
+        let path = templates.join(id);
+        if path.exists() {
+            remove(templates, id)?;
+        }
+        fs::rename(&self.directory, &path).map_err(LayerError::on("publish", &path))?;
+        KeptLayer::open(templates, id)
+    }
+
+    pub(super) fn give_up(self) {
+        // The next maker of this layer removes what is left.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Removes a layer that nobody holds.
+fn remove(templates: &Path, id: &str) -> Result<(), LayerError> {
+    let path = templates.join(id);
+    let marker = path.join(IN_USE);
+    let held = OpenOptions::new().create(true).append(true).open(&marker).map_err(LayerError::on("open", &marker))?;
+    let locked = flock(&held, FlockOperation::NonBlockingLockExclusive);
+    locked.map_err(|error| LayerError::on("remove, because sandboxes stand on it,", &path)(error.into()))?;
+    let doomed = templates.join(format!("{TEMPORARY}old-{id}"));
+    fs::rename(&path, &doomed).map_err(LayerError::on("move away", &path))?;
+    fs::remove_dir_all(&doomed).map_err(LayerError::on("remove", &doomed))
+}
+
+/// A kept layer as others see it.
+#[derive(Clone, Debug)]
+pub struct LayerInfo {
+    /// Its name.
+    pub id: String,
+    /// Whether a process holds it.
+    pub in_use: bool,
+}
+
+/// All layers, in the order of their names.
+pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
+    let entries = match fs::read_dir(templates) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut layers = Vec::new();
+    for entry in entries {
+        let Ok(id) = entry?.file_name().into_string() else { continue };
+        if let Ok(marker) = File::open(templates.join(&id).join(IN_USE)) {
+            let in_use = flock(&marker, FlockOperation::NonBlockingLockExclusive).is_err();
+            layers.push(LayerInfo { id, in_use });
+        }
+    }
+    layers.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(layers)
+}
+
+/// Removes a layer by its name.
+///
+/// # Errors
+/// When sandboxes stand on it, or when it is not there.
+pub fn remove_layer(templates: &Path, id: &str) -> io::Result<()> {
+    if !templates.join(id).join(IN_USE).exists() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    remove(templates, id).map_err(|error| match error {
+        LayerError::Store { source, .. } => source,
+        LayerError::Missing(_) => io::ErrorKind::NotFound.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(templates: &Path, id: &str) -> KeptLayer {
+        let making = begin_making(templates, id).unwrap();
+        for part in ["root", "usr"] {
+            fs::create_dir(making.directory.join(part)).unwrap();
+        }
+        making.publish(templates, id).unwrap()
+    }
+
+    #[test]
+    fn a_layer_is_there_once_it_is_published_and_not_before() {
+        let templates = tempfile::tempdir().unwrap();
+        let making = begin_making(templates.path(), "a-1").unwrap();
+        assert!(matches!(KeptLayer::open(templates.path(), "a-1"), Err(LayerError::Missing(_))));
+        making.give_up();
+        assert_eq!(make(templates.path(), "a-1").id(), "a-1");
+        assert!(KeptLayer::open(templates.path(), "a-1").is_ok());
+    }
+
+    #[test]
+    fn a_layer_that_is_held_stays() {
+        let templates = tempfile::tempdir().unwrap();
+        let held = make(templates.path(), "a-1");
+        assert!(remove_layer(templates.path(), "a-1").is_err());
+        assert!(list_layers(templates.path()).unwrap()[0].in_use);
+        drop(held);
+        remove_layer(templates.path(), "a-1").unwrap();
+        assert!(list_layers(templates.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_no_layers() {
+        let templates = tempfile::tempdir().unwrap();
+        for id in ["", "..", "../x", "a/b", ".tmp-a", "a\0b"] {
+            assert!(matches!(KeptLayer::open(templates.path(), id), Err(LayerError::Missing(_))), "{id:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The templates that come with Isopod, as recipes: a script that is run once as root in a sandbox of the base.
+
+use sha2::{Digest, Sha256};
+
+use crate::base::BaseFacts;
+
+/// How a template is made.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) name: &'static str,
+    /// Other names that mean the same.
+    pub(crate) aliases: &'static [&'static str],
+    pub(crate) summary: &'static str,
+    script: &'static str,
+    /// Files that the script finds beside itself: name and text.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    /// Whether its sandboxes serve a code interpreter.
+    pub(crate) has_interpreter: bool,
+}
+
+static RECIPES: &[Recipe] = &[
+    Recipe {
+        name: "code-interpreter-v1",
+        aliases: &["code-interpreter", "python3"],
+        summary: "Python with packages for data work, JavaScript, TypeScript and Bash, and a code interpreter",
+        script: include_str!("../../recipes/code-interpreter-v1/build.sh"),
+        files: &[("packages.txt", include_str!("../../recipes/code-interpreter-v1/packages.txt"))],
+        has_interpreter: true,
+    },
+    Recipe {
+        name: "nodejs",
+        aliases: &[],
+        summary: "Node.js and npm",
+        script: include_str!("../../recipes/nodejs/build.sh"),
+        files: &[],
+        has_interpreter: false,
+    },
+];
+
+/// All of them.
+pub(crate) fn recipes() -> &'static [Recipe] {
+    RECIPES
+}
+
+/// By its name or by an alias.
+pub(crate) fn find_recipe(name: &str) -> Option<&'static Recipe> {
+    RECIPES.iter().find(|recipe| recipe.name == name || recipe.aliases.contains(&name))
+}
+
+/// A template that can be made, for lists.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Its name.
+    pub name: &'static str,
+    /// What else it is called.
+    pub aliases: &'static [&'static str],
+    /// What it is for.
+    pub summary: &'static str,
+}
+
+/// All templates that can be made.
+pub fn made_templates() -> impl Iterator<Item = Made> {
+    RECIPES.iter().map(|recipe| Made { name: recipe.name, aliases: recipe.aliases, summary: recipe.summary })
+}
+
+/// Whether a template of that name or alias can be made.
+pub fn can_make(name: &str) -> bool {
+    find_recipe(name).is_some()
+}
+
+impl Recipe {
+    /// The script, and what it finds beside itself.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        std::iter::once(("build.sh", self.script)).chain(self.files.iter().copied())
+    }
+
+    /// The name of the layer that this recipe gives on such a host. Packages for one Python do not work with another,
+    /// and libraries of one distribution not with another's; nothing else of the host matters.
+    pub(crate) fn layer_id(&self, facts: &BaseFacts) -> String {
+        let mut hash = Sha256::new();
+        for (name, text) in self.texts() {
+            hash.update(name.as_bytes());
+            hash.update([0]);
+            hash.update(text.as_bytes());
+            hash.update([0]);
+        }
+        hash.update(facts.system.as_bytes());
+        hash.update([0]);
+        hash.update(minor(facts.python.as_deref().unwrap_or("none")).as_bytes());
+        hash.update([0]);
+        hash.update(facts.node.as_deref().map_or("none", major).as_bytes());
+        let digits: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{digits}", self.name)
+    }
+}
+
+/// `3.11` of `3.11.2-1+b1`.
+fn minor(version: &str) -> &str {
+    let end = version.match_indices('.').nth(1).map_or(version.len(), |(index, _)| index);
+    &version[..end]
+}
+
+fn major(version: &str) -> &str {
+    version.split('.').next().unwrap_or(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(python: &str) -> BaseFacts {
+        BaseFacts { system: "Debian 12".to_owned(), python: Some(python.to_owned()), ..BaseFacts::default() }
+    }
+
+    #[test]
+    fn a_layer_is_used_again_until_python_or_the_system_change() {
+        let recipe = find_recipe("python3").unwrap();
+        let id = recipe.layer_id(&facts("3.11.2-6"));
+        assert_eq!(recipe.layer_id(&facts("3.11.9")), id);
+        assert_ne!(recipe.layer_id(&facts("3.12.1")), id);
+        assert_ne!(recipe.layer_id(&BaseFacts { system: "Ubuntu".to_owned(), ..facts("3.11.2") }), id);
+        assert_ne!(find_recipe("nodejs").unwrap().layer_id(&facts("3.11.2-6")), id);
+    }
+
+    #[test]
+    fn no_name_means_two_templates() {
+        let mut names: Vec<_> = RECIPES.iter().flat_map(|recipe| [&[recipe.name], recipe.aliases].concat()).collect();
+        names.push("base");
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
