@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod key;
+mod repl;
 mod run;
 mod sandboxes;
 mod serve;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon};
+pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sandboxes::{
     ConnectArgs, CpArgs, CreateArgs, ExecArgs, InfoArgs, KillArgs, LogsArgs, LsArgs, MetricsArgs, PauseArgs,
@@ -43,6 +45,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a command or a script in a fresh sandbox.
     Run(RunArgs),
+    /// Type code and see what it gives, in a fresh sandbox.
+    Repl(ReplArgs),
     /// Serve the E2B API on one port.
     Serve(ServeArgs),
     /// Make a sandbox, and open a shell in it or leave it running.

@@ -1,12 +1,14 @@
 //! What `isopod run` can be told.
 
+use std::path::PathBuf;
+
 use isopod_wire::{Bytes, Cidr};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The template to start from.
-    #[arg(long, default_value = "base")]
-    pub(crate) template: String,
+    /// The template to start from [default: base, or code-interpreter-v1 for a notebook].
+    #[arg(long)]
+    pub(crate) template: Option<String>,
     /// CPUs, such as 2 or 0.5.
     #[arg(long, default_value = "2", value_parser = parse_cpus)]
     pub(crate) cpu: u32,
@@ -55,8 +57,17 @@ pub(crate) struct RunArgs {
     /// Print one JSON object with output and exit code.
     #[arg(long, conflicts_with = "tty")]
     pub(crate) json: bool,
+    /// Run the code cells of a notebook and write what they gave back into it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tty", "json", "command"])]
+    pub(crate) notebook: Option<PathBuf>,
+    /// Where the notebook with its outputs is written [default: back into the notebook].
+    #[arg(long, value_name = "FILE", requires = "notebook")]
+    pub(crate) output: Option<PathBuf>,
+    /// Go on with the next cell after one that failed.
+    #[arg(long, requires = "notebook")]
+    pub(crate) allow_errors: bool,
     /// A command with its arguments, or a script (.py, .js, .sh) with its.
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required_unless_present = "notebook", value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 

@@ -11,6 +11,7 @@ mod exec;
 mod follow;
 mod help_markdown;
 mod info;
+mod interpreter;
 mod keep_alive;
 mod key;
 mod kill;
@@ -21,6 +22,7 @@ mod node_config;
 mod pause;
 mod prune;
 mod remote;
+mod repl;
 mod resume;
 mod run;
 mod serve;
@@ -74,6 +76,7 @@ pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             require_root()?;
             match command {
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
+                Command::Repl(repl) => block_on(repl::run(&state_dir, repl)),
                 Command::Serve(serve) => block_on(serve::run(args.state_dir, serve)),
                 Command::Template(template) => block_on(template::run(&state_dir, template)),
                 Command::Df(df) => df::run(&state_dir, &df),

@@ -5,6 +5,8 @@ mod event;
 mod lines;
 mod run;
 
+use std::time::Duration;
+
 use http::{HeaderMap, Method, Response};
 use hyper::body::Incoming;
 
@@ -13,9 +15,11 @@ pub use event::{CodeError, CodeEvent, CodeResult};
 pub use run::{Executed, Execution, RunCode};
 
 use crate::guest::GuestError;
-use crate::transport::{Body, Http, read_limited};
+use crate::transport::{Body, Connector, Http, read_limited};
 
 const MAX_REFUSAL: usize = 64 << 10;
+/// A first context of a language may have to be started from nothing.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Speaks with the code interpreter of one sandbox. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -24,6 +28,12 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
+    /// The interpreter at the other end of a connector, without a server in between.
+    pub fn over(connector: Connector) -> Self {
+        let base = "http://localhost".parse().expect("it is a URL");
+        Self::over_http(Http::new(connector, base, HeaderMap::new(), REQUEST_TIMEOUT))
+    }
+
     pub(crate) fn over_http(http: Http) -> Self {
         Self { http }
     }

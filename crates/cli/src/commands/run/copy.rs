@@ -8,10 +8,10 @@ use isopod_client::guest::{EntryKind, Guest};
 
 /// One `-v`.
 #[derive(Debug)]
-pub(super) struct Volume {
+pub(in crate::commands) struct Volume {
     host: PathBuf,
     inside: String,
-    pub(super) read_only: bool,
+    pub(in crate::commands) read_only: bool,
 }
 
 impl FromStr for Volume {
@@ -33,7 +33,7 @@ impl FromStr for Volume {
 
 impl Volume {
     /// Copies a file, or a directory with all that is in it. Symbolic links are followed on this side.
-    pub(super) async fn copy_in(&self, guest: &Guest) -> anyhow::Result<()> {
+    pub(in crate::commands) async fn copy_in(&self, guest: &Guest) -> anyhow::Result<()> {
         let mut todo = vec![(self.host.clone(), self.inside.clone())];
         while let Some((host, inside)) = todo.pop() {
             let unreadable = || format!("could not read {}", host.display());
@@ -57,7 +57,7 @@ impl Volume {
     }
 
     /// Copies back what is there now. Symbolic links are not followed: the sandbox chooses where they point.
-    pub(super) async fn copy_out(&self, guest: &Guest) -> anyhow::Result<()> {
+    pub(in crate::commands) async fn copy_out(&self, guest: &Guest) -> anyhow::Result<()> {
         let mut todo = vec![(self.inside.clone(), self.host.clone())];
         while let Some((inside, host)) = todo.pop() {
             let Ok(entry) = guest.stat(&inside).await else { continue };

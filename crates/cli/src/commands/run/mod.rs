@@ -1,11 +1,13 @@
 //! `isopod run`: a command or a script in a fresh sandbox, without a server.
 
 mod copy;
+mod notebook;
 mod script;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -21,7 +23,7 @@ use super::node_config;
 use super::template::{self, Bar};
 use crate::args::RunArgs;
 use crate::failure::Hint;
-use copy::Volume;
+pub(super) use copy::Volume;
 
 pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitCode> {
     let volumes = args.volumes.iter().map(|text| text.parse()).collect::<anyhow::Result<Vec<Volume>>>()?;
@@ -34,14 +36,17 @@ pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitC
     if args.no_host_settings {
         config.host_environment = HostEnvironment::NONE;
     }
-    let node = Node::open(StateRoot::open(state_dir)?, config).await?;
+    let node = Arc::new(Node::open(StateRoot::open(state_dir)?, config).await?);
     let result = run_in(&node, spec, &args, &volumes, timeout).await;
-    node.close().await;
+    // Nothing else holds it for longer than it takes to notice that the work is done.
+    if let Some(node) = Arc::into_inner(node) {
+        node.close().await;
+    }
     result
 }
 
 async fn run_in(
-    node: &Node,
+    node: &Arc<Node>,
     spec: SandboxSpec,
     args: &RunArgs,
     volumes: &[Volume],
@@ -55,12 +60,17 @@ async fn run_in(
     for volume in volumes {
         volume.copy_in(&guest).await?;
     }
-    let mut start = script::command_for(&guest, &args.command).await?;
-    start.cwd.clone_from(&args.workdir);
-    start.stdin = !args.tty;
-    start.pty = args.tty.then(terminal_size);
-    let report = Report::new(args.json, sandbox, started);
-    let ended = follow::follow(&guest, start, timeout, args.tty, report).await;
+    let ended = match &args.notebook {
+        Some(path) => notebook::run(node, &incarnation, path, args, timeout).await,
+        None => {
+            let mut start = script::command_for(&guest, &args.command).await?;
+            start.cwd.clone_from(&args.workdir);
+            start.stdin = !args.tty;
+            start.pty = args.tty.then(terminal_size);
+            let report = Report::new(args.json, sandbox, started);
+            follow::follow(&guest, start, timeout, args.tty, report).await
+        }
+    };
     for volume in volumes.iter().filter(|volume| !volume.read_only) {
         volume.copy_out(&guest).await?;
     }
@@ -68,7 +78,7 @@ async fn run_in(
 }
 
 /// Builds a template that was never used here, and says so: it takes a minute or two.
-async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
+pub(super) async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
     if !can_make(name) {
         return Ok(());
     }
@@ -78,17 +88,29 @@ async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
     built.map(drop).map_err(template::explain)
 }
 
-fn guest_of(node: &Node, incarnation: &Incarnation) -> anyhow::Result<Guest> {
+pub(super) fn guest_of(node: &Node, incarnation: &Incarnation) -> anyhow::Result<Guest> {
     let socket = node.guest_socket(incarnation).context("the sandbox is gone")?;
     Ok(Guest::over_unix(socket))
 }
 
-fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
+/// A sandbox of this template with everything else as usual.
+pub(super) fn new_spec(template: &str) -> anyhow::Result<SandboxSpec> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes)?;
     Ok(SandboxSpec {
         sandbox: SandboxId::from_random(bytes),
-        template: args.template.clone(),
+        template: template.to_owned(),
+        limits: Limits::default(),
+        network: NetworkPolicy::default(),
+        env: BTreeMap::new(),
+        access_token: None,
+        labels: BTreeMap::new(),
+    })
+}
+
+fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
+    let usual = if args.notebook.is_some() { "code-interpreter-v1" } else { "base" };
+    Ok(SandboxSpec {
         limits: Limits { cpu_millis: args.cpu, memory: args.memory, disk: args.disk, pids: args.pids },
         network: NetworkPolicy {
             deny_internet: args.no_network,
@@ -96,8 +118,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
             deny_out: args.deny_out.clone(),
         },
         env: environment(&args.env)?,
-        access_token: None,
-        labels: BTreeMap::new(),
+        ..new_spec(args.template.as_deref().unwrap_or(usual))?
     })
 }
 
@@ -109,7 +130,7 @@ fn timeout(args: &RunArgs) -> anyhow::Result<Option<Duration>> {
     }
 }
 
-fn explain(error: CreateError) -> anyhow::Error {
+pub(super) fn explain(error: CreateError) -> anyhow::Error {
     match error {
         CreateError::UnknownTemplate(name) => {
             Hint::new(format!("there is no template {name:?}"), "isopod template ls lists those that there are")
