@@ -1,0 +1,8 @@
+"""The interpreter of this process, for code that other packages call: a matplotlib backend, a patched `save`."""
+
+interpreter = None
+
+
+def display(value):
+    if interpreter is not None:
+        interpreter.display(value)

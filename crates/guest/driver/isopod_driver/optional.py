@@ -1,0 +1,10 @@
+"""Packages that may be missing, or installed and broken: neither stops a kernel."""
+
+import importlib
+
+
+def import_or_none(name):
+    try:
+        return importlib.import_module(name)
+    except Exception:
+        return None

@@ -1,0 +1,40 @@
+"""What was installed a moment ago can be imported now."""
+
+import importlib
+import os
+import site
+import sys
+
+
+def refresh():
+    importlib.invalidate_caches()
+    if not site.ENABLE_USER_SITE and site.check_enableusersite() is None:
+        return
+    # Made by the first `pip install --user`, so it was not on the path when Python started. The home is read again:
+    # the process may have been started with another one.
+    site.USER_BASE = site.USER_SITE = None
+    user_site = site.getusersitepackages()
+    if os.path.isdir(user_site) and user_site not in sys.path:
+        add_before_system(user_site)
+
+
+def add_before_system(directory):
+    """Where Python itself would have put it: before the packages of the system."""
+    before = list(sys.path)
+    site.addsitedir(directory)
+    added = [entry for entry in sys.path if entry not in before]
+    position = first_system_entry(before)
+    sys.path[:] = before[:position] + added + before[position:]
+
+
+def first_system_entry(path):
+    for position, entry in enumerate(path):
+        if entry.endswith(("site-packages", "dist-packages")):
+            return position
+    return len(path)
+
+
+def pip_command(arguments):
+    import shlex
+
+    return "%s -m pip %s" % (shlex.quote(sys.executable), arguments)

@@ -1,0 +1,180 @@
+"""From a bundle of MIME types to the event that the E2B SDKs read.
+
+Nothing is sent without a bound: text is cut with a marker, and what cannot be cut (images, objects) is left out with a
+note in `extra`, never silently.
+"""
+
+import base64
+import json
+import math
+
+LIMIT_BYTES = 10 * 1024 * 1024
+NOTE = "isopod/left-out"
+
+FIELDS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    "e2b/data": "data",
+    "e2b/chart": "chart",
+}
+# Cutting these leaves something that can still be read.
+CUTTABLE = {"text/plain", "text/html", "text/markdown", "text/latex", "application/javascript"}
+OBJECTS = {"application/json", "e2b/data", "e2b/chart"}
+
+
+class LeftOut(dict):
+    """Returned by a formatter instead of an object that would be too large to send."""
+
+    def __init__(self, why):
+        super().__init__(why=why)
+        self.why = why
+
+
+def event(bundle, is_main):
+    result, extra, notes = {"type": "result"}, {}, {}
+    for mime, value in bundle.items():
+        value, note = settle(mime, value)
+        if note:
+            notes[mime] = note
+        elif value is not None:
+            place(result, extra, mime, value)
+    if notes:
+        extra[NOTE] = notes
+    if extra:
+        result["extra"] = extra
+    result["is_main_result"] = is_main
+    return result
+
+
+def error(name, value, traceback):
+    return {
+        "type": "error",
+        "name": cut(str(name)),
+        "value": cut(str(value)),
+        "traceback": cut(str(traceback)),
+    }
+
+
+def place(result, extra, mime, value):
+    field = FIELDS.get(mime)
+    if field is None:
+        extra[mime] = value
+    elif field == "text":
+        result[field] = unquoted(value)
+    else:
+        result[field] = value
+
+
+def settle(mime, value):
+    """The value as JSON can carry it within the bound, or a note why it is not there."""
+    if isinstance(value, LeftOut):
+        return None, value.why
+    if isinstance(value, (bytes, bytearray)):
+        value = base64.b64encode(value).decode("ascii")
+    elif isinstance(value, (list, tuple)) and mime not in OBJECTS and all(isinstance(part, str) for part in value):
+        value = "".join(value)
+    if isinstance(value, str) and mime not in OBJECTS:
+        return settle_text(mime, value)
+    return settle_object(value)
+
+
+def settle_text(mime, text):
+    if len(text) * 4 <= LIMIT_BYTES or utf8_size(text) <= LIMIT_BYTES:
+        return text, None
+    if mime in CUTTABLE:
+        return cut(text), None
+    return None, "%d bytes are more than the limit of %d" % (utf8_size(text), LIMIT_BYTES)
+
+
+def settle_object(value):
+    try:
+        value = clean(value)
+        size = len(json.dumps(value))
+    except TooLarge as problem:
+        return None, str(problem)
+    except (TypeError, ValueError, RecursionError) as problem:
+        return None, "cannot be written as JSON: %s" % problem
+    if size > LIMIT_BYTES:
+        return None, "%d bytes are more than the limit of %d" % (size, LIMIT_BYTES)
+    return value, None
+
+
+def cut(text):
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= LIMIT_BYTES:
+        return text
+    kept = data[:LIMIT_BYTES].decode("utf-8", "ignore")
+    return "%s\u2026 (truncated: %d bytes)" % (kept, len(data) - len(kept.encode("utf-8", "surrogatepass")))
+
+
+def utf8_size(text):
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def unquoted(text):
+    """The value of a string rather than its literal, as E2B shows it."""
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+MAX_NODES = 500_000
+
+
+class TooLarge(ValueError):
+    def __init__(self):
+        super().__init__("more than %d values" % MAX_NODES)
+
+
+def clean(value):
+    """A copy that is valid JSON: no NaN or infinity, string keys, plain numbers, dates as ISO text."""
+    return Cleaner().clean(value)
+
+
+class Cleaner:
+    def __init__(self):
+        self.nodes = 0
+
+    def clean(self, value):
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise TooLarge()
+        if value is None or value is True or value is False or isinstance(value, (str, int)):
+            return value
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if isinstance(value, dict):
+            return {key_text(key): self.clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.clean(item) for item in value]
+        return self.clean_foreign(value)
+
+    def clean_foreign(self, value):
+        # numpy and pandas scalars, dates, decimals: by what they can do, so that no package needs to be imported.
+        if hasattr(value, "isoformat"):
+            return None if is_not_a_time(value) else value.isoformat()
+        if hasattr(value, "dtype") and hasattr(value, "tolist"):
+            return self.clean(value.tolist())
+        raise TypeError("a %s" % type(value).__name__)
+
+
+def is_not_a_time(value):
+    return value != value
+
+
+def key_text(key):
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    if hasattr(key, "isoformat"):
+        return key.isoformat()
+    return str(key)

@@ -1,0 +1,227 @@
+"""Cells on IPython's InteractiveShell: magics, `!cmd`, top-level await, rich display, tracebacks without colours.
+
+No history file, no profile directory, no threads: nothing is written and the shell can be forked.
+"""
+
+import os
+import subprocess
+import sys
+import warnings
+
+from . import current, packages, pictures
+from .threads import Threads
+from .optional import import_or_none
+
+
+def create():
+    """The interpreter on IPython, or None when it is not installed."""
+    if import_or_none("IPython.core.interactiveshell") is None:
+        return None
+    classes = define_classes()
+    return ShellInterpreter(classes)
+
+
+class ShellInterpreter:
+    """What the kernel knows of a shell."""
+
+    has_ipython = True
+
+    def __init__(self, shell_class):
+        self.generators = []
+        self.threads = Threads()
+        self.shell = shell_class.instance(config=configuration())
+        add_magics(self.shell)
+        pictures.register(self.shell)
+        warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+
+    @property
+    def execution_count(self):
+        return self.shell.execution_count
+
+    def attach(self, outputs):
+        current.interpreter = self
+        self.shell.outputs = outputs
+        # The handlers that print warnings and tracebacks look at the streams of now.
+        self.shell.display_pub.outputs = outputs
+        self.shell.displayhook.outputs = outputs
+
+    def run(self, code):
+        self.shell.run_cell(code, store_history=True, silent=False)
+
+    def after_cell(self, code):
+        self.threads.after_cell(code)
+
+    def forget(self):
+        """As if no cell had been run."""
+        self.shell.reset(new_session=True)
+        self.shell.last_execution_result = None
+
+    def add_formatter(self, mime, class_path, function):
+        """`function(value)` gives the value's `mime` form; the class is named, not imported."""
+        formatters = self.shell.display_formatter.formatters
+        if mime not in formatters:
+            formatters[mime] = object_formatter(mime, self.shell)
+        module, _, name = class_path.rpartition(".")
+        if module == "builtins":
+            formatters[mime].for_type({"list": list, "dict": dict}[name], function)
+        else:
+            formatters[mime].for_type_by_name(module, name, function)
+
+    def display(self, value):
+        from IPython.display import display
+
+        display(value)
+
+
+def configuration():
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.xmode = "Context"
+    config.InteractiveShell.separate_in = ""
+    # Never looks for files of a person at a terminal.
+    config.InteractiveShell.autoindent = False
+    config.InteractiveShell.enable_tip = False
+    config.Completer.use_jedi = False
+    return config
+
+
+def define_classes():
+    """Defined here and not at the top: IPython may be missing."""
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.profiledir import ProfileDir
+    from traitlets import Type, observe
+
+    class NoProfile(ProfileDir):
+        """A profile that has no directory."""
+
+        @observe("location")
+        def _location_changed(self, change):
+            pass
+
+    class ResultHook(DisplayHook):
+        """The value of a cell's last expression."""
+
+        outputs = None
+
+        def write_output_prompt(self):
+            pass
+
+        def write_format_data(self, format_dict, md_dict=None):
+            self.outputs.result(format_dict, True)
+
+        def finish_displayhook(self):
+            pass
+
+    class DisplayEvents(DisplayPublisher):
+        """What `display()` is called with."""
+
+        outputs = None
+
+        def publish(self, data, metadata=None, *_, **__):
+            self.outputs.result(data, False)
+
+        def clear_output(self, wait=False):
+            # The stream cannot take back what it has sent.
+            self.outputs.flush()
+
+    class Shell(InteractiveShell):
+        displayhook_class = Type(ResultHook)
+        display_pub_class = Type(DisplayEvents)
+        outputs = None
+
+        def init_ipython_dir(self, ipython_dir):
+            pass
+
+        def init_profile_dir(self, profile_dir):
+            self.profile_dir = NoProfile(location=os.devnull)
+
+        def init_virtualenv(self):
+            pass
+
+        @property
+        def db(self):
+            """What magics would keep on disk stays in memory."""
+            return self.__dict__.setdefault("_kept", {})
+
+        @db.setter
+        def db(self, _value):
+            pass
+
+        def _showtraceback(self, etype, evalue, stb):
+            self.outputs.error(etype.__name__, message_of(evalue), "\n".join(stb))
+
+        def ask_exit(self):
+            # `exit()` and `quit()`: reported like `sys.exit()`, and the kernel stays.
+            raise SystemExit
+
+        def system(self, cmd):
+            self.user_ns["_exit_code"] = run_command(self.var_expand(cmd, depth=1))
+
+        def enable_matplotlib(self, gui=None):
+            """Figures are always shown inline."""
+            return pictures.enable_inline(self, gui)
+
+        def enable_gui(self, gui=None):
+            pass
+
+    return Shell
+
+
+def message_of(error):
+    try:
+        return str(error)
+    except Exception:
+        return "<the error has no readable message>"
+
+
+def add_magics(shell):
+    set_plain_colours(shell)
+
+    def pip(line):
+        """Run pip of this very Python; what it installs can be imported at once."""
+        shell.user_ns["_exit_code"] = run_command(packages.pip_command(line))
+
+    shell.register_magic_function(pip, "line", "pip")
+
+
+def set_plain_colours(shell):
+    for name in ("nocolor", "NoColor"):
+        try:
+            shell.colors = name
+            return
+        except Exception:
+            # Spelled differently before and after IPython 9.
+            continue
+
+
+def run_command(command):
+    """A shell command whose output goes straight to the kernel's own descriptors. Returns the exit status."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    executable = "/bin/bash" if os.path.exists("/bin/bash") else None
+    process = subprocess.Popen(command, shell=True, executable=executable)
+    try:
+        return process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        packages.refresh()
+
+
+def object_formatter(mime, shell):
+    from IPython.core.formatters import BaseFormatter
+    from traitlets import ObjectName, Unicode
+
+    class ObjectFormatter(BaseFormatter):
+        format_type = Unicode(mime)
+        print_method = ObjectName("_repr_%s_" % mime.replace("/", "_"))
+        _return_type = (dict, list)
+
+    return ObjectFormatter(parent=shell.display_formatter)

@@ -1,0 +1,84 @@
+"""Which languages have a Jupyter kernel here, by the kernelspecs in the usual directories.
+
+Read by hand and not through jupyter_client: listing must work, and be quick, without it.
+"""
+
+import json
+import os
+import sys
+
+ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "python3": "python", "sh": "bash"}
+# One kernel may serve a second language when that one has no kernel of its own.
+STANDS_IN = {"javascript": "typescript"}
+
+
+class Spec:
+    def __init__(self, name, directory, content):
+        self.name = name
+        self.directory = directory
+        self.argv = [str(part) for part in content.get("argv", [])]
+        self.language = str(content.get("language", name)).lower()
+        self.display = str(content.get("display_name", name))
+        self.interrupt_mode = content.get("interrupt_mode", "signal")
+        self.env = {str(key): str(value) for key, value in (content.get("env") or {}).items()}
+
+
+def directories():
+    home = os.path.expanduser("~")
+    found = [entry for entry in os.environ.get("JUPYTER_PATH", "").split(os.pathsep) if entry]
+    found += [
+        os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.join(home, ".local/share"), "jupyter"),
+        os.path.join(sys.prefix, "share/jupyter"),
+        "/usr/local/share/jupyter",
+        "/usr/share/jupyter",
+    ]
+    return [os.path.join(entry, "kernels") for entry in found]
+
+
+def find_all():
+    """The first spec of each name wins, as in Jupyter."""
+    found = {}
+    for directory in directories():
+        for name in sorted(list_directory(directory)):
+            spec = read(name, os.path.join(directory, name))
+            if spec is not None:
+                found.setdefault(name.lower(), spec)
+    return list(found.values())
+
+
+def list_directory(directory):
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def read(name, directory):
+    try:
+        with open(os.path.join(directory, "kernel.json"), encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError):
+        return None
+    spec = Spec(name, directory, content) if isinstance(content, dict) else None
+    return spec if spec is not None and spec.argv else None
+
+
+def resolve(wanted):
+    """The spec for a language or a spec's name, or None. Names are compared without case."""
+    name = ALIASES.get(wanted.lower(), wanted.lower())
+    found = find_all()
+    return by_name(found, name) or by_language(found, name) or by_language(found, STANDS_IN.get(name))
+
+
+def by_name(found, name):
+    return next((spec for spec in found if spec.name.lower() == name), None)
+
+
+def by_language(found, language):
+    return next((spec for spec in found if spec.language == language), None)
+
+
+def print_list():
+    rows = [{"name": spec.name, "language": spec.language, "display": spec.display} for spec in find_all()]
+    sys.stdout.write(json.dumps(rows) + "\n")
+    return 0
