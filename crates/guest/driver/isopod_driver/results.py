@@ -67,8 +67,6 @@ def place(result, extra, mime, value):
     field = FIELDS.get(mime)
     if field is None:
         extra[mime] = value
-    elif field == "text":
-        result[field] = unquoted(value)
     else:
         result[field] = value
 
@@ -82,7 +80,7 @@ def settle(mime, value):
     elif isinstance(value, (list, tuple)) and mime not in OBJECTS and all(isinstance(part, str) for part in value):
         value = "".join(value)
     if isinstance(value, str) and mime not in OBJECTS:
-        return settle_text(mime, value)
+        return settle_text(mime, unquoted(value) if mime == "text/plain" else value)
     return settle_object(value)
 
 

@@ -53,7 +53,9 @@ def close_except(kept):
     """Closes every descriptor of this process but these."""
     lowest = 0
     for fd in sorted(kept):
-        os.closerange(lowest, fd)
+        if lowest < fd:
+            # An empty range is not passed on: some versions of Python take it for all there is.
+            os.closerange(lowest, fd)
         lowest = fd + 1
     os.closerange(lowest, HIGHEST_FD)
 
