@@ -1,5 +1,6 @@
 """An `isopod serve` of our own: started on a free port, stopped by SIGTERM, uninstalled, and looked after."""
 
+import json
 import os
 import secrets
 import shutil
@@ -20,9 +21,10 @@ STOP_DEADLINE = 60
 
 
 class Server:
-    def __init__(self, isopod, tls=False):
+    def __init__(self, isopod, tls=False, prepare="none"):
         self.isopod = str(isopod)
         self.tls = tls
+        self.prepare = prepare
         self.home = Path(tempfile.mkdtemp(prefix="isopod-sdk-"))
         self.state = self.home / "state"
         self.key = "e2b_" + secrets.token_hex(20)
@@ -33,10 +35,11 @@ class Server:
         self.tag = None
 
     def start(self):
+        self._share_templates()
         if self.tls:
             self._make_certificates()
         command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--api-key", self.key] + (["--tls"] if self.tls else [])
+        command += ["--api-key", self.key, "--prepare", self.prepare] + (["--tls"] if self.tls else [])
         self.log = open(self.home / "serve.log", "wb")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
         deadline = time.monotonic() + START_DEADLINE
@@ -46,17 +49,38 @@ class Server:
             time.sleep(0.05)
         self.tag = (self.state / "tag").read_text().strip()
 
+    def _share_templates(self):
+        """Built templates are kept from run to run: building one takes a minute."""
+        shared = cache_root().parent / "templates"
+        shared.mkdir(parents=True, exist_ok=True)
+        self.state.mkdir(parents=True, exist_ok=True)
+        (self.state / "templates").symlink_to(shared)
+
+    def wait_for_template(self, name, deadline=900):
+        """Waits until sandboxes of a template come at once."""
+        end = time.monotonic() + deadline
+        while time.monotonic() < end:
+            request = urllib.request.Request(f"{self.url}/templates", headers={"X-API-Key": self.key})
+            with self._opener().open(request, timeout=10) as answer:
+                found = [one for one in json.load(answer) if name in one["names"]]
+            if found and found[0]["buildStatus"] == "ready":
+                return
+            time.sleep(0.5)
+        raise RuntimeError(f"template {name} did not get ready:\n{self.tail()}")
+
     def _make_certificates(self):
         program = [self.isopod, "--state-dir", str(self.state), "tls"]
         subprocess.run([*program, "init"], check=True, capture_output=True)
         self.authority.write_bytes(subprocess.run([*program, "ca"], check=True, capture_output=True).stdout)
 
+    def _opener(self):
+        trusted = ssl.create_default_context(cafile=str(self.authority)) if self.tls else None
+        handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)]
+        return urllib.request.build_opener(*handlers)
+
     def _is_healthy(self):
         try:
-            trusted = ssl.create_default_context(cafile=str(self.authority)) if self.tls else None
-            handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)]
-            opener = urllib.request.build_opener(*handlers)
-            return opener.open(f"{self.url}/health", timeout=2).status == 204
+            return self._opener().open(f"{self.url}/health", timeout=2).status == 204
         except (urllib.error.URLError, OSError):
             return False
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
 
+use super::build::is_of_a_build;
 use super::{Fleet, Life, Processes, Sandbox};
 use crate::boot::{ProcessIdentity, boot_id};
 use crate::disposal::{Remains, dispose, stop};
@@ -114,7 +115,7 @@ impl Fleet {
 
 fn decide(loaded: io::Result<Record>) -> io::Result<Fate> {
     let Ok(record) = loaded else { return Ok(Fate::Remove) };
-    if record.spec.is_none() {
+    if record.spec.as_ref().is_none_or(is_of_a_build) {
         return Ok(Fate::Remove);
     }
     let same_boot = match &record.init {

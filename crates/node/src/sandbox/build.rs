@@ -19,6 +19,8 @@ use crate::template::{BASE, KeepError, KeptLayer, Recipe, Step, keep_area, read_
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
 /// Where the recipe's files are put: a tmpfs, so that they do not become part of the layer.
 const PLACE: &str = "/tmp/recipe";
+/// Marks the sandbox of a build: it is of use to nobody but the process that builds.
+const LABEL: &str = "isopod.build";
 /// How much of its output is told when it fails.
 const TOLD_BYTES: usize = 2000;
 
@@ -87,6 +89,11 @@ impl Fleet {
     }
 }
 
+/// Whether a sandbox was made to build something in it.
+pub(super) fn is_of_a_build(spec: &SandboxSpec) -> bool {
+    spec.labels.contains_key(LABEL)
+}
+
 /// As much as a build of packages needs, whatever sandboxes usually get.
 fn spec() -> SandboxSpec {
     let mut bytes = [0; 20];
@@ -98,7 +105,7 @@ fn spec() -> SandboxSpec {
         network: NetworkPolicy::default(),
         env: BTreeMap::new(),
         access_token: None,
-        labels: BTreeMap::new(),
+        labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
     }
 }
 

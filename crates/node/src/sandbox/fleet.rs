@@ -9,6 +9,7 @@ use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
 use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
+use super::build::is_of_a_build;
 use super::{Life, Sandbox};
 use crate::base::BaseOptions;
 use crate::blank::{GUEST_SOCKET, Workshop};
@@ -80,7 +81,14 @@ impl Fleet {
         }
     }
 
+    /// Those that have an owner outside: the sandboxes of builds are this node's own business.
     pub(crate) async fn list(&self) -> Vec<NodeSandbox> {
+        let mut list = self.list_all().await;
+        list.retain(|sandbox| !is_of_a_build(&sandbox.spec));
+        list
+    }
+
+    async fn list_all(&self) -> Vec<NodeSandbox> {
         let sandboxes: Vec<_> = self.sandboxes().values().cloned().collect();
         let mut list = Vec::with_capacity(sandboxes.len());
         for sandbox in sandboxes {
@@ -106,12 +114,12 @@ impl Fleet {
 
     /// Ends the node: the pool goes, and with a command also its sandboxes.
     pub(crate) async fn close(self: Arc<Self>) {
-        if *self.workshop.home.kind() != HomeKind::Server {
-            let all: Vec<_> = self.sandboxes().values().map(|sandbox| sandbox.incarnation.clone()).collect();
-            for incarnation in all {
-                if let Err(error) = self.kill(&incarnation).await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "could not end a sandbox");
-                }
+        let is_server = *self.workshop.home.kind() == HomeKind::Server;
+        for NodeSandbox { incarnation, spec, .. } in self.list_all().await {
+            if (!is_server || is_of_a_build(&spec))
+                && let Err(error) = self.kill(&incarnation).await
+            {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not end a sandbox");
             }
         }
         self.sandboxes().clear();
