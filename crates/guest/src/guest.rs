@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::figures::Figures;
 use crate::fs::Watchers;
+use crate::logs::Logs;
 use crate::metrics::Meters;
 use crate::process::Processes;
 use crate::settings::Settings;
@@ -14,6 +15,8 @@ pub(crate) struct Guest {
     /// None until the host has called `/init`. Written by `/init`, read by everyone.
     settings: Mutex<Option<Arc<Settings>>>,
     pub(crate) processes: Arc<Processes>,
+    /// What processes printed, for the host.
+    pub(crate) logs: Arc<Logs>,
     pub(crate) watchers: Watchers,
     pub(crate) meters: Meters,
     pub(crate) figures: Figures,
@@ -24,6 +27,7 @@ impl Guest {
         Self {
             settings: Mutex::new(None),
             processes: Arc::new(Processes::default()),
+            logs: Arc::default(),
             watchers: Watchers::default(),
             meters,
             figures: Figures::default(),

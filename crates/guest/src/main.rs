@@ -9,6 +9,7 @@ mod fs;
 mod guest;
 mod http;
 mod init;
+mod logs;
 mod metrics;
 mod paths;
 mod process;

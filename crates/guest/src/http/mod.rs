@@ -37,7 +37,7 @@ const BUFFER: usize = 256 << 10;
 /// The largest JSON body outside of RPC.
 pub(crate) const MAX_JSON: usize = 4 << 20;
 
-/// The host shows with it that a request to `/init` is its own; the edge lets nobody else's through.
+/// The host shows with it that a request to `/init` or `/logs` is its own; the edge lets nobody else's through.
 const CONTROL_HEADER: &str = "x-isopod-control";
 const TOKEN_HEADER: &str = "x-access-token";
 
@@ -87,6 +87,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
     match (&method, path.as_str()) {
         (&Method::GET | &Method::HEAD, "/health") => return Ok(status_reply(StatusCode::NO_CONTENT)),
         (&Method::POST, "/init") => return init(guest, request).await,
+        (&Method::GET, "/logs") => return logs(guest, &request),
         _ => {}
     }
     let settings = guest.settings().ok_or_else(|| {
@@ -154,9 +155,7 @@ pub(crate) fn basic_user(header: Option<&HeaderValue>) -> Option<String> {
 }
 
 async fn init(guest: &Guest, request: Request<Incoming>) -> Result<Reply, HttpError> {
-    if request.headers().get(CONTROL_HEADER).is_none_or(|value| value != "1") {
-        return Err(HttpError::new(StatusCode::NOT_FOUND, "/init not found"));
-    }
+    check_host(&request)?;
     let request: InitRequest = read_json(request).await?;
     if let Some(hostname) = &request.hostname
         && rustix::process::getpid().is_init()
@@ -166,6 +165,23 @@ async fn init(guest: &Guest, request: Request<Incoming>) -> Result<Reply, HttpEr
     }
     guest.set_settings(request.into());
     Ok(status_reply(StatusCode::NO_CONTENT))
+}
+
+/// What processes printed after the position that the host has read up to.
+fn logs(guest: &Guest, request: &Request<Incoming>) -> Result<Reply, HttpError> {
+    check_host(request)?;
+    let query = Query::parse(request.uri().query());
+    let after = query.get("after").unwrap_or("0").parse();
+    let after = after.map_err(|_| HttpError::new(StatusCode::BAD_REQUEST, "after must be a number"))?;
+    Ok(json_reply(&guest.logs.page(after)))
+}
+
+/// Some paths exist for the host only.
+fn check_host(request: &Request<Incoming>) -> Result<(), HttpError> {
+    match request.headers().get(CONTROL_HEADER) {
+        Some(value) if value == "1" => Ok(()),
+        _ => Err(HttpError::new(StatusCode::NOT_FOUND, format!("{} not found", request.uri().path()))),
+    }
 }
 
 /// A JSON body; an empty one counts as `{}`.

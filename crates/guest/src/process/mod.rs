@@ -25,9 +25,11 @@ use tokio::time::Instant;
 
 pub(crate) use control::{close_stdin, list, send_signal, update};
 pub(crate) use input::{send_input, stream_input};
+pub(crate) use output::Source;
 pub(crate) use start::start;
 pub(crate) use stream::connect;
 
+use crate::logs::ProcessLog;
 use crate::process::input::Input;
 use crate::process::output::Output;
 use crate::rpc::{Code, RpcError};
@@ -45,6 +47,8 @@ pub(crate) struct Process {
     tag: Option<String>,
     config: ProcessConfig,
     input: Input,
+    /// Where its output goes besides its readers.
+    log: Arc<ProcessLog>,
     state: Mutex<State>,
     /// Wakes readers: there is new output or the end.
     changed: Notify,

@@ -2,7 +2,7 @@
 //!
 //! One task per process. It reads no further while the ring has no room, which is what holds back a process whose
 //! reader is slow. After the main process has exited, what is in the pipes at that moment still counts; what
-//! background children print later is read and thrown away, so that they neither block nor die of a broken pipe.
+//! background children print later only goes into the sandbox's log, so that they neither block nor die of a broken pipe.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -159,11 +159,17 @@ impl Pump {
 
     async fn discard(self) {
         let Self { process, pipes, .. } = self;
+        let log = Arc::clone(&process.log);
+        log.finish();
         drop(process);
         for (pipe, source) in pipes {
             // A terminal without its session is over; keeping it would keep one of few ptys.
             if source != Source::Pty {
-                tokio::spawn(async move { while pipe.read(|_| {}).await {} });
+                let log = Arc::clone(&log);
+                tokio::spawn(async move {
+                    while pipe.read(|data| log.push(source, data)).await {}
+                    log.finish();
+                });
             }
         }
     }
@@ -180,6 +186,7 @@ async fn copy_once(process: &Process, pipe: &Pipe, source: Source) -> bool {
 
 fn push(process: &Process, source: Source, data: &[u8]) {
     process.state().output.push(source, data);
+    process.log.push(source, data);
     process.changed.notify_waiters();
 }
 

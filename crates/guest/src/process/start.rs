@@ -44,11 +44,13 @@ pub(crate) async fn start(call: Call, request: StartRequest) -> Result<Reply, Rp
     figures::keep_fresh(&call.guest);
     let pid = spawn(&config, &settings, &user, &streams)?;
     let Streams { input, pipes, .. } = streams;
+    let log = call.guest.logs.of_process(pid.as_raw_nonzero().get().unsigned_abs());
     let process = Arc::new(Process {
         pid,
         tag: request.tag.clone(),
         config,
         input,
+        log,
         state: Mutex::new(State { output: Output::new(CAPACITY), ending: None }),
         changed: Notify::new(),
         room: Notify::new(),
