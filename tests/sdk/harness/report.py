@@ -9,9 +9,7 @@ KINDS = {"python": "Python `e2b`", "js": "JavaScript `e2b`", "cli": "`@e2b/cli`"
 
 # Features that are promised and not there yet. Their cases run and stand as failing on the compatibility page; they do
 # not stop a change from landing, and a case that begins to work must be taken out of this list.
-KNOWN_GAPS = {
-    "logs_tell_the_output_of_commands": "the logs of a sandbox tell its lifecycle only",
-}
+KNOWN_GAPS = {}
 
 
 def print_suite(suite):

@@ -21,7 +21,7 @@ use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
 use crate::secrets::{hash_key, same};
 
 /// What the guest does for the node, not for clients.
-const INTERNAL_PATHS: [&str; 7] = ["init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "upgrade"];
+const INTERNAL_PATHS: [&str; 8] = ["init", "logs", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "upgrade"];
 const API_KEY_HEADER: &str = "x-api-key";
 
 /// Carries the request. A refusal becomes the answer that the SDKs know.
@@ -46,6 +46,7 @@ async fn try_carry(
     let view = sandbox.view();
     check_access(&view, &address, &request)?;
     let life = running_life(&sandbox, view).await?;
+    life.output.expect();
     let permit = life.upstreams.permit().ok_or_else(|| Refusal::TooManyConnections(address.sandbox.clone()))?;
     prepare(fleet, &sandbox, &address, peer, &mut request).await;
     let sent = send(fleet, &address, &life, permit, request);
@@ -253,7 +254,8 @@ mod tests {
 
     #[test]
     fn internal_paths_are_recognised_in_every_spelling() {
-        for path in ["/init", "/init/", "//init", "/./init", "/x/../init", "/%69nit", "/INIT", "/%2finit", "/freeze?x"]
+        for path in
+            ["/init", "/init/", "//init", "/./init", "/x/../init", "/%69nit", "/INIT", "/%2finit", "/freeze?x", "/logs"]
         {
             assert!(is_internal(path.split('?').next().unwrap()), "{path}");
         }

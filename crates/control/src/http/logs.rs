@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_wire::SandboxId;
 use serde_json::{Value, json};
 
 use super::auth::Caller;
@@ -31,6 +32,7 @@ pub(super) async fn list_v1(
         least: Level::Debug,
         search: None,
     };
+    fetch(&app, &sandbox).await;
     let entries = app.fleet.store.list_logs(&sandbox, &wanted).await?;
     let line = |entry: &crate::store::LogLine| {
         let line = json!({ "level": entry.level, "message": entry.message, "fields": entry.fields });
@@ -62,7 +64,17 @@ pub(super) async fn list_v2(
         least: level.map_err(|text| ApiError::bad_request(format!("unknown level {text:?}")))?.unwrap_or(Level::Debug),
         search: query.text("search").map(str::to_owned),
     };
+    fetch(&app, &sandbox).await;
     Ok(Json(json!({ "logs": app.fleet.store.list_logs(&sandbox, &wanted).await? })))
+}
+
+/// The log has everything that was printed until it was asked for.
+async fn fetch(app: &App, id: &SandboxId) {
+    if let Some(sandbox) = app.fleet.find(id)
+        && let Some(life) = &sandbox.view().life
+    {
+        app.fleet.fetch_output(id, life).await;
+    }
 }
 
 fn limit(query: &Query) -> Result<u32, ApiError> {

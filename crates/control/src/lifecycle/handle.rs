@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::network::NetworkSettings;
+use super::output::Output;
 use super::places::NoPlace;
 use super::rules::Refusal;
 use crate::edge::Upstreams;
@@ -41,6 +42,8 @@ pub(crate) struct Life {
     pub(crate) gate: CancellationToken,
     /// Connections to the guest that can be used again.
     pub(crate) upstreams: Upstreams,
+    /// How far the output of its processes was fetched.
+    pub(crate) output: Output,
 }
 
 /// What the owner is asked to do.

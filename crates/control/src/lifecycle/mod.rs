@@ -8,6 +8,7 @@ mod fleet;
 mod handle;
 mod journal;
 mod network;
+mod output;
 mod owner;
 mod places;
 mod reconcile;

@@ -1,10 +1,12 @@
-//! Log lines of sandboxes.
+//! Log lines of sandboxes. A row may hold several lines of one moment; readers get them one by one.
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt as _;
 use isopod_wire::SandboxId;
 use serde::Serialize;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, Sqlite};
 
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
@@ -45,6 +47,11 @@ pub(crate) enum Direction {
     Backward,
 }
 
+/// What a row takes besides its message.
+const ROW_COST: usize = 120;
+/// How much goes into one answer.
+const MOST_BYTES: usize = 4 << 20;
+
 impl Level {
     pub(crate) const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
 
@@ -69,7 +76,7 @@ impl Store {
             .bind(line.timestamp.0)
             .bind(line.level.text())
             .bind(&line.message)
-            .bind(serde_json::to_string(&line.fields).expect("a string map always has a JSON form"))
+            .bind(line.fields_json())
             .execute(&self.write)
             .await
             .map_err(StoreError::doing("record a log line"))?;
@@ -97,15 +104,66 @@ impl Store {
         }
         query.push(" ORDER BY at ").push(direction).push(", seq ").push(direction);
         query.push(" LIMIT ").push_bind(wanted.limit);
-        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read logs"))?;
-        Ok(rows
-            .iter()
-            .map(|row| LogLine {
-                timestamp: Timestamp(row.get(0)),
-                level: Level::parse(row.get(1)).unwrap_or(Level::Info),
-                message: row.get(2),
-                fields: serde_json::from_str(row.get(3)).unwrap_or_default(),
-            })
-            .collect())
+        let query = query.build();
+        let mut rows = query.fetch(&self.read);
+        let (limit, mut bytes, mut lines) = (wanted.limit as usize, 0, Vec::new());
+        // What is too much for one answer is left for the next: rows are few, but each may be long.
+        while lines.len() < limit && bytes < MOST_BYTES {
+            let Some(row) = rows.try_next().await.map_err(StoreError::doing("read logs"))? else { break };
+            let row = read(&row);
+            bytes += row.cost();
+            lines.extend(row.into_lines(wanted));
+        }
+        lines.truncate(limit);
+        Ok(lines)
+    }
+
+    /// Removes the oldest lines of a sandbox until so many bytes are left.
+    pub(crate) async fn cut_logs(&self, sandbox: &SandboxId, keep: usize) -> Result<(), StoreError> {
+        let size = format!("SUM(length(message) + {ROW_COST}) OVER (ORDER BY at DESC, seq DESC)");
+        let sizes = format!("SELECT seq, {size} AS size FROM sandbox_logs WHERE sandbox = ?");
+        let statement = format!("DELETE FROM sandbox_logs WHERE seq IN (SELECT seq FROM ({sizes}) WHERE size > ?)");
+        sqlx::query(AssertSqlSafe(statement))
+            .bind(sandbox.as_str())
+            .bind(i64::try_from(keep).unwrap_or(i64::MAX))
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("shorten a log"))?;
+        Ok(())
+    }
+}
+
+impl LogLine {
+    pub(super) fn fields_json(&self) -> String {
+        serde_json::to_string(&self.fields).expect("a string map always has a JSON form")
+    }
+
+    /// About what it takes in the store.
+    pub(crate) fn cost(&self) -> usize {
+        self.message.len() + ROW_COST
+    }
+
+    /// The lines of this row that are asked for, in the order that is asked for.
+    fn into_lines(self, wanted: &LogQuery) -> Vec<Self> {
+        let is_wanted = |line: &str| wanted.search.as_ref().is_none_or(|search| line.contains(search.as_str()));
+        let mut lines: Vec<Self> = self
+            .message
+            .split('\n')
+            .filter(|line| is_wanted(line))
+            .map(|line| Self { message: line.to_owned(), fields: self.fields.clone(), ..self })
+            .collect();
+        if wanted.direction == Direction::Backward {
+            lines.reverse();
+        }
+        lines
+    }
+}
+
+fn read(row: &SqliteRow) -> LogLine {
+    LogLine {
+        timestamp: Timestamp(row.get(0)),
+        level: Level::parse(row.get(1)).unwrap_or(Level::Info),
+        message: row.get(2),
+        fields: serde_json::from_str(row.get(3)).unwrap_or_default(),
     }
 }

@@ -4,7 +4,11 @@ use sqlx::{Connection as _, Row as _, SqliteConnection, SqlitePool};
 
 use super::StoreError;
 
-const STEPS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_webhooks.sql")];
+const STEPS: &[&str] = &[
+    include_str!("migrations/0001_first.sql"),
+    include_str!("migrations/0002_webhooks.sql"),
+    include_str!("migrations/0003_output.sql"),
+];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {
     let failed = |to| move |source| StoreError::Migrate { to, source };

@@ -10,6 +10,7 @@ mod local_keys;
 mod logs;
 mod metrics;
 mod migrate;
+mod output;
 mod prune;
 mod sandboxes;
 mod webhooks;
@@ -27,6 +28,7 @@ pub(crate) use keys::{ApiKey, TeamId};
 pub use local_keys::LocalKey;
 pub(crate) use logs::{Direction, Level, LogLine, LogQuery};
 pub(crate) use metrics::Sample;
+pub(crate) use output::OutputPosition;
 pub(crate) use sandboxes::{Cursor, InsertError, ListQuery, Order, SandboxRow};
 pub(crate) use webhooks::{Delivery, Webhook};
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -16,8 +18,46 @@ use tokio_util::sync::CancellationToken;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken) {
-    let service = service_fn(move |request| answer(target, request));
+/// The log that a guest keeps for its host. Positions are bytes, as in the real one.
+#[derive(Default)]
+pub struct Printed {
+    /// Stream and text.
+    pub blocks: Mutex<Vec<(&'static str, String)>>,
+    /// Answered instead of the truth.
+    pub lie: Mutex<Option<String>>,
+    /// Never answers.
+    pub hangs: AtomicBool,
+    pub asked: AtomicU64,
+}
+
+impl Printed {
+    pub fn print(&self, stream: &'static str, text: &str) {
+        self.blocks.lock().unwrap().push((stream, text.to_owned()));
+    }
+
+    async fn page(&self, query: Option<&str>) -> String {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if let Some(lie) = &*self.lie.lock().unwrap() {
+            return lie.clone();
+        }
+        let after: usize = query.and_then(|query| query.strip_prefix("after=")).unwrap().parse().unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+        let (mut at, mut shown) = (0, Vec::new());
+        for (stream, text) in &*self.blocks.lock().unwrap() {
+            if at >= after {
+                shown.push(serde_json::json!({ "at": now, "pid": 7, "stream": stream, "text": text }));
+            }
+            at += text.len() + 1;
+        }
+        serde_json::json!({ "next": at, "more": false, "skipped": 0, "blocks": shown }).to_string()
+    }
+}
+
+pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken, printed: Arc<Printed>) {
+    let service = service_fn(move |request| answer(target, Arc::clone(&printed), request));
     let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         () = gone.cancelled() => {}
@@ -25,10 +65,17 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
     }
 }
 
-async fn answer(target: Target, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    target: Target,
+    printed: Arc<Printed>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     Ok(match path.as_str() {
         "/health" => status(StatusCode::NO_CONTENT),
+        "/logs" if request.headers().contains_key("x-isopod-control") => {
+            Response::new(text(&printed.page(request.uri().query()).await))
+        }
         "/echo" => Response::new(request.into_body().boxed()),
         "/stream" => Response::new(first_then_silence()),
         "/ws" => upgrade(request),

@@ -39,6 +39,8 @@ struct Made {
 pub struct FakeNode {
     pub faults: Faults,
     pub open_ports: Mutex<BTreeSet<u16>>,
+    /// What the processes of all its sandboxes have printed.
+    pub printed: Arc<guest::Printed>,
     pub creates: AtomicU64,
     pub dials: AtomicU64,
     made: Mutex<HashMap<SandboxId, Made>>,
@@ -58,6 +60,7 @@ impl FakeNode {
             runtime: tokio::runtime::Handle::current(),
             faults: Faults::default(),
             open_ports: Mutex::new(BTreeSet::from([8080])),
+            printed: Arc::default(),
             creates: AtomicU64::new(0),
             dials: AtomicU64::new(0),
             made: Mutex::default(),
@@ -248,7 +251,7 @@ impl NodeApi for FakeNode {
             return Err(DialError::Refused { incarnation: incarnation.clone(), port });
         }
         let (ours, theirs) = tokio::io::duplex(64 << 10);
-        self.runtime.spawn(guest::serve(theirs, target, gone));
+        self.runtime.spawn(guest::serve(theirs, target, gone, Arc::clone(&self.printed)));
         Ok(Box::new(ours))
     }
 

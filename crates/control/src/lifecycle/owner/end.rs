@@ -1,4 +1,4 @@
-//! The end. Traffic is cut first, then the node removes everything, then the row says why.
+//! The end. The last output is fetched, traffic is cut, then the node removes everything, then the row says why.
 
 use isopod_wire::node::{EndReason, Incarnation, NodeError};
 use serde_json::json;
@@ -15,6 +15,7 @@ impl Owner {
     /// Removes the sandbox. When the node fails it is tried again until it succeeds.
     pub(super) async fn end(&mut self, reason: Ending) -> Result<(), ActError> {
         let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };
+        self.fetch_last_output().await;
         self.cut_traffic();
         self.row.state = State::Ending(reason);
         // Before the store is asked: who is told by the edge that it is gone must hear the same from the API.

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
 use super::handle::{ActError, Life, Sandbox, View, Wish};
+use super::output::Output;
 use super::places::Place;
 use super::rules::{Refusal, Request, Step, decide};
 use super::state::{Ending, State};
@@ -107,6 +108,7 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
             incarnation,
             gate: CancellationToken::new(),
             upstreams: Upstreams::new(fleet.settings.connections_per_sandbox),
+            output: Output::new(),
         })
     })
 }

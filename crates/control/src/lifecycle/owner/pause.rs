@@ -27,6 +27,7 @@ impl Owner {
     /// Pauses what is known to run.
     pub(super) async fn pause_now(&mut self, mode: PauseMode) -> Result<(), ActError> {
         let incarnation = self.incarnation()?;
+        self.fetch_last_output().await;
         let life = self.life.take();
         let mut intent = self.row.clone();
         intent.state = State::Pausing(mode);
@@ -71,6 +72,13 @@ impl Owner {
             self.runs_on().await;
         }
         Err(error)
+    }
+
+    /// What was printed until now belongs into the log; afterwards there is nobody to ask.
+    pub(super) async fn fetch_last_output(&self) {
+        if let Some(life) = &self.life {
+            self.fleet.fetch_last_output(&self.row.id, life).await;
+        }
     }
 
     async fn guest_answers(&self) -> bool {

@@ -1,0 +1,81 @@
+//! Asks a sandbox's guest for what processes printed. The answer comes from inside a sandbox: it is held to a size, and
+//! whatever is wrong with it is an error and nothing more.
+
+use axum::body::Body;
+use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Limited};
+use isopod_wire::node::{Incarnation, NodeApi, Target};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use super::upstreams::{ConnectError, connect};
+
+/// Much more than a guest puts into one answer, every byte escaped.
+const MOST_BYTES: usize = 4 << 20;
+
+/// What a guest answers.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OutputPage {
+    /// What to ask for next.
+    pub(crate) next: u64,
+    /// Whether there is more already.
+    pub(crate) more: bool,
+    /// Bytes that were printed and are gone.
+    pub(crate) skipped: u64,
+    pub(crate) blocks: Vec<OutputBlock>,
+}
+
+/// Lines that one process printed at one moment.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OutputBlock {
+    /// Milliseconds since 1970.
+    pub(crate) at: i64,
+    pub(crate) pid: u32,
+    pub(crate) stream: Channel,
+    pub(crate) text: String,
+}
+
+/// Where a process printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Channel {
+    Stdout,
+    Stderr,
+    Pty,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the guest closed the connection")]
+    Request(#[from] hyper::Error),
+    #[error("the guest answered with {0}")]
+    Status(StatusCode),
+    #[error("the guest's answer did not arrive whole")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the guest's answer makes no sense")]
+    Nonsense(#[from] serde_json::Error),
+}
+
+/// Asks the guest. The caller decides how long to wait.
+pub(crate) async fn read_output(
+    node: &dyn NodeApi,
+    incarnation: &Incarnation,
+    after: u64,
+) -> Result<OutputPage, OutputError> {
+    let gate = CancellationToken::new();
+    let _closed_at_the_end = gate.clone().drop_guard();
+    let mut sender = connect(node, incarnation, Target::Guest, &gate).await?;
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = format!("/logs?after={after}").parse().unwrap_or_else(|_| Uri::from_static("/logs"));
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+    request.headers_mut().insert("x-isopod-control", HeaderValue::from_static("1"));
+    let response = sender.send_request(request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(OutputError::Status(response.status()));
+    }
+    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await.map_err(OutputError::Body)?;
+    Ok(serde_json::from_slice(&body.to_bytes())?)
+}
