@@ -122,6 +122,21 @@ async fn a_pause_of_the_files_ends_processes_and_keeps_what_was_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_sandbox_can_be_stopped_and_keeps_its_files() {
+    let platform = Platform::start(BINARY).await;
+    let before = platform.sandbox().await;
+    before.sh("echo kept > a; (sleep 1000 >/dev/null 2>&1 &)").await.ok();
+    platform.node.pause(&before.incarnation, PauseMode::Memory).await.unwrap();
+    platform.node.pause(&before.incarnation, PauseMode::Filesystem).await.unwrap();
+    assert_eq!(platform.node.list().await[0].state, NodeState::Stopped);
+    let incarnation = platform.node.resume(&before.incarnation).await.unwrap();
+    assert_ne!(incarnation.execution, before.incarnation.execution);
+    let after = platform.find(&incarnation);
+    assert_eq!(after.sh("cat a; pgrep -c sleep").await.stdout(), "kept\n0\n");
+    platform.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_nobody_asked_for_is_told_with_its_reason() {
     let platform = Platform::start(BINARY).await;
     let sandbox = platform.sandbox().await;

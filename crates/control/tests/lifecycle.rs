@@ -52,7 +52,8 @@ async fn a_sandbox_ends_when_its_time_is_over() {
     until_gone(&server, &id).await;
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(990) && took < Duration::from_millis(1600), "{took:?}");
-    assert_eq!(server.node.count(), 0);
+    // The API says so first, the node is asked next.
+    until("the node has removed it", || async { server.node.count() == 0 }).await;
     assert_eq!(reason(&server, &id).await, "timeout");
 }
 
@@ -102,11 +103,36 @@ async fn pause_twice_is_refused_and_connect_resumes() {
     assert_eq!(server.client.put(&format!("/sandboxes/{id}/network"), json!({})).await.status, 409);
     let detail = server.client.get(&format!("/sandboxes/{id}")).await;
     assert_eq!((&detail.json["state"], &detail.json["pauseMode"]), (&json!("paused"), &json!("full")));
-    let reboot = server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({ "memory": false })).await;
-    assert_eq!(reboot.status, 400, "a memory snapshot is never silently dropped");
     let resumed = server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({})).await;
     assert_eq!((resumed.status, state(&server, &id).await.as_deref()), (201, Some("running")));
     assert_eq!(server.client.post(&format!("/sandboxes/{id}/resume"), json!({})).await.status, 409);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_kept_its_memory_can_be_started_from_its_files() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start_with(|config| config.team_limits.concurrent = 1).await;
+    let id = server.create(json!({})).await;
+    let connect = |id: &str| {
+        let (client, path) = (server.client.clone(), format!("/v2/sandboxes/{id}/connect"));
+        async move { client.post(&path, json!({ "memory": false })).await.status }
+    };
+    let mode = || async { server.client.get(&format!("/sandboxes/{id}")).await.json["pauseMode"].clone() };
+    assert_eq!(connect(&id).await, 200, "one that runs is left as it is");
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+    let other = server.create(json!({})).await;
+    assert_eq!((connect(&id).await, server.node.state_of(&id)), (429, Some(NodeState::Frozen)), "memory is kept");
+    assert_eq!(server.client.delete(&format!("/sandboxes/{other}")).await.status, 204);
+    server.node.faults.pause_fails.store(true, Relaxed);
+    assert_eq!((connect(&id).await, mode().await), (500, json!("full")));
+    server.node.faults.pause_fails.store(false, Relaxed);
+    server.node.faults.resume_fails.store(true, Relaxed);
+    assert_eq!((connect(&id).await, mode().await), (500, json!("filesystem")));
+    server.node.faults.resume_fails.store(false, Relaxed);
+    let before = server.node.executions();
+    assert_eq!((connect(&id).await, state(&server, &id).await.as_deref()), (201, Some("running")));
+    assert!(server.node.executions() > before, "it is a new life");
+    assert_eq!(server.client.inside(&id, 8080, "/").await.status, 200);
 }
 
 #[tokio::test]

@@ -267,7 +267,8 @@ pub trait NodeApi: Send + Sync + 'static {
     /// Ends a life and removes everything of it. Ending what is already gone is fine.
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError>;
 
-    /// Stops a running sandbox. With `Filesystem` the execution ends but its files stay with this incarnation.
+    /// Stops a running sandbox. With `Filesystem` the execution ends but its files stay with this incarnation; that can be
+    /// done to a frozen one too, which then loses its memory.
     async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError>;
 
     /// Runs a paused sandbox again. The incarnation is a new one where processes had to be started anew.

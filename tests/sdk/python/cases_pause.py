@@ -130,6 +130,18 @@ async def files_only_keeps_files_and_drops_processes(sdk):
 
 
 @case("pause-files")
+async def a_paused_sandbox_can_be_started_from_its_files(sdk):
+    async with sdk.sandbox() as sandbox:
+        takes(sandbox.connect, "on_resume")
+        await go(sandbox.files.write("kept", "yes"))
+        handle = await go(sandbox.commands.run("sleep 1000", background=True, timeout=0))
+        await go(sandbox.pause())
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60, on_resume="reboot"))
+        assert await go(again.files.read("kept")) == "yes"
+        assert handle.pid not in [p.pid for p in await go(again.commands.list())]
+
+
+@case("pause-files")
 async def keep_memory_false_is_the_same(sdk):
     async with sdk.sandbox(envs={"KEPT": "env"}) as sandbox:
         await go(sandbox.pause(keep_memory=False))

@@ -132,7 +132,6 @@ impl From<Refusal> for ApiError {
             Refusal::NotFound => Self::not_found(message),
             Refusal::AlreadyPaused | Refusal::Paused | Refusal::NeedsConnect => Self::conflict(message),
             Refusal::Busy => Self::conflict(message).retry_in(Duration::from_secs(1)),
-            Refusal::MemoryKept => Self::bad_request(message),
         }
     }
 }

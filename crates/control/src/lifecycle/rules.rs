@@ -36,6 +36,8 @@ pub(crate) enum Step {
     SetTimeout,
     /// Ask the node to run it.
     Resume(PauseMode),
+    /// Ask the node to let its memory go and to start it from its files.
+    Restart,
     /// Ask the node to stop it.
     Pause(PauseMode),
     /// Tell the node the new policy.
@@ -62,9 +64,6 @@ pub(crate) enum Refusal {
     /// Its files were kept, its memory was not: only its owner may start it anew.
     #[error("only an explicit connect or resume can start this paused sandbox")]
     NeedsConnect,
-    /// Its memory was kept, and cannot be left aside here.
-    #[error("a sandbox that was paused with its memory cannot be started from disk only on this server")]
-    MemoryKept,
 }
 
 /// The rule.
@@ -96,7 +95,7 @@ fn while_running(request: Request) -> Result<Step, Refusal> {
 
 fn while_paused(mode: PauseMode, request: Request) -> Result<Step, Refusal> {
     match (request, mode) {
-        (Request::Connect { memory: false }, PauseMode::Memory) => Err(Refusal::MemoryKept),
+        (Request::Connect { memory: false }, PauseMode::Memory) => Ok(Step::Restart),
         (Request::Connect { .. }, _) => Ok(Step::Resume(mode)),
         (Request::Wake { auto_resume: true }, PauseMode::Memory) => Ok(Step::Resume(mode)),
         (Request::Wake { auto_resume: true }, PauseMode::Filesystem) => Err(Refusal::NeedsConnect),
@@ -152,6 +151,10 @@ mod tests {
         fn only_a_paused_sandbox_is_resumed_and_only_a_running_one_paused(state in any_state(), request in any_request()) {
             match decide(state, request) {
                 Ok(Step::Resume(mode)) => prop_assert_eq!(state, State::Paused(mode)),
+                Ok(Step::Restart) => {
+                    prop_assert_eq!(state, State::Paused(PauseMode::Memory));
+                    prop_assert_eq!(request, Request::Connect { memory: false });
+                }
                 Ok(Step::Pause(_) | Step::SetTimeout | Step::Extend | Step::SetNetwork) => {
                     prop_assert_eq!(state, State::Running)
                 }

@@ -148,7 +148,8 @@ impl FakeNode {
     fn pause_now(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
         self.fault(&self.faults.pause_fails, "pause", incarnation)?;
         self.with(incarnation, |made| {
-            if made.found.state != NodeState::Running {
+            let stops_frozen = made.found.state == NodeState::Frozen && mode == PauseMode::Filesystem;
+            if made.found.state != NodeState::Running && !stops_frozen {
                 return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: made.found.state });
             }
             made.found.state = match mode {

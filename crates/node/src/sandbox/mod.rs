@@ -4,7 +4,7 @@
 //!            create                pause(memory)
 //! (nothing) ───────▶ Running ◀───────────────────▶ Frozen
 //!                     │   ▲         resume           │
-//!    pause(files)     ▼   │ resume (a new life)      │ reboot of the host
+//!    pause(files)     ▼   │ resume (a new life)      │ pause(files), reboot of the host
 //!                    Stopped ◀───────────────────────┘
 //! ```
 //!

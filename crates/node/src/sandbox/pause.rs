@@ -14,12 +14,13 @@ impl Fleet {
         if life.ending {
             return Err(NodeError::NotFound(incarnation.clone()));
         }
-        if life.state() != NodeState::Running {
-            return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: life.state() });
-        }
-        match mode {
-            PauseMode::Memory => freeze(&sandbox, &mut life).await,
-            PauseMode::Filesystem => self.stop_processes(&sandbox, &mut life).await,
+        match (life.state(), mode) {
+            (NodeState::Running, PauseMode::Memory) => freeze(&sandbox, &mut life).await,
+            // Frozen processes are killed as they are: what they wrote is with the kernel already.
+            (NodeState::Running | NodeState::Frozen, PauseMode::Filesystem) => {
+                self.stop_processes(&sandbox, &mut life).await
+            }
+            (state, _) => Err(NodeError::WrongState { incarnation: incarnation.clone(), state }),
         }
     }
 

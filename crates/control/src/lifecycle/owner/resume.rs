@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isopod_wire::node::{NodeError, NodeState, PauseMode};
+use isopod_wire::node::{Incarnation, NodeApi, NodeError, NodeState, PauseMode};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -23,7 +23,11 @@ impl Owner {
     ) -> Result<bool, ActError> {
         match self.decide(Request::Connect { memory })? {
             Step::Resume(mode) => {
-                self.resume(mode, timeout, auto_pause).await?;
+                self.resume(From::Pause(mode), timeout, auto_pause).await?;
+                Ok(true)
+            }
+            Step::Restart => {
+                self.resume(From::Files, timeout, auto_pause).await?;
                 Ok(true)
             }
             _ => {
@@ -35,16 +39,16 @@ impl Owner {
 
     pub(super) async fn wake(&mut self) -> Result<(), ActError> {
         match self.decide(Request::Wake { auto_resume: self.row.auto_resume })? {
-            Step::Resume(mode) => self.resume(mode, self.row.timeout, None).await,
+            Step::Resume(mode) => self.resume(From::Pause(mode), self.row.timeout, None).await,
             _ => Ok(()),
         }
     }
 
-    async fn resume(&mut self, mode: PauseMode, timeout: Duration, auto_pause: Option<bool>) -> Result<(), ActError> {
+    async fn resume(&mut self, from: From, timeout: Duration, auto_pause: Option<bool>) -> Result<(), ActError> {
         let incarnation = self.incarnation()?;
         let place = self.fleet.places.take_for_resume(&self.row.team)?;
         let mut intent = self.row.clone();
-        intent.state = State::Resuming(mode);
+        intent.state = State::Resuming(from.mode());
         // The end of its new time is part of the intent: a server that adopts it half resumed goes by it.
         let started = Instant::now();
         (intent.started_at, intent.timeout) = (Timestamp::now(), timeout);
@@ -53,7 +57,13 @@ impl Owner {
         intent.auto_pause = auto_pause.unwrap_or(intent.auto_pause);
         self.save_intent(intent).await?;
         (self.place, self.started, self.deadline) = (Some(place), started, deadline);
-        let resumed = match self.ask_node(|node| async move { node.resume(&incarnation).await }).await {
+        let asked = self.ask_node(move |node| async move {
+            if from == From::Files {
+                forget_memory(node.as_ref(), &incarnation).await?;
+            }
+            node.resume(&incarnation).await
+        });
+        let resumed = match asked.await {
             // An earlier call that we gave up waiting for has done it after all.
             Err(ActError::Node(NodeError::WrongState { state: NodeState::Running, incarnation })) => Ok(incarnation),
             resumed => resumed,
@@ -64,7 +74,7 @@ impl Owner {
                 self.resumed().await;
                 Ok(())
             }
-            Err(error) => self.not_resumed(mode, error).await,
+            Err(error) => self.not_resumed(from, error).await,
         }
     }
 
@@ -77,18 +87,49 @@ impl Owner {
         self.fleet.journal.event(EventType::Resumed, &self.row, json!({}));
     }
 
-    async fn not_resumed(&mut self, mode: PauseMode, error: ActError) -> Result<(), ActError> {
+    async fn not_resumed(&mut self, from: From, error: ActError) -> Result<(), ActError> {
         if matches!(error, ActError::Node(NodeError::NotFound(_))) {
             self.gone(Ending::Lost).await;
             return Err(ActError::Refused(Refusal::NotFound));
         }
         // Nobody knows yet how a call ends that is still under way.
-        if !matches!(error, ActError::NodeTimeout(_)) {
-            self.row.state = State::Paused(mode);
-            self.place = None;
-            self.save_or_retry().await;
-            self.publish();
+        match (&error, from) {
+            (ActError::NodeTimeout(_), _) => {}
+            // The node knows whether the memory was gone before the failure.
+            (_, From::Files) => self.settle().await,
+            (_, From::Pause(mode)) => {
+                self.row.state = State::Paused(mode);
+                self.place = None;
+                self.save_or_retry().await;
+                self.publish();
+            }
         }
         Err(error)
+    }
+}
+
+/// What a resume goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// What the pause has kept.
+    Pause(PauseMode),
+    /// Files only, although the memory was kept as well.
+    Files,
+}
+
+impl From {
+    fn mode(self) -> PauseMode {
+        match self {
+            Self::Pause(mode) => mode,
+            Self::Files => PauseMode::Filesystem,
+        }
+    }
+}
+
+async fn forget_memory(node: &dyn NodeApi, incarnation: &Incarnation) -> Result<(), NodeError> {
+    match node.pause(incarnation, PauseMode::Filesystem).await {
+        // An earlier call has done it.
+        Err(NodeError::WrongState { state: NodeState::Stopped, .. }) => Ok(()),
+        done => done,
     }
 }
