@@ -39,6 +39,8 @@ pub struct ServeConfig {
     pub retention: Retention,
     /// How often the use of resources is recorded.
     pub sample_every: Duration,
+    /// How often the store and the node are compared.
+    pub recheck_every: Duration,
     /// How long a stopping server waits for requests under way.
     pub drain: Duration,
 }
@@ -105,6 +107,7 @@ impl ServeConfig {
             connections: ConnectionLimits::default(),
             retention: Retention::default(),
             sample_every: Duration::from_secs(5),
+            recheck_every: Duration::from_secs(30),
             drain: Duration::from_secs(10),
         }
     }

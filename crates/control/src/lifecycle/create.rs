@@ -80,6 +80,7 @@ impl Fleet {
     async fn create_to_the_end(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let place = self.places.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);
+        let _making = self.begin_making(row.id.clone());
         let spec = spec_of(&row, wanted.env)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
@@ -214,5 +215,10 @@ fn spec_of(row: &SandboxRow, env: BTreeMap<String, String>) -> Result<SandboxSpe
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Says on the node which sandboxes are the server's: only those are removed when the store does not know them.
-pub(super) const OWNER_LABEL: &str = "isopod.owner";
-pub(super) const OWNER: &str = "server";
+const OWNER_LABEL: &str = "isopod.owner";
+const OWNER: &str = "server";
+
+/// Whether a server made it.
+pub(super) fn is_ours(spec: &SandboxSpec) -> bool {
+    spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == OWNER)
+}

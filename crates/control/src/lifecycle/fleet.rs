@@ -1,7 +1,7 @@
 //! All live sandboxes of this server, and what their owners share.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
@@ -30,6 +30,20 @@ pub(crate) struct Fleet {
     pub(super) stop: CancellationToken,
     /// Written when a sandbox is made, adopted or gone; held for a few instructions.
     sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
+    /// Those that are being made and have no owner yet. Written by whoever makes them.
+    making: Mutex<HashSet<SandboxId>>,
+}
+
+/// A sandbox is being made, until this is dropped.
+pub(super) struct Making<'a> {
+    fleet: &'a Fleet,
+    id: SandboxId,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.fleet.making.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
 }
 
 /// The figures that owners go by.
@@ -63,6 +77,7 @@ impl Fleet {
             },
             stop,
             sandboxes: RwLock::default(),
+            making: Mutex::default(),
         }
     }
 
@@ -98,6 +113,18 @@ impl Fleet {
 
     pub(super) fn remove(&self, id: &SandboxId) {
         self.sandboxes.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub(super) fn begin_making(&self, id: SandboxId) -> Making<'_> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Making { fleet: self, id }
+    }
+
+    /// Neither has it an owner nor is one on the way. Asked in this order: who has been made is in the second list
+    /// before it leaves the first.
+    pub(super) fn is_unknown(&self, id: &SandboxId) -> bool {
+        let is_made = self.making.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
+        !is_made && self.find(id).is_none()
     }
 
     /// Hands what the node reports to the owners, until the node or the server stops.

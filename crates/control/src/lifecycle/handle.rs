@@ -56,6 +56,7 @@ pub(super) enum Wish {
     SetNetwork { allow_internet: Option<bool>, network: NetworkSettings, reply: Reply<()> },
     Wake { reply: Reply<()> },
     Kill { reply: Reply<()> },
+    Verify { reply: Reply<bool> },
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ActError>>;
@@ -133,6 +134,11 @@ impl Sandbox {
 
     pub(crate) async fn kill(&self) -> Result<(), ActError> {
         self.ask(|reply| Wish::Kill { reply }).await
+    }
+
+    /// It was not seen on the node: its owner looks again, and ends it if it is gone. Says whether it did.
+    pub(super) async fn verify(&self) -> bool {
+        self.ask(|reply| Wish::Verify { reply }).await.unwrap_or(false)
     }
 
     /// The node says that this life is over.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeSandbox, NodeState, PauseMode};
 
-use super::create::{OWNER, OWNER_LABEL};
+use super::create::is_ours;
 use super::fleet::Fleet;
 use super::owner;
 use super::state::{Ending, State};
@@ -80,7 +80,7 @@ async fn collect_reports(fleet: &Fleet) -> HashMap<Incarnation, EndReason> {
     reported
 }
 
-async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeSandbox) -> Result<(), StoreError> {
+pub(super) async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeSandbox) -> Result<(), StoreError> {
     let was = row.state;
     let now = Timestamp::now();
     row.execution = Some(found.incarnation.execution.clone());
@@ -110,7 +110,7 @@ async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeSandbox) -> 
     Ok(())
 }
 
-async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) -> Result<(), StoreError> {
+pub(super) async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) -> Result<(), StoreError> {
     row.state = State::Ended(reason);
     row.ended_at = Some(Timestamp::now());
     fleet.store.save_sandbox(&row).await?;
@@ -124,7 +124,7 @@ async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) -> Result<(
 async fn remove_unknown(fleet: &Arc<Fleet>, on_node: HashMap<SandboxId, NodeSandbox>) -> u32 {
     let mut removed = 0;
     for found in on_node.into_values() {
-        if found.spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == OWNER) {
+        if is_ours(&found.spec) {
             fleet.kill_unrecorded(&found.incarnation).await;
             removed += 1;
         }

@@ -48,6 +48,18 @@ impl Owner {
         }
     }
 
+    /// Ends what is not on the node any more although nobody has said so. Calls that are under way tell their own end.
+    pub(super) async fn verify(&mut self) -> bool {
+        if !matches!(self.row.state, State::Running | State::Paused(_)) || self.pending.is_some() {
+            return false;
+        }
+        let is_there = self.fleet.node.list().await.iter().any(|found| found.incarnation.sandbox == self.row.id);
+        if !is_there {
+            self.gone(Ending::Lost).await;
+        }
+        !is_there
+    }
+
     /// Nothing of it is left on the node.
     pub(super) async fn gone(&mut self, reason: Ending) {
         self.cut_traffic();

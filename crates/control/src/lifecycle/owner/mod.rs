@@ -167,6 +167,9 @@ impl Owner {
             Wish::Wake { reply } => {
                 let _ = reply.send(self.wake().await);
             }
+            Wish::Verify { reply } => {
+                let _ = reply.send(Ok(self.verify().await));
+            }
             Wish::Kill { reply } => {
                 let _ = reply.send(self.end(Ending::Killed).await);
             }
