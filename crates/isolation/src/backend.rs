@@ -4,6 +4,7 @@
 //! would be others: the guest and everything above this trait stays the same.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation};
 
@@ -15,6 +16,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
 /// A sandbox without a guest. What it holds goes when it is dropped.
 pub trait Prepared: fmt::Debug + Send {
+    /// Waits for the network namespace, where the preparation brought none.
+    fn network(&mut self) -> Result<OwnedFd, LaunchError>;
+
     /// Waits until it is ready to be launched.
     fn wait(&mut self) -> Result<(), LaunchError>;
 
@@ -23,6 +27,10 @@ pub trait Prepared: fmt::Debug + Send {
 }
 
 impl Prepared for Launcher {
+    fn network(&mut self) -> Result<OwnedFd, LaunchError> {
+        Self::network(self)
+    }
+
     fn wait(&mut self) -> Result<(), LaunchError> {
         Self::wait(self)
     }

@@ -47,6 +47,10 @@ impl Backend for FakeBackend {
 }
 
 impl Prepared for FakeBackend {
+    fn network(&mut self) -> Result<OwnedFd, LaunchError> {
+        Err(refused("make a network namespace"))
+    }
+
     fn wait(&mut self) -> Result<(), LaunchError> {
         if self.fault == Fault::Wait { Err(refused("build the root")) } else { Ok(()) }
     }

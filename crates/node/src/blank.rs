@@ -156,18 +156,21 @@ impl Workshop {
 
         let cgroup = self.host.cgroups.create(&name)?;
         let upper = self.ensure_area(&name, area)?;
-        let netns = netns::make().map_err(MakeError::Netns)?;
         let role = match purpose {
             Purpose::Sandbox => {
-                self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
                 Role::Sandbox { owner: template.zygote().map_or(slot.first_id(), |zygote| zygote.owner()) }
             }
             Purpose::Zygote => zygote::role(slot.first_id()),
         };
+        // What a zygote enters must belong to the sandbox's own user namespace, which the launcher makes.
+        let netns = if template.zygote().is_some() { None } else { Some(netns::make().map_err(MakeError::Netns)?) };
+        if let (Some(netns), Purpose::Sandbox) = (&netns, purpose) {
+            self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+        }
         let mut launcher = self.backend.prepare(&Preparation {
             role,
             first_id: slot.first_id(),
-            netns: netns.as_fd(),
+            netns: netns.as_ref().map(AsFd::as_fd),
             cgroup_entrances: &cgroup.entrances()?,
             layers: RootLayers { root: template.root_layers(), usr: template.usr_layers(), upper: &upper },
             guest: self.guest.as_fd(),
@@ -178,6 +181,14 @@ impl Workshop {
         })?;
         let listener = listen_in(&directory).map_err(MakeError::Socket)?;
         let stat_files = cgroup.stat_files()?;
+        let netns = match netns {
+            Some(netns) => netns,
+            None => {
+                let netns = launcher.network()?;
+                self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+                netns
+            }
+        };
         launcher.wait()?;
         // Not earlier: a small share of the CPU is for the sandbox, not for making it.
         cgroup.set_limits(limits)?;

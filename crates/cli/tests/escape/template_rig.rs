@@ -85,7 +85,7 @@ impl Rig {
         let mut launcher = spawner.prepare(&Preparation {
             role: Role::Sandbox { owner: FIRST_ID },
             first_id: FIRST_ID,
-            netns: netns.as_fd(),
+            netns: Some(netns.as_fd()),
             cgroup_entrances: &[],
             layers: RootLayers { root: vec![template], usr: vec![Path::new("/usr")], upper: &own },
             guest: self.guest.as_fd(),

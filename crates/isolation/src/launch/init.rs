@@ -236,6 +236,8 @@ fn raise_open_files() {
 }
 
 fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+    // Out of the way of the numbers that are placed.
+    let guest = rustix::io::fcntl_dupfd_cloexec(guest, FREE_FDS).step("move the guest's program")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("open /dev/null")?;
     for number in 0..=2 {
         place_fd(&null, number).step("place stdio")?;
@@ -261,5 +263,5 @@ fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallib
     close_from_on_exec(MOTHER_FD + 1).step("close what the guest does not need")?;
     let arguments: Vec<CString> = arguments.into_iter().filter_map(|text| CString::new(text).ok()).collect();
     let path = CString::from(c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    Err(exec_fd(guest, &arguments, &[path])).step("start the guest")
+    Err(exec_fd(&guest, &arguments, &[path])).step("start the guest")
 }

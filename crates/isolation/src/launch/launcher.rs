@@ -28,8 +28,8 @@ const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 /// The descriptors that came with the order.
 struct Handed {
     channel: Channel,
-    netns: OwnedFd,
     guest: OwnedFd,
+    netns: Option<OwnedFd>,
     trees: Trees,
     cgroups: Vec<File>,
 }
@@ -49,8 +49,8 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
     let mut fds = fds.into_iter();
     Some(Handed {
         channel: Channel::new(fds.next()?, Duration::ZERO),
-        netns: fds.next()?,
         guest: fds.next()?,
+        netns: if order.has_netns { Some(fds.next()?) } else { None },
         trees: Trees {
             upper: fds.next()?,
             root: fds.by_ref().take(order.root_layers).collect(),
@@ -62,13 +62,20 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
 
 fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<OwnedFd, Failure> {
     join_cgroups(&handed.cgroups)?;
-    enter(&handed.netns, Namespaces::NET).step("enter the network namespace")?;
+    if let Some(netns) = &handed.netns {
+        enter(netns, Namespaces::NET).step("enter the network namespace")?;
+    }
     let owner = match &order.role {
         RoleOrder::Sandbox { owner } => *owner,
         // It does not enter the namespace, which only maps the ids of its files.
         RoleOrder::Zygote(_) => order.first_id,
     };
-    let user_namespace = make_user_namespace(owner, order.first_id)?;
+    let (user_namespace, netns) = make_user_namespace(owner, order.first_id, handed.netns.is_none())?;
+    if let Some(netns) = netns {
+        enter(&netns, Namespaces::NET).step("enter the new network namespace")?;
+        // The server plumbs it while the root is built.
+        handed.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
+    }
     root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
     Ok(user_namespace)
 }
@@ -84,14 +91,20 @@ fn join_cgroups(entrances: &[File]) -> Result<(), Failure> {
 ///
 /// Its owner is never the host's root: the kernel counts inotify instances, namespaces and the like against the owner,
 /// and all sandboxes with one owner would take them from each other.
-fn make_user_namespace(owner: u32, first_id: u32) -> Result<OwnedFd, Failure> {
+///
+/// A network namespace that is made with it belongs to it.
+fn make_user_namespace(owner: u32, first_id: u32, with_net: bool) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
     set_group_ids(None, Some(owner), None).step("take the group of the owner")?;
     set_user_ids(None, Some(owner), None).step("take the user of the owner")?;
-    let forked = fork_into(Namespaces::USER).step("make a user namespace")?;
+    let namespaces = if with_net { Namespaces::USER.and(Namespaces::NET) } else { Namespaces::USER };
+    let forked = fork_into(namespaces).step("make a user namespace")?;
     let Fork::Parent { pid, pidfd } = forked else { sleep_for_ever() };
-    let namespace = take_back_root().and_then(|()| map_ids(pid, first_id));
+    let made = take_back_root().and_then(|()| {
+        let netns = with_net.then(|| open_namespace(pid, "net")).transpose()?;
+        Ok((map_ids(pid, first_id)?, netns))
+    });
     pidfd_send_signal(&pidfd, Signal::KILL).step("end the holder of the user namespace")?;
-    namespace
+    made
 }
 
 fn take_back_root() -> Result<(), Failure> {
@@ -107,7 +120,11 @@ fn map_ids(pid: u32, first_id: u32) -> Result<OwnedFd, Failure> {
         map.write_all(format!("0 {first_id} {RANGE}").as_bytes()).step("write the id map")?;
         map.rewind().step("write the id map")?;
     }
-    open(process.join("ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step("open the user namespace")
+    open_namespace(pid, "user")
+}
+
+fn open_namespace(pid: u32, name: &str) -> Result<OwnedFd, Failure> {
+    open(format!("/proc/{pid}/ns/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step("open a namespace")
 }
 
 /// A write to procfs that something else caught would leave the sandbox without its map.

@@ -15,7 +15,7 @@ pub(super) const VERSION: u32 = 3;
 pub(super) enum SpawnerRequest {
     /// Which version do you speak?
     Hello { version: u32 },
-    /// Fds: launcher's channel, network namespace, guest program, upper, root layers, usr layers, cgroup entrances.
+    /// Fds: launcher's channel, guest program, network namespace unless it is to be made, upper, root layers, usr layers, cgroup entrances.
     Prepare(PrepareOrder),
 }
 
@@ -31,6 +31,7 @@ pub(super) enum SpawnerReply {
 pub(super) struct PrepareOrder {
     pub(super) role: RoleOrder,
     pub(super) first_id: u32,
+    pub(super) has_netns: bool,
     pub(super) tmpfs_bytes: u64,
     pub(super) root_layers: usize,
     pub(super) usr_layers: usize,
@@ -67,6 +68,8 @@ pub(super) enum Progress {
     Cloned {
         pid: u32,
     },
+    /// From the launcher, with the network namespace that it made, if it was to make one.
+    Network,
     /// From the first process: it waits for its order.
     Waiting,
     Failed(Failure),

@@ -115,8 +115,9 @@ pub struct Preparation<'a> {
     pub role: Role,
     /// The first host id of the sandbox's range of 65,536.
     pub first_id: u32,
-    /// The network namespace, made and plumbed.
-    pub netns: BorrowedFd<'a>,
+    /// The network namespace, made and plumbed. Without it the launcher makes one that belongs to the sandbox's user
+    /// namespace, as a zygote needs it to enter: see [`Launcher::network`].
+    pub netns: Option<BorrowedFd<'a>>,
     /// `cgroup.procs` of each group to join.
     pub cgroup_entrances: &'a [File],
     /// The root file system.
@@ -182,6 +183,7 @@ impl Spawner {
         let order = PrepareOrder {
             role,
             first_id: preparation.first_id,
+            has_netns: preparation.netns.is_some(),
             tmpfs_bytes: preparation.tmpfs_bytes,
             root_layers: root.len(),
             usr_layers: usr.len(),
@@ -189,11 +191,14 @@ impl Spawner {
             host_name: preparation.host_name.to_owned(),
             figures: preparation.figures.clone(),
         };
-        let mut fds = vec![theirs.as_fd(), preparation.netns, preparation.guest];
+        let mut fds = vec![theirs.as_fd(), preparation.guest];
+        fds.extend(preparation.netns);
         fds.extend(upper.iter().chain(&root).chain(&usr).map(AsFd::as_fd));
         fds.extend(preparation.cgroup_entrances.iter().map(AsFd::as_fd));
         match self.ask(&SpawnerRequest::Prepare(order), &fds)? {
-            SpawnerReply::Started { .. } => Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE), init: None }),
+            SpawnerReply::Started { .. } => {
+                Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE), init: None, is_waiting: false })
+            }
             SpawnerReply::Failed(failure) => Err(failure.into()),
             SpawnerReply::Hello { .. } => Err(LaunchError::channel("spawner")(io::ErrorKind::InvalidData.into())),
         }
@@ -221,6 +226,7 @@ pub struct Launcher {
     channel: Channel,
     /// Known once it has been waited for.
     init: Option<(u32, OwnedFd)>,
+    is_waiting: bool,
 }
 
 /// The first process of a sandbox.
@@ -237,17 +243,35 @@ pub struct Launched {
 impl Launcher {
     /// Waits until there is a first process and it is ready for the word.
     pub fn wait(&mut self) -> Result<(), LaunchError> {
-        let mut is_waiting = false;
-        while self.init.is_none() || !is_waiting {
-            let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
-            match (progress, fds.pop()) {
-                (Progress::Cloned { pid }, Some(pidfd)) => self.init = Some((pid, pidfd)),
-                (Progress::Waiting, _) => is_waiting = true,
-                (Progress::Failed(failure), _) => return Err(failure.into()),
-                (Progress::Cloned { .. }, None) => return Err(nonsense()),
-            }
+        while self.init.is_none() || !self.is_waiting {
+            self.listen()?;
         }
         Ok(())
+    }
+
+    /// Waits for the network namespace that the launcher was to make.
+    pub fn network(&mut self) -> Result<OwnedFd, LaunchError> {
+        loop {
+            if let Some(netns) = self.listen()? {
+                return Ok(netns);
+            }
+            if self.is_waiting {
+                return Err(nonsense());
+            }
+        }
+    }
+
+    /// Takes in one piece of news. That of a network namespace is handed on.
+    fn listen(&mut self) -> Result<Option<OwnedFd>, LaunchError> {
+        let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
+        match (progress, fds.pop()) {
+            (Progress::Network, Some(netns)) => return Ok(Some(netns)),
+            (Progress::Cloned { pid }, Some(pidfd)) => self.init = Some((pid, pidfd)),
+            (Progress::Waiting, _) => self.is_waiting = true,
+            (Progress::Failed(failure), _) => return Err(failure.into()),
+            (Progress::Cloned { .. } | Progress::Network, None) => return Err(nonsense()),
+        }
+        Ok(None)
     }
 
     /// Gives the word. The first process has become the guest when [`Launched::ready`] says so.
