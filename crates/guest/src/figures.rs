@@ -1,7 +1,7 @@
 //! Keeps the figures that programs read in `/proc` (memory, CPU, uptime, load) those of the sandbox.
 //!
 //! Whoever made the sandbox put files over the real ones in `/proc`; here they are rewritten once a second for as long as
-//! a process runs that a client started, and not at all while the sandbox is idle. Outside of a sandbox there are no such
+//! a process or code runs that a client started, and not at all while the sandbox is idle. Outside of a sandbox there are no such
 //! files, and nothing is done.
 
 use std::fmt::Write;
@@ -47,7 +47,7 @@ pub(crate) fn keep_fresh(guest: &Arc<Guest>) {
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let live = guest.processes.live_count();
+            let live = guest.busy();
             guest.figures.refresh(&guest.meters, live);
             if live == 0 {
                 guest.figures.state().kept = false;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::figures::Figures;
 use crate::fs::Watchers;
+use crate::interpreter::Interpreter;
 use crate::logs::Logs;
 use crate::metrics::Meters;
 use crate::process::Processes;
@@ -20,10 +21,12 @@ pub(crate) struct Guest {
     pub(crate) watchers: Watchers,
     pub(crate) meters: Meters,
     pub(crate) figures: Figures,
+    /// None in a sandbox whose template has no interpreter.
+    pub(crate) interpreter: Option<Interpreter>,
 }
 
 impl Guest {
-    pub(crate) fn new(meters: Meters) -> Self {
+    pub(crate) fn new(meters: Meters, interpreter: Option<Interpreter>) -> Self {
         Self {
             settings: Mutex::new(None),
             processes: Arc::new(Processes::default()),
@@ -31,7 +34,13 @@ impl Guest {
             watchers: Watchers::default(),
             meters,
             figures: Figures::default(),
+            interpreter,
         }
+    }
+
+    /// How much runs now that a client started: processes and code.
+    pub(crate) fn busy(&self) -> usize {
+        self.processes.live_count() + self.interpreter.as_ref().map_or(0, Interpreter::running)
     }
 
     pub(crate) fn settings(&self) -> Option<Arc<Settings>> {

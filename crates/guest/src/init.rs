@@ -16,6 +16,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::guest::Guest;
+use crate::interpreter::{self, Interpreter};
 use crate::metrics::Meters;
 use crate::{complain, http, sys};
 
@@ -27,6 +28,8 @@ enum InitError {
     Descriptor { option: &'static str, number: i32, source: io::Error },
     #[error("cannot listen: {0}")]
     Listen(io::Error),
+    #[error("cannot open the interpreter's port: {0}")]
+    Interpreter(io::Error),
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
     #[error("standard streams: {0}")]
@@ -59,8 +62,12 @@ fn try_run(args: &[OsString]) -> Result<(), InitError> {
 
 async fn serve(descriptors: Descriptors) -> Result<(), InitError> {
     let listener = UnixListener::from_std(descriptors.listener).map_err(InitError::Listen)?;
-    let guest = Arc::new(Guest::new(descriptors.meters));
+    let interpreter = descriptors.programs.map(Interpreter::new);
+    let guest = Arc::new(Guest::new(descriptors.meters, interpreter));
     let mut children = signal(SignalKind::child()).map_err(InitError::Runtime)?;
+    if guest.interpreter.is_some() {
+        interpreter::open(&guest, descriptors.mother).map_err(InitError::Interpreter)?;
+    }
     if let Some(ready) = descriptors.ready {
         // Whoever waits sees the end of the pipe if the byte cannot be written.
         let _ = rustix::io::write(&ready, b"1");
@@ -97,12 +104,20 @@ struct Options {
     memory_fd: Option<i32>,
     cpu_fd: Option<i32>,
     memory_stat_fd: Option<i32>,
+    /// Whether there is a code interpreter in this sandbox.
+    interpreter: bool,
+    mother_fd: Option<i32>,
+    programs: interpreter::Programs,
 }
 
 struct Descriptors {
     listener: StdListener,
     ready: Option<OwnedFd>,
     meters: Meters,
+    /// None without an interpreter.
+    programs: Option<interpreter::Programs>,
+    /// The socket to a mother that somebody else starts.
+    mother: Option<OwnedFd>,
 }
 
 impl Options {
@@ -110,6 +125,10 @@ impl Options {
         let mut options = Self::default();
         let mut args = args.iter();
         while let Some(name) = args.next() {
+            if name == "--interpreter" {
+                options.interpreter = true;
+                continue;
+            }
             let value = args.next().ok_or_else(|| InitError::Usage(format!("{} needs a value", name.display())))?;
             let number = || {
                 let parsed = value.to_str().and_then(|text| text.parse().ok());
@@ -122,8 +141,14 @@ impl Options {
                 Some("--memory-fd") => options.memory_fd = Some(number()?),
                 Some("--cpu-fd") => options.cpu_fd = Some(number()?),
                 Some("--memory-stat-fd") => options.memory_stat_fd = Some(number()?),
+                Some("--mother-fd") => options.mother_fd = Some(number()?),
+                Some("--python") => options.programs.python = PathBuf::from(value),
+                Some("--driver") => options.programs.driver = PathBuf::from(value),
                 _ => return Err(InitError::Usage(format!("unknown option {}", name.display()))),
             }
+        }
+        if options.mother_fd.is_some() && !options.interpreter {
+            return Err(InitError::Usage("--mother-fd needs --interpreter".to_owned()));
         }
         match (options.listen_fd, &options.listen_path) {
             (Some(_), None) | (None, Some(_)) => Ok(options),
@@ -132,7 +157,7 @@ impl Options {
     }
 
     fn numbers(&self) -> Vec<i32> {
-        let all = [self.listen_fd, self.ready_fd, self.memory_fd, self.cpu_fd, self.memory_stat_fd];
+        let all = [self.listen_fd, self.ready_fd, self.memory_fd, self.cpu_fd, self.memory_stat_fd, self.mother_fd];
         all.into_iter().flatten().collect()
     }
 
@@ -162,6 +187,8 @@ impl Options {
                 take("--memory-stat-fd", self.memory_stat_fd)?,
                 take("--cpu-fd", self.cpu_fd)?,
             ),
+            mother: take("--mother-fd", self.mother_fd)?,
+            programs: self.interpreter.then_some(self.programs),
         })
     }
 }
@@ -181,6 +208,9 @@ mod tests {
         assert!(parse(&["--listen-fd", "x"]).is_err());
         assert!(parse(&["--listen-fd"]).is_err());
         assert!(parse(&["--what", "3"]).is_err());
+        assert!(parse(&["--listen-fd", "3", "--mother-fd", "4"]).is_err());
+        let options = parse(&["--interpreter", "--listen-fd", "3", "--mother-fd", "4"]).unwrap();
+        assert!(options.interpreter && options.numbers() == [3, 4]);
         assert_eq!(parse(&["--listen-fd", "3", "--ready-fd", "4"]).unwrap().numbers(), [3, 4]);
     }
 }

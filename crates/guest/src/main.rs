@@ -9,6 +9,7 @@ mod fs;
 mod guest;
 mod http;
 mod init;
+mod interpreter;
 mod logs;
 mod metrics;
 mod paths;

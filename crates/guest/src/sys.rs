@@ -29,6 +29,8 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) stdio: [BorrowedFd<'a>; 3],
+    /// One more descriptor for the child, under the number 3.
+    pub(crate) extra: Option<BorrowedFd<'a>>,
     /// Standard input is a terminal that shall control the new session.
     pub(crate) terminal: bool,
 }
@@ -68,6 +70,8 @@ struct Shared {
     uid: u32,
     gid: u32,
     stdio: [RawFd; 3],
+    /// -1 when there is none.
+    extra: RawFd,
     terminal: bool,
     /// Where the child failed; 0 while it has not.
     step: AtomicI32,
@@ -76,7 +80,7 @@ struct Shared {
 
 /// Starts a process in a session of its own. Blocks until it has exec'd or failed.
 pub(crate) fn spawn(plan: &SpawnPlan<'_>) -> Result<Pid, SpawnError> {
-    if plan.stdio.iter().any(|fd| fd.as_raw_fd() < 3) {
+    if plan.stdio.iter().chain(&plan.extra).any(|fd| fd.as_raw_fd() < 3) {
         return Err(SpawnError::Session(io::Error::from_raw_os_error(libc::EBADF)));
     }
     let programs = pointers(&plan.programs);
@@ -98,6 +102,7 @@ pub(crate) fn spawn(plan: &SpawnPlan<'_>) -> Result<Pid, SpawnError> {
         uid: plan.uid,
         gid: plan.gid,
         stdio: [plan.stdio[0].as_raw_fd(), plan.stdio[1].as_raw_fd(), plan.stdio[2].as_raw_fd()],
+        extra: plan.extra.map_or(-1, |fd| fd.as_raw_fd()),
         terminal: plan.terminal,
         step: AtomicI32::new(0),
         errno: AtomicI32::new(0),
@@ -193,7 +198,7 @@ fn volunteer_for_oom_kill() {
 
 fn enter_session(shared: &Shared) -> bool {
     // SAFETY: system calls on plain numbers. The sources of dup2 are above 2 (checked by `spawn`), so no earlier dup2
-    // overwrites a later source.
+    // overwrites a later source; the number 3 is overwritten last of all.
     unsafe {
         if libc::setsid() < 0 {
             return false;
@@ -203,9 +208,17 @@ fn enter_session(shared: &Shared) -> bool {
                 return false;
             }
         }
+        let mut first_closed = 3u32;
+        if shared.extra >= 0 {
+            // dup2 onto itself does nothing, so the flag is taken away by hand.
+            if libc::dup2(shared.extra, 3) < 0 || libc::fcntl(3, libc::F_SETFD, 0) < 0 {
+                return false;
+            }
+            first_closed = 4;
+        }
         // Everything of the guest is close-on-exec; this also covers what a library might have forgotten. The child's
         // descriptor table is its own (no CLONE_FILES).
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32);
+        libc::syscall(libc::SYS_close_range, first_closed, u32::MAX, 0u32);
         !shared.terminal || libc::ioctl(0, libc::TIOCSCTTY, 0) == 0
     }
 }
@@ -344,6 +357,7 @@ mod tests {
             gid: rustix::process::getgid().as_raw(),
             groups: vec![],
             stdio: [null, out, out],
+            extra: None,
             terminal: false,
         }
     }
@@ -365,6 +379,32 @@ mod tests {
             return;
         }
         assert_eq!(run("/bin/sh", &["-c", "pwd; echo $A; ls /proc/self/fd | wc -l"], "/usr").unwrap(), "/usr\n1\n4\n");
+    }
+
+    #[test]
+    fn a_child_can_get_one_more_descriptor_whatever_its_number_was() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        for _ in 0..3 {
+            // Each round holds one number more, so that also 3 itself may be the source.
+            let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+            let mut plan = plan(
+                "/bin/sh",
+                &["-c", "echo extra >&3; ls /proc/self/fd | wc -l >&3"],
+                "/",
+                null.as_fd(),
+                null.as_fd(),
+            );
+            plan.extra = Some(write.as_fd());
+            let pid = spawn(&plan).unwrap();
+            drop(write);
+            let mut out = String::new();
+            File::from(read).read_to_string(&mut out).unwrap();
+            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap();
+            assert_eq!(out, "extra\n5\n");
+        }
     }
 
     #[test]

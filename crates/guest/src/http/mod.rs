@@ -5,24 +5,29 @@ mod query;
 mod reply;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
 
 pub(crate) use query::Query;
-pub(crate) use reply::{Body, HttpError, Reply, empty_body, full_body, json_reply, status_reply, stream_body};
+pub(crate) use reply::{
+    Body, HttpError, Reply, empty_body, full_body, json_reply, status_reply, stream_body, text_reply,
+};
 
 use crate::guest::Guest;
 use crate::settings::{InitRequest, Settings};
-use crate::{files, rpc};
+use crate::{files, interpreter, rpc};
 
 /// How long a connection may be idle or in the middle of a request's head. Longer than clients keep idle connections
 /// (300 s), so that none is closed under a request that is on its way.
@@ -46,7 +51,11 @@ pub(crate) async fn accept(listener: UnixListener, guest: Arc<Guest>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve(stream, Arc::clone(&guest)));
+                let guest = Arc::clone(&guest);
+                tokio::spawn(serve(stream, move |request| {
+                    let guest = Arc::clone(&guest);
+                    async move { answer(&guest, request).await }
+                }));
             }
             // Out of descriptors or memory: others will give some back.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -54,10 +63,15 @@ pub(crate) async fn accept(listener: UnixListener, guest: Arc<Guest>) {
     }
 }
 
-async fn serve(stream: UnixStream, guest: Arc<Guest>) {
-    let service = service_fn(move |request| {
-        let guest = Arc::clone(&guest);
-        async move { Ok::<_, Infallible>(answer(&guest, request).await) }
+/// Serves one connection to its end.
+pub(crate) async fn serve<A, F>(stream: impl AsyncRead + AsyncWrite + Unpin, answer: A)
+where
+    A: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Reply>,
+{
+    let service = service_fn(|request| {
+        let reply = answer(request);
+        async move { Ok::<_, Infallible>(reply.await) }
     });
     // An error here is a client that went away or does not speak HTTP; hyper has already told it what it could.
     let _ = hyper::server::conn::http1::Builder::new()
@@ -69,12 +83,16 @@ async fn serve(stream: UnixStream, guest: Arc<Guest>) {
 }
 
 async fn answer(guest: &Arc<Guest>, request: Request<Incoming>) -> Reply {
+    with_cors(request, async |request| route(guest, request).await.unwrap_or_else(HttpError::into_reply)).await
+}
+
+/// Answers what browsers ask before they ask, and lets them read the reply of what they do ask.
+pub(crate) async fn with_cors(
+    request: Request<Incoming>,
+    route: impl AsyncFnOnce(Request<Incoming>) -> Reply,
+) -> Reply {
     let from_browser = request.headers().contains_key(http::header::ORIGIN);
-    let mut reply = if cors::is_preflight(&request) {
-        cors::preflight(&request)
-    } else {
-        route(guest, request).await.unwrap_or_else(HttpError::into_reply)
-    };
+    let mut reply = if cors::is_preflight(&request) { cors::preflight(&request) } else { route(request).await };
     if from_browser {
         cors::allow(reply.headers_mut());
     }
@@ -88,6 +106,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
         (&Method::GET | &Method::HEAD, "/health") => return Ok(status_reply(StatusCode::NO_CONTENT)),
         (&Method::POST, "/init") => return init(guest, request).await,
         (&Method::GET, "/logs") => return logs(guest, &request),
+        (&Method::GET, "/interpreter") => return interpreter::status(guest, &request),
         _ => {}
     }
     let settings = guest.settings().ok_or_else(|| {
@@ -116,7 +135,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
     }
 }
 
-fn authorize(settings: &Settings, request: &Request<Incoming>) -> Result<(), HttpError> {
+pub(crate) fn authorize(settings: &Settings, request: &Request<Incoming>) -> Result<(), HttpError> {
     let Some(token) = &settings.access_token else { return Ok(()) };
     match request.headers().get(TOKEN_HEADER) {
         Some(given) if same_secret(given.as_bytes(), token.as_bytes()) => Ok(()),
@@ -129,7 +148,7 @@ fn authorize(settings: &Settings, request: &Request<Incoming>) -> Result<(), Htt
 
 /// Reads what is left of a small body before a refusal. With unread bytes hyper closes the connection after its answer,
 /// and who has just sent the next request on it would lose that one.
-async fn drain(body: Incoming) {
+pub(crate) async fn drain(body: Incoming) {
     let _ = tokio::time::timeout(DRAIN_PATIENCE, Limited::new(body, MAX_DRAIN).collect()).await;
 }
 
@@ -177,7 +196,7 @@ fn logs(guest: &Guest, request: &Request<Incoming>) -> Result<Reply, HttpError> 
 }
 
 /// Some paths exist for the host only.
-fn check_host(request: &Request<Incoming>) -> Result<(), HttpError> {
+pub(crate) fn check_host(request: &Request<Incoming>) -> Result<(), HttpError> {
     match request.headers().get(CONTROL_HEADER) {
         Some(value) if value == "1" => Ok(()),
         _ => Err(HttpError::new(StatusCode::NOT_FOUND, format!("{} not found", request.uri().path()))),
@@ -186,21 +205,24 @@ fn check_host(request: &Request<Incoming>) -> Result<(), HttpError> {
 
 /// A JSON body; an empty one counts as `{}`.
 pub(crate) async fn read_json<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T, HttpError> {
-    let body = Limited::new(request.into_body(), MAX_JSON);
-    let collected = tokio::time::timeout(BODY_PATIENCE, body.collect()).await;
-    let bytes = match collected {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body is too large"));
-        }
-        Ok(Err(error)) => {
-            return Err(HttpError::new(StatusCode::BAD_REQUEST, format!("cannot read request body: {error}")));
-        }
-        Err(_) => return Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")),
-    };
+    let bytes = read_body(request, MAX_JSON).await?;
     let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
     serde_json::from_slice(bytes)
         .map_err(|error| HttpError::new(StatusCode::BAD_REQUEST, format!("invalid request body: {error}")))
+}
+
+/// The whole body of a request that is at most that long.
+pub(crate) async fn read_body(request: Request<Incoming>, at_most: usize) -> Result<Bytes, HttpError> {
+    let body = Limited::new(request.into_body(), at_most);
+    let collected = tokio::time::timeout(BODY_PATIENCE, body.collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body is too large"))
+        }
+        Ok(Err(error)) => Err(HttpError::new(StatusCode::BAD_REQUEST, format!("cannot read request body: {error}"))),
+        Err(_) => Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")),
+    }
 }
 
 #[cfg(test)]

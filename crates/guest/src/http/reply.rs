@@ -46,9 +46,18 @@ pub(crate) fn json_reply(value: &impl Serialize) -> Reply {
 }
 
 fn with_type(status: StatusCode, json: Vec<u8>) -> Reply {
-    let mut reply = Response::new(full_body(json.into()));
+    typed(status, "application/json", json)
+}
+
+/// Plain text.
+pub(crate) fn text_reply(status: StatusCode, text: String) -> Reply {
+    typed(status, "text/plain; charset=utf-8", text.into_bytes())
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Reply {
+    let mut reply = Response::new(full_body(body.into()));
     *reply.status_mut() = status;
-    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub(crate) use control::{close_stdin, list, send_signal, update};
 pub(crate) use input::{send_input, stream_input};
 pub(crate) use output::Source;
-pub(crate) use start::start;
+pub(crate) use start::{basic_environment, start};
 pub(crate) use stream::connect;
 
 use crate::logs::ProcessLog;
@@ -102,6 +102,8 @@ struct Live {
 struct Tables {
     live: HashMap<Pid, Live>,
     ended: VecDeque<(Instant, Arc<Process>)>,
+    /// Children that no client knows, and who waits for their exits.
+    watched: HashMap<Pid, oneshot::Sender<WaitStatus>>,
     /// Whether [`forget_ended`] runs.
     janitor: bool,
 }
@@ -135,10 +137,22 @@ impl Processes {
     /// Starting and collecting happen on the same thread, so no exit can be collected before its process is entered.
     pub(crate) fn collect(self: &Arc<Self>) {
         while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-            let Some(live) = self.tables().live.remove(&pid) else { continue };
+            let Some(live) = self.tables().live.remove(&pid) else {
+                self.tables().tell(pid, status);
+                continue;
+            };
             self.keep(live.process);
             let _ = live.exit.send(status);
         }
+    }
+
+    /// Tells the exit of a child that no client knows, if it is ours to collect.
+    pub(crate) fn watch(&self, pid: Pid) -> oneshot::Receiver<WaitStatus> {
+        let (exit, exited) = oneshot::channel();
+        let watched = &mut self.tables().watched;
+        watched.retain(|_, waiting| !waiting.is_closed());
+        watched.insert(pid, exit);
+        exited
     }
 
     fn keep(self: &Arc<Self>, process: Arc<Process>) {
@@ -187,6 +201,12 @@ impl Processes {
 }
 
 impl Tables {
+    fn tell(&mut self, pid: Pid, status: WaitStatus) {
+        if let Some(waiting) = self.watched.remove(&pid) {
+            let _ = waiting.send(status);
+        }
+    }
+
     fn trim(&mut self) {
         let mut bytes: usize = self.ended.iter().map(|(_, process)| process.state().output.len()).sum();
         while let Some((since, process)) = self.ended.front() {

@@ -76,6 +76,7 @@ fn spawn(config: &ProcessConfig, settings: &Settings, user: &User, streams: &Str
         gid: user.gid,
         groups: user.groups(),
         stdio: streams.child.each_ref().map(AsFd::as_fd),
+        extra: None,
         terminal: matches!(streams.pipes[..], [(_, Source::Pty)]),
     };
     sys::spawn(&plan).map_err(|error| spawn_error(&config.cmd, &cwd.to_string_lossy(), &error))
@@ -108,16 +109,21 @@ fn spawn_error(cmd: &str, cwd: &str, error: &SpawnError) -> RpcError {
 
 /// The basics, then the sandbox's variables, then the request's: the last word wins.
 fn environment(config: &ProcessConfig, settings: &Settings, user: &User) -> BTreeMap<String, String> {
+    let mut env = basic_environment(user);
+    env.extend(settings.env.clone());
+    env.extend(config.envs.iter().map(|(key, value)| (key.clone(), value.clone())));
+    env
+}
+
+/// What every process of a user finds in its environment.
+pub(crate) fn basic_environment(user: &User) -> BTreeMap<String, String> {
     let path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
-    let mut env = BTreeMap::from([
+    BTreeMap::from([
         ("PATH".to_owned(), path),
         ("HOME".to_owned(), user.home.clone()),
         ("USER".to_owned(), user.name.clone()),
         ("LOGNAME".to_owned(), user.name.clone()),
-    ]);
-    env.extend(settings.env.clone());
-    env.extend(config.envs.iter().map(|(key, value)| (key.clone(), value.clone())));
-    env
+    ])
 }
 
 fn environment_strings(env: &BTreeMap<String, String>) -> Result<Vec<CString>, RpcError> {

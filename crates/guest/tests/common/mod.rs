@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+pub(crate) mod interpreter;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -28,12 +30,18 @@ impl Guest {
 
     /// A guest that nobody has called `/init` on, started through `wrapper`.
     pub(crate) fn bare(wrapper: &[&str]) -> Self {
+        Self::with_options(wrapper, &[])
+    }
+
+    /// The same, with more on its command line.
+    pub(crate) fn with_options(wrapper: &[&str], options: &[&str]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests need root");
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("guest.sock");
         let binary = env!("CARGO_BIN_EXE_isopod-guest");
         let line: Vec<&str> = wrapper.iter().copied().chain([binary, "init", "--listen-path"]).collect();
-        let child = Command::new(line[0]).args(&line[1..]).arg(&socket).stdin(Stdio::null()).spawn().unwrap();
+        let child =
+            Command::new(line[0]).args(&line[1..]).arg(&socket).args(options).stdin(Stdio::null()).spawn().unwrap();
         let guest = Self { child, dir };
         wait_until(|| UnixStream::connect(&socket).is_ok());
         guest
@@ -157,14 +165,14 @@ impl Reply {
 pub(crate) struct Incoming {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Box<dyn Read + Send>>,
     chunked: bool,
     left: usize,
 }
 
 impl Incoming {
     pub(crate) fn send(
-        mut stream: UnixStream,
+        mut stream: impl Read + Write + Send + 'static,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
@@ -180,7 +188,8 @@ impl Incoming {
         Self::read_head(stream)
     }
 
-    pub(crate) fn read_head(stream: UnixStream) -> Self {
+    pub(crate) fn read_head(stream: impl Read + Send + 'static) -> Self {
+        let stream: Box<dyn Read + Send> = Box::new(stream);
         let mut reader = BufReader::with_capacity(1 << 20, stream);
         let mut lines = Vec::new();
         loop {

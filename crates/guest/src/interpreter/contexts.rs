@@ -1,0 +1,114 @@
+//! All contexts of the sandbox, and which of them are used when a client names only a language, or nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Host;
+use super::context::Context;
+use super::language::Language;
+use super::start;
+
+#[derive(Debug, Default)]
+pub(super) struct Contexts {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// In the order in which they were made.
+    all: Vec<Arc<Context>>,
+    /// The ids of default contexts by language.
+    defaults: HashMap<String, String>,
+}
+
+impl Contexts {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<Arc<Context>> {
+        self.table().get(id)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Context>> {
+        self.table().all.clone()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.table().all.len()
+    }
+
+    pub(super) fn add(&self, context: Arc<Context>) {
+        self.table().all.push(context);
+    }
+
+    pub(super) fn remove(&self, id: &str) -> Option<Arc<Context>> {
+        let mut table = self.table();
+        let at = table.all.iter().position(|context| context.view.id == id)?;
+        table.defaults.retain(|_, default| default != id);
+        Some(table.all.remove(at))
+    }
+
+    /// The default context of a language, if there is one.
+    pub(super) fn default_of(&self, language: &str) -> Option<Arc<Context>> {
+        let table = self.table();
+        table.get(table.defaults.get(language)?)
+    }
+
+    /// The default context of a language, made when there is none. Its kernel comes with its first cell.
+    pub(super) fn ensure_default(&self, host: &Host, language: &Language) -> Arc<Context> {
+        if let Some(context) = self.default_of(&language.name) {
+            return context;
+        }
+        let context = Arc::new(Context::new(host, language.clone(), start::home(host)));
+        let mut table = self.table();
+        table.defaults.insert(language.name.clone(), context.view.id.clone());
+        table.all.push(Arc::clone(&context));
+        context
+    }
+}
+
+impl Table {
+    fn get(&self, id: &str) -> Option<Arc<Context>> {
+        self.all.iter().find(|context| context.view.id == id).cloned()
+    }
+}
+
+/// A random UUID, as E2B names its contexts.
+pub(super) fn random_id() -> String {
+    let mut bytes = random_bytes::<16>();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = hex(&bytes);
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(error) => assert!(error == rustix::io::Errno::INTR, "the kernel has no random bytes: {error}"),
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_random_uuids() {
+        let (a, b) = (random_id(), random_id());
+        assert_ne!(a, b);
+        let groups: Vec<usize> = a.split('-').map(str::len).collect();
+        assert_eq!(groups, [8, 4, 4, 4, 12]);
+        assert!(a[14..].starts_with('4') && "89ab".contains(&a[19..20]), "{a}");
+    }
+}

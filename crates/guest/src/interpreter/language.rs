@@ -1,0 +1,206 @@
+//! Languages: what clients call them, and which Jupyter kernels the template has for those that are not Python.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal};
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::Host;
+use super::driver::{self, Start};
+use super::start::{self, StartError};
+
+const PYTHON: &str = "python";
+pub(super) const JAVASCRIPT: &str = "javascript";
+const TYPESCRIPT: &str = "typescript";
+
+/// How long the driver may look for kernels, and how much it may say about them.
+const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_LIST: u64 = 1 << 20;
+
+/// A language that can be spoken here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Language {
+    /// As clients see it.
+    pub(super) name: String,
+    /// The Jupyter kernel that speaks it; none for Python, which needs no Jupyter.
+    pub(super) kernelspec: Option<String>,
+}
+
+impl Language {
+    pub(super) fn python() -> Self {
+        Self { name: PYTHON.to_owned(), kernelspec: None }
+    }
+}
+
+/// Why a language cannot be spoken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LanguageError {
+    #[error(
+        "language '{wanted}' is not installed in this template: it needs a Jupyter kernel for '{wanted}' ({hint}). \
+         Languages that are there: {known}"
+    )]
+    Unknown { wanted: String, hint: &'static str, known: String },
+    #[error("cannot find out about language '{wanted}': {source}")]
+    Unclear { wanted: String, source: StartError },
+}
+
+/// A kernel as the driver lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Kernelspec {
+    name: String,
+    #[serde(default)]
+    language: String,
+}
+
+/// The Jupyter kernels of the template, as far as anybody asked.
+#[derive(Debug, Default)]
+pub(super) struct Kernelspecs {
+    /// None until the driver was asked. Held while it is asked.
+    known: tokio::sync::Mutex<Option<Vec<Kernelspec>>>,
+}
+
+/// The language that a client means.
+pub(super) async fn find(host: &Host, wanted: &str) -> Result<Language, LanguageError> {
+    let name = canonical(wanted);
+    if name == PYTHON {
+        return Ok(Language::python());
+    }
+    let mut known = host.interpreter().kernelspecs.known.lock().await;
+    if let Some(found) = known.as_deref().and_then(|known| pick(known, &name)) {
+        return Ok(Language { name, kernelspec: Some(found) });
+    }
+    // It may have been installed since.
+    let fresh = ask(host).await.map_err(|source| LanguageError::Unclear { wanted: name.clone(), source })?;
+    let found = pick(&fresh, &name);
+    let languages = listed(&fresh);
+    *known = Some(fresh);
+    match found {
+        Some(found) => Ok(Language { name, kernelspec: Some(found) }),
+        None => Err(LanguageError::Unknown { hint: hint(&name), wanted: name, known: languages }),
+    }
+}
+
+/// Whether there is a kernel for it, as far as the driver knew when it was first asked.
+pub(super) async fn is_installed(host: &Host, name: &str) -> bool {
+    let mut known = host.interpreter().kernelspecs.known.lock().await;
+    if known.is_none() {
+        *known = ask(host).await.ok();
+    }
+    known.as_deref().is_some_and(|known| pick(known, name).is_some())
+}
+
+/// One name for each language.
+fn canonical(wanted: &str) -> String {
+    let lower = wanted.trim().to_lowercase();
+    match lower.as_str() {
+        "py" | "python3" => PYTHON.to_owned(),
+        "js" => JAVASCRIPT.to_owned(),
+        "ts" => TYPESCRIPT.to_owned(),
+        "sh" => "bash".to_owned(),
+        _ => lower,
+    }
+}
+
+/// The kernel for a language: one of that name, else one that says that it speaks it.
+fn pick(known: &[Kernelspec], name: &str) -> Option<String> {
+    let named = known.iter().find(|spec| spec.name.eq_ignore_ascii_case(name));
+    let speaks = |language: &str| known.iter().find(|spec| canonical(&spec.language) == language);
+    // TypeScript is JavaScript with types.
+    let typed = || (name == JAVASCRIPT).then(|| speaks(TYPESCRIPT)).flatten();
+    named.or_else(|| speaks(name)).or_else(typed).map(|spec| spec.name.clone())
+}
+
+fn listed(known: &[Kernelspec]) -> String {
+    let mut languages: Vec<String> = known.iter().map(|spec| canonical(&spec.language)).collect();
+    languages.push(PYTHON.to_owned());
+    languages.sort_unstable();
+    languages.dedup();
+    languages.join(", ")
+}
+
+fn hint(name: &str) -> &'static str {
+    match name {
+        JAVASCRIPT | TYPESCRIPT => "for example Deno: `deno jupyter --install`",
+        "bash" => "for example `pip install bash_kernel && python3 -m bash_kernel.install`",
+        "r" => "for example IRkernel: `R -e 'install.packages(\"IRkernel\"); IRkernel::installspec()'`",
+        "java" => "for example IJava",
+        _ => "see the list of kernels of the Jupyter project",
+    }
+}
+
+/// Asks the driver which kernels there are.
+async fn ask(host: &Host) -> Result<Vec<Kernelspec>, StartError> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| StartError::Wires(error.into()))?;
+    let pid = spawn(host, write)?;
+    let text = tokio::time::timeout(PATIENCE, read_all(read)).await;
+    match text {
+        Ok(text) => serde_json::from_slice(&text.map_err(StartError::Wires)?).map_err(|_| StartError::Nonsense),
+        Err(_) => {
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+            Err(StartError::Silent(PATIENCE))
+        }
+    }
+}
+
+fn spawn(host: &Host, stdout: OwnedFd) -> Result<Pid, StartError> {
+    let user = driver::user(host)?;
+    let null = driver::null()?;
+    let start = Start {
+        arguments: &["kernels"],
+        env: &start::environment(host),
+        cwd: "/",
+        stdout: stdout.as_fd(),
+        stderr: null.as_fd(),
+        extra: None,
+    };
+    driver::spawn(host, &user, &start)
+}
+
+async fn read_all(fd: OwnedFd) -> std::io::Result<Vec<u8>> {
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    let mut text = Vec::new();
+    pipe::Receiver::from_owned_fd(fd)?.take(MAX_LIST).read_to_end(&mut text).await?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(specs: &[(&str, &str)]) -> Vec<Kernelspec> {
+        specs.iter().map(|(name, language)| Kernelspec { name: (*name).into(), language: (*language).into() }).collect()
+    }
+
+    #[test]
+    fn languages_have_short_names_and_no_case() {
+        for (wanted, name) in [("PY", "python"), ("Python3", "python"), ("js", "javascript"), ("TS", "typescript")] {
+            assert_eq!(canonical(wanted), name);
+        }
+        assert_eq!(canonical(" R "), "r");
+    }
+
+    #[test]
+    fn a_kernel_is_found_by_its_name_and_then_by_its_language() {
+        let specs = known(&[("deno", "typescript"), ("ir", "R"), ("bash", "bash"), ("typescript", "weird")]);
+        assert_eq!(pick(&specs, "r").as_deref(), Some("ir"));
+        assert_eq!(pick(&specs, "bash").as_deref(), Some("bash"));
+        assert_eq!(pick(&specs, "typescript").as_deref(), Some("typescript"));
+        assert_eq!(pick(&specs, "javascript").as_deref(), Some("deno"));
+        assert_eq!(pick(&specs, "java"), None);
+        assert_eq!(listed(&specs), "bash, python, r, typescript, weird");
+    }
+
+    #[test]
+    fn a_missing_language_is_named_with_what_to_do() {
+        let error =
+            LanguageError::Unknown { wanted: "bash".into(), hint: hint("bash"), known: listed(&known(&[("ir", "R")])) };
+        let text = error.to_string();
+        for part in ["'bash'", "bash_kernel", "python, r"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
