@@ -65,6 +65,20 @@ impl StateDir {
         Self { directory, binary: binary.as_ref().to_owned() }
     }
 
+    /// Uses the built templates that all tests share: building one takes a minute and a download.
+    ///
+    /// # Panics
+    /// When they cannot be shared.
+    #[must_use]
+    pub fn with_shared_templates(self) -> Self {
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+        let shared = cache.expect("there is a home").join("isopod/templates");
+        std::fs::create_dir_all(&shared).expect("a directory");
+        std::os::unix::fs::symlink(shared, self.path().join("templates")).expect("a link");
+        self
+    }
+
     /// Its path.
     pub fn path(&self) -> &Path {
         self.directory.path()
