@@ -153,9 +153,10 @@ fn contexts_are_made_listed_restarted_and_removed() {
         let reply = sandbox.request(method, &path, &[], &body);
         assert_eq!((reply.status, reply.text()), (404, gone.clone()), "{method} {path}");
     }
-    // The default one comes back by itself.
+    // The default one comes back when it is needed.
     let default = listed[0]["id"].as_str().unwrap();
     assert_eq!(sandbox.request("DELETE", &format!("/contexts/{default}"), &[], "").status, 200);
+    assert_eq!(sandbox.request("GET", "/contexts", &[], "").json(), json!([]));
     assert_eq!(sandbox.run("'y' in globals()").value(), "False");
 }
 

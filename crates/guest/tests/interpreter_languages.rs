@@ -61,7 +61,7 @@ fn a_language_is_spoken_by_a_process_of_its_own() {
     assert_eq!(sandbox.processes("jupyter deno").len(), 2, "each context has its own");
     let listed = sandbox.request("GET", "/contexts", &[], "").json();
     let languages: Vec<&str> = listed.as_array().unwrap().iter().map(|c| c["language"].as_str().unwrap()).collect();
-    assert_eq!(languages, ["r", "typescript", "javascript", "python"]);
+    assert_eq!(languages, ["python", "r", "typescript", "javascript"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! All contexts of the sandbox, and which of them are used when a client names only a language, or nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Host;
@@ -19,6 +19,8 @@ struct Table {
     all: Vec<Arc<Context>>,
     /// The ids of default contexts by language.
     defaults: HashMap<String, String>,
+    /// Languages that ever had one.
+    made: HashSet<String>,
 }
 
 impl Contexts {
@@ -55,6 +57,14 @@ impl Contexts {
         table.get(table.defaults.get(language)?)
     }
 
+    /// Some default contexts are there without being asked for, until somebody removes them.
+    pub(super) fn ensure_first(&self, host: &Host, language: &Language) {
+        let made = self.table().made.contains(&language.name);
+        if !made {
+            self.ensure_default(host, language);
+        }
+    }
+
     /// The default context of a language, made when there is none. Its kernel comes with its first cell.
     pub(super) fn ensure_default(&self, host: &Host, language: &Language) -> Arc<Context> {
         if let Some(context) = self.default_of(&language.name) {
@@ -62,6 +72,7 @@ impl Contexts {
         }
         let context = Arc::new(Context::new(host, language.clone(), start::home(host)));
         let mut table = self.table();
+        table.made.insert(language.name.clone());
         table.defaults.insert(language.name.clone(), context.view.id.clone());
         table.all.push(Arc::clone(&context));
         context

@@ -4,6 +4,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
+use super::language::Language;
 use super::{Host, create, execute, list, remove, restart};
 use crate::http::{HttpError, Reply, drain, json_reply, read_body, text_reply, with_cors};
 
@@ -29,6 +30,7 @@ async fn route(host: &Host, request: Request<Incoming>) -> Result<Reply, HttpErr
         let message = "the sandbox is not set up yet, try again in a moment";
         return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, message));
     }
+    host.interpreter().contexts.ensure_first(host, &Language::python());
     match (&method, parts.as_slice()) {
         (&Method::POST, ["execute"]) => execute::execute(host, request).await,
         (&Method::POST, ["contexts"]) => create::create(host, request).await,
