@@ -1,8 +1,8 @@
-//! `kill -9` at every step: whatever was being done, nothing is lost that was promised and nothing is left.
+//! Case 18: `kill -9` at every step. Whatever was being done, nothing is lost that was promised and nothing is left.
 //!
 //! strace kills a process at its n-th system call of a kind. Server, spawner, launcher and first process each count for
 //! themselves, so one value of n ends whichever of them comes that far, and all values together cover every step of
-//! create, exec and kill.
+//! create, exec, pause, resume and kill. (Templates are not built yet, so there is no build to kill.)
 
 mod common;
 
@@ -31,7 +31,7 @@ fn points() -> Vec<u32> {
 }
 
 #[test]
-fn a_run_killed_at_any_step_leaves_nothing() {
+fn case_18_a_run_killed_at_any_step_leaves_nothing() {
     let state = StateDir::new(BINARY);
     // The base template is made once, so that the points lie in the life of the sandbox.
     state.isopod().run(&["run", "--", "true"]).ok();
@@ -57,7 +57,7 @@ struct Known {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_at_any_step_loses_and_leaves_nothing() {
+async fn case_18_a_server_killed_at_any_step_loses_and_leaves_nothing() {
     let state = StateDir::new(BINARY);
     state.isopod().run(&["run", "--", "true"]).ok();
     let mut killed = 0;

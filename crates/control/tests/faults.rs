@@ -87,6 +87,36 @@ async fn malformed_requests_never_break_the_server() {
     assert_eq!(server.client.get(&format!("/sandboxes/{id}")).await.status, 200);
 }
 
+#[tokio::test]
+async fn wrong_types_sizes_and_encodings_of_bodies_are_told_apart() {
+    let server = Server::start_with(|config| config.connections.max_body = 64 << 10).await;
+    let send = |headers: Vec<(&'static str, &'static str)>, body: Vec<u8>| {
+        let client = server.client.clone();
+        async move {
+            let key = client.key.clone();
+            let mut headers = headers;
+            headers.push(("x-api-key", &key));
+            let answer = client.raw(http::Method::POST, "/v2/sandboxes", &headers, body.into()).await;
+            assert!(answer.status == 201 || answer.json["message"].is_string(), "{answer:?}");
+            answer.status
+        }
+    };
+    let good = br#"{"templateID":"base"}"#.to_vec();
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "json"] {
+        assert_eq!(send(vec![("content-type", kind)], good.clone()).await, 415, "{kind}");
+    }
+    let json = || vec![("content-type", "application/json")];
+    assert_eq!(send(vec![("content-type", "application/json"), ("content-encoding", "gzip")], good.clone()).await, 415);
+    assert_eq!(send(json(), b"{".to_vec()).await, 400);
+    assert_eq!(send(json(), b"[]".to_vec()).await, 400);
+    assert_eq!(send(json(), b"null".to_vec()).await, 400);
+    assert_eq!(send(json(), b"\xff\xfe".to_vec()).await, 400);
+    assert_eq!(send(json(), b"[".repeat(60_000)).await, 400);
+    assert_eq!(send(json(), b" ".repeat(1 << 20)).await, 413);
+    assert_eq!(server.node.count(), 0);
+    assert_eq!(send(json(), good).await, 201, "and what is right passes");
+}
+
 /// The server dies while the node is at work; the node finishes before or after the next server starts.
 #[tokio::test]
 async fn a_server_that_dies_in_the_middle_of_a_change_leaves_it_done_or_undone() {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test that includes this uses a part of it")]
 
+pub(crate) mod raw;
+
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +16,20 @@ pub(crate) const KEY: &str = "e2b_00000000000000000000000000000000000000aa";
 pub(crate) struct Server {
     child: Child,
     port: u16,
+}
+
+/// A test that failed before it stopped the server.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        if let Some(pid) = self.server_pid() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Server {
@@ -84,6 +100,22 @@ impl Server {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         assert!(self.child.wait().expect("our own child").success());
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many files and connections it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// Its memory.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

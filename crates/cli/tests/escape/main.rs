@@ -5,7 +5,10 @@
 //! the host. Each test writes what it saw to the rows of `docs/security/escape-suite.md`, which
 //! `docs/security/regenerate.sh` makes from a run.
 
+mod access;
 mod arena;
+#[path = "../common/mod.rs"]
+mod common;
 mod crash;
 mod entering;
 mod exhaustion;
@@ -15,6 +18,8 @@ mod neighbours;
 mod network;
 mod probe;
 mod raw_http;
+mod served;
+mod store;
 mod table;
 mod template;
 mod template_rig;

@@ -35,7 +35,7 @@ impl FromRequest<Arc<App>> for JsonBody {
         if bytes.is_empty() {
             return Ok(Self(Value::Object(serde_json::Map::new())));
         }
-        if !is_json(&parts.headers) {
+        if !is_json(&parts.headers) || is_encoded(&parts.headers) {
             return Err(ApiError::wrong_type());
         }
         let value = serde_json::from_slice(&bytes)
@@ -54,6 +54,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return true };
     let essence = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
+}
+
+/// No client of ours compresses what it sends; taken as it is it would be nonsense.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 impl FromRequestParts<Arc<App>> for Query {

@@ -56,7 +56,7 @@ impl ApiError {
     }
 
     pub(super) fn wrong_type() -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json")
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json, not compressed")
     }
 
     /// A part of E2B that is not there yet. Never retried.

@@ -15,7 +15,7 @@ use super::create::is_ours;
 use super::fleet::Fleet;
 use super::reconcile::{Reconciled, adopt, end_row};
 use super::state::{Ending, State};
-use crate::store::{SandboxRow, StoreError};
+use crate::store::{SandboxRow, StoreError, StoreFile};
 
 /// Looks at this pace until the server stops.
 pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
@@ -29,6 +29,7 @@ pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
             () = fleet.stop.cancelled() => return,
             _ = pace.tick() => {}
         }
+        check_store(&fleet).await;
         let mut done = Reconciled::default();
         match recheck(&fleet, &mut suspects, &mut done).await {
             Ok(()) => {}
@@ -37,6 +38,19 @@ pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
         if done != Reconciled::default() {
             tracing::warn!(adopted = done.adopted, ended = done.ended, removed = done.removed, "put right");
         }
+    }
+}
+
+async fn check_store(fleet: &Fleet) {
+    match fleet.store.ensure_file().await {
+        Ok(StoreFile::InPlace) => {}
+        Ok(StoreFile::Restored) => tracing::error!("the store's file was gone; it was written again"),
+        Ok(StoreFile::Replaced) => {
+            tracing::error!(
+                "the store's file was replaced; this server goes on with the old one until it is restarted"
+            );
+        }
+        Err(error) => tracing::error!(error = crate::chain(&error), "the store's file is gone"),
     }
 }
 

@@ -12,10 +12,12 @@ mod metrics;
 mod migrate;
 mod output;
 mod prune;
+mod restore;
 mod sandboxes;
 mod webhooks;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::SqlitePool;
@@ -29,6 +31,7 @@ pub use local_keys::LocalKey;
 pub(crate) use logs::{Direction, Level, LogLine, LogQuery};
 pub(crate) use metrics::Sample;
 pub(crate) use output::OutputPosition;
+pub(crate) use restore::StoreFile;
 pub(crate) use sandboxes::{Cursor, InsertError, ListQuery, Order, SandboxRow};
 pub(crate) use webhooks::{Delivery, Webhook};
 
@@ -37,6 +40,15 @@ pub(crate) use webhooks::{Delivery, Webhook};
 pub struct Store {
     write: SqlitePool,
     read: SqlitePool,
+    file: Arc<StoreFilePlace>,
+}
+
+/// The file that the connections have open.
+#[derive(Debug)]
+struct StoreFilePlace {
+    path: PathBuf,
+    /// Written when the file is put back; held for as long as that takes.
+    identity: tokio::sync::Mutex<restore::Identity>,
 }
 
 /// Why the store could not do something.
@@ -74,15 +86,18 @@ impl Store {
         make_private(path).map_err(|source| failed(sqlx::Error::Io(source)))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
+            // It was just made. A connection that is opened later must not begin an empty one.
+            .create_if_missing(false)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5));
         let write = pool(1).connect_with(options.clone()).await.map_err(failed)?;
         migrate::run(&write).await?;
-        let read = pool(4).connect_with(options.pragma("query_only", "on")).await.map_err(failed)?;
-        Ok(Self { write, read })
+        let read = pool(READERS).connect_with(options.pragma("query_only", "on")).await.map_err(failed)?;
+        let identity = restore::identity(path).map_err(|source| failed(sqlx::Error::Io(source)))?;
+        let file = StoreFilePlace { path: path.to_owned(), identity: tokio::sync::Mutex::new(identity) };
+        Ok(Self { write, read, file: Arc::new(file) })
     }
 
     /// Writes what is pending and closes the file.
@@ -92,10 +107,14 @@ impl Store {
     }
 }
 
+/// Connections that read.
+const READERS: u32 = 4;
+
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
-        .min_connections(1)
+        // All from the start: they keep the file when its name is gone.
+        .min_connections(connections)
         .idle_timeout(None)
         .max_lifetime(None)
         .acquire_timeout(Duration::from_secs(10))

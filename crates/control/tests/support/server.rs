@@ -42,6 +42,11 @@ impl Server {
         Self::launch(FakeNode::new(), dir, Arc::new(change)).await
     }
 
+    /// In a directory of the test's own, with that store.
+    pub async fn start_in(dir: tempfile::TempDir, change: impl Fn(&mut ServeConfig) + Send + Sync + 'static) -> Self {
+        Self::launch(FakeNode::new(), Arc::new(dir), Arc::new(change)).await
+    }
+
     async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: Change) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let path = dir.path().join("isopod.db");

@@ -127,10 +127,8 @@ impl Owner {
                 () = tokio::time::sleep_until(self.deadline), if self.is_timed() => self.expire().await,
                 () = tokio::time::sleep_until(retry), if self.retry.is_some() => self.try_again().await,
                 () = tokio::time::sleep_until(save), if self.unsaved.is_some() => self.save_or_retry().await,
-                wish = self.wishes.recv() => match wish {
-                    Some(wish) => self.grant(wish).await,
-                    None => break,
-                },
+                // Once it is gone nobody can wish any more, but its end may still have to be recorded.
+                Some(wish) = self.wishes.recv() => self.grant(wish).await,
             }
         }
         self.cut_traffic();
