@@ -7,12 +7,14 @@ mod churn;
 mod command;
 mod create;
 mod crowd;
+mod interpreter;
 mod machine;
 mod peers;
 mod report;
 mod samples;
 mod scale;
 mod sdk;
+mod server;
 mod stage;
 mod throughput;
 
@@ -48,9 +50,11 @@ enum Part {
     Crowd,
     Throughput,
     Sdk,
+    Interpreter,
 }
 
-const PARTS: [Part; 6] = [Part::Create, Part::Command, Part::Churn, Part::Crowd, Part::Throughput, Part::Sdk];
+const PARTS: [Part; 7] =
+    [Part::Create, Part::Command, Part::Churn, Part::Crowd, Part::Throughput, Part::Sdk, Part::Interpreter];
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
@@ -69,6 +73,7 @@ fn main() -> anyhow::Result<()> {
                 Part::Crowd => crowd::measure(&binary, &scale, &mut report).await,
                 Part::Throughput => throughput::measure(&binary, &scale, &mut report).await,
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
+                Part::Interpreter => interpreter::measure(&binary, &scale, &mut report).await,
             }
             .with_context(|| format!("part {part:?}"))
         })?;

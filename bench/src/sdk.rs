@@ -1,9 +1,8 @@
 //! The server through the official Python SDK, beside the same calls against a server with canned answers.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,10 +12,10 @@ use serde_json::{Value, json};
 use crate::report::{Bound, Report, Table};
 use crate::samples::{Samples, millis, times};
 use crate::scale::Scale;
+use crate::server::{KEY, Server, make_venv, scripts, start, start_ours};
 use crate::stage::abandon_if_held;
 
 const SDK: &str = "e2b==2.63.0";
-const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 /// What is asked of a row, in milliseconds: p50 and p99.
 const BOUNDS: [(&str, Option<f64>, Option<f64>); 6] = [
@@ -28,28 +27,12 @@ const BOUNDS: [(&str, Option<f64>, Option<f64>); 6] = [
     ("list of all", Some(20.0), None),
 ];
 
-/// A child that is ended with its owner.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGTERM: a server of ours has sandboxes in its pool to remove.
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.child.wait();
-    }
-}
-
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let venv = tempfile::Builder::new().prefix("isopod-bench-venv-").tempdir()?;
-    let python = make_venv(venv.path())?;
+    let python = make_venv(venv.path(), &[SDK])?;
     let state = StateDir::new(binary);
     let (ours, floor) = {
-        let server = start_ours(binary, &state)?;
+        let server = start_ours(binary, &state, &["--prepare", "none"])?;
         let canned = start_floor(&python)?;
         let ours = drive(&python, &server.address, scale, true)?;
         (ours, drive(&python, &canned.address, scale, false)?)
@@ -60,50 +43,13 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("python")
-}
-
-fn make_venv(directory: &Path) -> anyhow::Result<PathBuf> {
-    run(Command::new("python3").args(["-m", "venv"]).arg(directory)).context("could not make a Python environment")?;
-    let python = directory.join("bin/python");
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", SDK])).context("could not install the SDK")?;
-    Ok(python)
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status()?;
-    if status.success() { Ok(()) } else { bail!("it ended with {status}") }
-}
-
-fn start_ours(binary: &Path, state: &StateDir) -> anyhow::Result<Server> {
-    let mut command = Command::new(binary);
-    command.arg("--state-dir").arg(state.path());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--api-key", KEY]).env("ISOPOD_LOG", "warn");
-    start(command, |line| Some(line.split_once("E2B_API_URL=http://")?.1.trim().to_owned()))
-}
-
 fn start_floor(python: &Path) -> anyhow::Result<Server> {
     let mut command = Command::new(python);
     command.arg(scripts().join("floor.py"));
     start(command, |line| line.trim().parse::<u16>().ok().map(|port| format!("127.0.0.1:{port}")))
 }
 
-/// Starts a server and reads lines until one tells its address.
-fn start(mut command: Command, address: impl Fn(&str) -> Option<String>) -> anyhow::Result<Server> {
-    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
-    let stdout = child.stdout.take().context("its output is piped")?;
-    let mut server = Server { child, address: String::new() };
-    for line in BufReader::new(stdout).lines() {
-        if let Some(found) = address(&line?) {
-            server.address = found;
-            return Ok(server);
-        }
-    }
-    bail!("the server ended without telling its address")
-}
-
-type Results = BTreeMap<String, Value>;
+pub(crate) type Results = BTreeMap<String, Value>;
 
 fn drive(python: &Path, address: &str, scale: &Scale, real: bool) -> anyhow::Result<Results> {
     let orders = json!({
@@ -124,7 +70,7 @@ fn drive(python: &Path, address: &str, scale: &Scale, real: bool) -> anyhow::Res
     serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
 }
 
-fn samples(results: &Results, name: &str) -> Samples {
+pub(crate) fn samples(results: &Results, name: &str) -> Samples {
     let values = results.get(name).and_then(Value::as_array).into_iter().flatten();
     values.filter_map(Value::as_f64).map(|millis| Duration::from_secs_f64(millis / 1e3)).collect()
 }

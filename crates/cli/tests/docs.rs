@@ -1,5 +1,7 @@
 //! Examples of the documentation, run as they stand there.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
 use std::path::Path;
 use std::process::Command;
 
@@ -33,14 +35,24 @@ fn examples(page: &str) -> Vec<Example> {
 
 #[test]
 fn the_examples_of_the_run_page_work_as_shown() {
-    let state = StateDir::new(BINARY);
+    try_examples("run.md", 10, StateDir::new(BINARY));
+}
+
+#[test]
+fn the_examples_of_the_interpreter_page_work_as_shown() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    state.isopod().run(&["template", "build", "code-interpreter-v1"]).ok();
+    try_examples("interpreter.md", 3, state);
+}
+
+fn try_examples(page: &str, least: usize, state: StateDir) {
     let directory = tempfile::tempdir().unwrap();
     let bin = directory.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(BINARY, bin.join("isopod")).unwrap();
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run.md")).unwrap();
-    let examples = examples(&page);
-    assert!(examples.len() >= 10, "the page has lost its examples");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let examples = examples(&std::fs::read_to_string(path).unwrap());
+    assert!(examples.len() >= least, "the page has lost its examples");
     for Example { command, expected } in examples {
         let output = Command::new("bash")
             .args(["-c", &command])

@@ -1,0 +1,67 @@
+//! Servers and Python environments for what is measured through an SDK.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+use isopod_testkit::StateDir;
+
+pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+/// A child that is ended with its owner.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGTERM: a server of ours has sandboxes in its pool to remove.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the Python programs are.
+pub(crate) fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python")
+}
+
+/// A Python of its own with these packages.
+pub(crate) fn make_venv(directory: &Path, packages: &[&str]) -> anyhow::Result<PathBuf> {
+    run(Command::new("python3").args(["-m", "venv"]).arg(directory)).context("could not make a Python environment")?;
+    let python = directory.join("bin/python");
+    let install = ["-m", "pip", "install", "--quiet"];
+    run(Command::new(&python).args(install).args(packages)).context("could not install the SDK")?;
+    Ok(python)
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { bail!("it ended with {status}") }
+}
+
+/// `isopod serve` on a port of its own.
+pub(crate) fn start_ours(binary: &Path, state: &StateDir, options: &[&str]) -> anyhow::Result<Server> {
+    let mut command = Command::new(binary);
+    command.arg("--state-dir").arg(state.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--api-key", KEY]).args(options).env("ISOPOD_LOG", "warn");
+    start(command, |line| Some(line.split_once("E2B_API_URL=http://")?.1.trim().to_owned()))
+}
+
+/// Starts a server and reads lines until one tells its address.
+pub(crate) fn start(mut command: Command, address: impl Fn(&str) -> Option<String>) -> anyhow::Result<Server> {
+    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
+    let stdout = child.stdout.take().context("its output is piped")?;
+    let mut server = Server { child, address: String::new() };
+    for line in BufReader::new(stdout).lines() {
+        if let Some(found) = address(&line?) {
+            server.address = found;
+            return Ok(server);
+        }
+    }
+    bail!("the server ended without telling its address")
+}
