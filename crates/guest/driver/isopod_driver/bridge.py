@@ -17,13 +17,13 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def serve(connection, language):
-    lines = wire.Lines(connection, Interrupts())
     spec = specs.resolve(language)
+    bridge = Bridge(connection, spec)
+    lines = bridge.lines
     problem = missing(spec, language)
     if problem:
         lines.send({"type": "failed", "message": problem})
         return 1
-    bridge = Bridge(lines, spec)
     lines.send({"type": "hello", "pid": os.getpid()})
     try:
         return bridge.serve()
@@ -40,12 +40,13 @@ def missing(spec, language):
 
 
 class Bridge:
-    def __init__(self, lines, spec):
-        self.lines = lines
+    def __init__(self, connection, spec):
+        self.lines = wire.Lines(connection, Interrupts(), on_gone=self.give_up)
         self.spec = spec
         self.kernel = None
         self.environment = {}
         self.executions = 0
+        self.interrupted = False
         self.wake = self.catch_interrupts()
 
     def catch_interrupts(self):
@@ -66,6 +67,10 @@ class Bridge:
                 if not self.execute(str(request.get("code") or ""), text_map(request.get("env"))):
                     return 1
 
+    def give_up(self):
+        self.stop()
+        os._exit(0)
+
     def stop(self):
         if self.kernel is not None:
             self.kernel.kill()
@@ -77,12 +82,13 @@ class Bridge:
         except jupyter.StartError as problem:
             return self.fail(str(problem))
         self.drain_wake()
+        self.interrupted = False
         try:
             self.run_silently(self.assign(environment, []))
             self.run_cell(code)
             self.run_silently(self.unassign(environment))
         except jupyter.Died:
-            return False
+            return self.restart_after_interrupt()
         self.lines.send({"type": "end_of_execution"})
         return True
 
@@ -124,7 +130,19 @@ class Bridge:
 
     def interrupt(self):
         self.drain_wake()
+        self.interrupted = True
         self.kernel.interrupt()
+
+    def restart_after_interrupt(self):
+        """A kernel that an interrupt ended is started again by the next cell. Any other death is the guest's to tell."""
+        if not self.interrupted:
+            return False
+        self.kernel.kill()
+        self.kernel = None
+        value = "the %s kernel cannot be interrupted: it was ended, and its state is lost" % self.spec.display
+        self.lines.send(results.error("KeyboardInterrupt", value, value))
+        self.lines.send({"type": "end_of_execution"})
+        return True
 
     def drain_wake(self):
         while select.select([self.wake], [], [], 0)[0]:

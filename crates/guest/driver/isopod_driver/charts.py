@@ -80,7 +80,7 @@ def point_chart(axes, kind, elements):
 
 def line_chart(axes):
     lines = data_lines(axes)
-    if not lines or axes.collections or axes.patches or axes.images:
+    if not lines or axes.patches or axes.images or not all(is_decoration(found) for found in axes.collections):
         return None
     refuse_large(sum(len(line.get_xdata(orig=False)) for line in lines))
     elements = [
@@ -93,6 +93,13 @@ def line_chart(axes):
 def data_lines(axes):
     # `axhline` and the like are measured in shares of the axes, not in data.
     return [line for line in axes.lines if line.get_transform() == axes.transData]
+
+
+def is_decoration(collection):
+    """A band around a line, or error bars: the line is still what is told."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    return isinstance(collection, (LineCollection, PolyCollection))
 
 
 def line_points(axes, line):
@@ -149,13 +156,19 @@ def bar_element(labels, bar, group, horizontal):
 
 
 def foreign_lines(axes):
-    """Lines that are not the error bars of something."""
-    own = set()
+    """Lines that are not error bars, by whatever they were drawn."""
+    caps = set()
     for container in axes.containers:
         error_bars = getattr(container, "errorbar", None)
         if error_bars is not None:
-            own.update(error_bars.lines[1])
-    return [line for line in axes.lines if line not in own and line.get_transform() == axes.transData]
+            caps.update(error_bars.lines[1])
+    return [line for line in data_lines(axes) if line not in caps and not is_stroke(line)]
+
+
+def is_stroke(line):
+    """Straight up or straight across, or nothing at all: seaborn's error bars."""
+    xs, ys = ({value for value in map(axis.number, data) if value == value} for data in line.get_data(orig=False))
+    return len(xs) <= 1 or len(ys) <= 1
 
 
 def pie_chart(axes):

@@ -15,11 +15,18 @@ import tempfile
 import time
 import uuid
 
+from .fence import Fence
+
 START_SECONDS = 40.0
 # Long enough for a slow kernel, short enough that a kernel which cannot do ipc is not waited for in vain.
 IPC_SECONDS = 8.0
+# What a kernel prints after it was done; it would have to be very busy to take longer.
+LATE_SECONDS = 5.0
 # Known to bind only tcp; others are tried with ipc first.
 TCP_ONLY = ("deno", "ir", "java", "ijava", "rjk", "xeus")
+
+# Has no way to be interrupted: a loop goes on, anything else ends the kernel.
+NEVER_STOPS = ("deno",)
 
 
 class StartError(Exception):
@@ -132,16 +139,51 @@ class JupyterKernel:
 
     def run(self, code, silent, wake, on_interrupt):
         """Yields (kind, content) of what the cell says until it is done. Raises Died."""
+        log_start = self.log_size()
         request = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
-        done = {"reply": False, "idle": False}
+        cell = Cell([request])
+        yield from self.until(cell.is_done, cell, wake, on_interrupt)
+        if not silent and Fence.needed(self.spec):
+            yield from self.late_output(cell, wake, on_interrupt)
+        if cell.failed_unheard:
+            yield "error", self.unheard_error(cell.reply, log_start)
+
+    def until(self, is_over, cell, wake, on_interrupt):
         poller = self.poller(wake)
-        while not all(done.values()):
+        while not is_over():
             ready = dict(poller.poll(500))
             if wake in ready:
                 on_interrupt()
             if not ready and not self.is_alive():
                 raise Died()
-            yield from self.take(request, done)
+            yield from self.take(cell)
+
+    def late_output(self, cell, wake, on_interrupt):
+        fence = Fence()
+        request = self.client.execute(fence.code(), store_history=False, allow_stdin=False)
+        behind = Cell(cell.requests + [request], said_by=cell)
+        deadline = time.monotonic() + LATE_SECONDS
+
+        def is_over():
+            return time.monotonic() > deadline or (behind.is_done() and fence.is_reached)
+
+        for kind, content in self.until(is_over, behind, wake, on_interrupt):
+            content = fence.without_mark(content) if kind == "stream" else content
+            if content is not None and kind != "execute_input":
+                yield kind, content
+
+    def unheard_error(self, reply, log_start):
+        """The kernel refused the code without a message about it; what it wrote to its log says more."""
+        self.log.seek(log_start)
+        logged = self.log.read().decode("utf-8", "replace").strip()
+        return {
+            "ename": reply.get("ename") or "Error",
+            "evalue": reply.get("evalue") or "",
+            "traceback": reply.get("traceback") or [logged],
+        }
+
+    def log_size(self):
+        return os.fstat(self.log.fileno()).st_size
 
     def poller(self, wake):
         import zmq
@@ -152,26 +194,25 @@ class JupyterKernel:
         poller.register(wake, select.POLLIN)
         return poller
 
-    def take(self, request, done):
-        while not done["idle"]:
+    def take(self, cell):
+        """What is there now, without waiting."""
+        while True:
             message = self.next_message(self.client.iopub_channel, 0)
             if message is None:
                 break
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "status":
-                done["idle"] = content.get("execution_state") == "idle"
-            else:
-                yield kind, content
-        while not done["reply"]:
+            said = cell.hear(message)
+            if said is not None:
+                yield said
+        while cell.reply is None:
             message = self.next_message(self.client.shell_channel, 0)
             if message is None:
                 break
-            done["reply"] = message["parent_header"].get("msg_id") == request
+            cell.hear_reply(message)
 
     def interrupt(self):
-        if self.spec.interrupt_mode == "message":
+        if any(word in self.spec.name.lower() for word in NEVER_STOPS):
+            self.signal_group(signal.SIGKILL)
+        elif self.spec.interrupt_mode == "message":
             self.client.control_channel.send(self.client.session.msg("interrupt_request", content={}))
         else:
             self.signal_group(signal.SIGINT)
@@ -195,6 +236,42 @@ class JupyterKernel:
     def last_words(self):
         self.log.seek(0)
         return self.log.read()[-2000:].decode("utf-8", "replace").strip()
+
+
+class Cell:
+    """What is known of one request: whether it is done, and whether an error was told."""
+
+    def __init__(self, requests, said_by=None):
+        self.requests = requests
+        self.is_idle = False
+        self.reply = None
+        # The cell whose errors count as told, for a request that only follows another.
+        self.told = said_by or self
+        self.error_told = False
+
+    def is_done(self):
+        return self.is_idle and self.reply is not None
+
+    @property
+    def failed_unheard(self):
+        return self.reply.get("status") == "error" and not self.error_told
+
+    def hear(self, message):
+        """(kind, content) to pass on, or None."""
+        parent, kind, content = message["parent_header"].get("msg_id"), message["msg_type"], message["content"]
+        if parent not in self.requests:
+            return None
+        if kind == "status":
+            if parent == self.requests[-1] and content.get("execution_state") == "idle":
+                self.is_idle = True
+            return None
+        if kind == "error":
+            self.told.error_told = True
+        return kind, content
+
+    def hear_reply(self, message):
+        if message["parent_header"].get("msg_id") == self.requests[-1]:
+            self.reply = message["content"]
 
 
 def free_ports(count):

@@ -8,6 +8,7 @@ What cells print goes to the descriptors 1 and 2, not through the stream.
 import fcntl
 import os
 import socket
+import traceback
 
 from . import fresh, packages, stdin, terminal, wire
 from .interrupts import Interrupts
@@ -20,7 +21,7 @@ def run(interpreter, message, fds):
     os.setsid()
     stream_fd = take_descriptors(stream_fd, stdout_fd, stderr_fd)
     stdout, stderr = terminal.open_both()
-    lines = wire.Lines(socket.socket(fileno=stream_fd), Interrupts())
+    lines = wire.Lines(socket.socket(fileno=stream_fd), Interrupts(), on_gone=lambda: os._exit(0))
     fresh.environment(message.get("env") or {})
     try:
         os.chdir(message.get("cwd") or "/")
@@ -80,6 +81,9 @@ class Kernel:
             # It came after the cell's own handling: between two statements of ours.
             self.interrupts.running = False
             self.outputs.error("KeyboardInterrupt", "", "KeyboardInterrupt")
+        except Exception as problem:
+            # User code can break what runs it; that too is an error of its cell.
+            self.outputs.error(type(problem).__name__, str(problem), traceback.format_exc())
 
 
 def take_descriptors(stream_fd, stdout_fd, stderr_fd):

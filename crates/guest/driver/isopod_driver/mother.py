@@ -9,6 +9,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 
 from . import kernel, wire
 
@@ -66,6 +67,9 @@ def start(interpreter, message, fds):
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         status = kernel.run(interpreter, message, fds)
+    except BaseException:
+        # A mistake of ours: user code's errors end in its cell. It is told where the context's errors go.
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
     finally:
         # Never back into the mother's loop, whatever happened.
         os._exit(status)

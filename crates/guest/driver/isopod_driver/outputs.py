@@ -16,6 +16,9 @@ class Outputs:
     def result(self, bundle, is_main):
         self.flush()
         self.lines.send(results.event(bundle, is_main))
+        if not is_main:
+            # More may be printed: it must not overtake what is displayed here.
+            self.lines.wait_until_read()
 
     def error(self, name, value, traceback):
         self.flush()

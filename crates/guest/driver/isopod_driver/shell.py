@@ -3,6 +3,7 @@
 No history file, no profile directory, no threads: nothing is written and the shell can be forked.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -50,6 +51,8 @@ class ShellInterpreter:
 
     def after_cell(self, code):
         self.threads.after_cell(code)
+        # Newer versions keep a copy of every result there, for a history that we do not have.
+        getattr(self.shell.history_manager, "outputs", {}).clear()
 
     def forget(self):
         """As if no cell had been run."""
@@ -154,6 +157,11 @@ def define_classes():
 
         def _showtraceback(self, etype, evalue, stb):
             self.outputs.error(etype.__name__, message_of(evalue), "\n".join(stb))
+
+        @contextlib.contextmanager
+        def _tee(self, channel):
+            """IPython would keep a copy of everything that is printed."""
+            yield
 
         def ask_exit(self):
             # `exit()` and `quit()`: reported like `sys.exit()`, and the kernel stays.

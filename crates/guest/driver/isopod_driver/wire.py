@@ -3,15 +3,21 @@
 A line leaves whole or not at all: an interrupt that arrives while one is written is delivered after it.
 """
 
+import fcntl
 import json
 import os
 import socket
+import sys
+import termios
 import threading
+import time
 
 PACKET_BYTES = 64 * 1024
 PACKET_FDS = 64
 # None of our processes opens more than a few before user code runs.
 HIGHEST_FD = 4096
+# How long a displayed result waits for a guest that does not read.
+READ_SECONDS = 5.0
 
 
 def send_packet(connection, message):
@@ -63,8 +69,10 @@ def close_except(kept):
 class Lines:
     """Newline-delimited JSON on a stream socket, used by one process only."""
 
-    def __init__(self, connection, interrupts):
+    def __init__(self, connection, interrupts, on_gone):
         self.connection = connection
+        # Called when nobody reads any more; does not return.
+        self.on_gone = on_gone
         self.interrupts = interrupts
         self.owner = os.getpid()
         self.received = bytearray()
@@ -77,7 +85,24 @@ class Lines:
             return
         line = json.dumps(event).encode() + b"\n"
         with self.interrupts.held_back(), self.writing:
-            self.connection.sendall(line)
+            try:
+                self.connection.sendall(line)
+            except (BrokenPipeError, ConnectionResetError):
+                self.on_gone()
+
+    def wait_until_read(self):
+        """Until the guest has taken what was sent, or for a moment if it is busy. Ends early on an interrupt."""
+        deadline = time.monotonic() + READ_SECONDS
+        pause = 0.00005
+        while os.getpid() == self.owner and self.unread() and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(pause * 2, 0.002)
+
+    def unread(self):
+        try:
+            return int.from_bytes(fcntl.ioctl(self.connection, termios.TIOCOUTQ, b"\0" * 4), sys.byteorder)
+        except OSError:
+            return 0
 
     def receive(self):
         """The next object, or None at the end of the stream. What is not an object is skipped."""

@@ -1,0 +1,217 @@
+"""Stands where the guest stands: a mother on a real socket, kernels with their stream and two pipes."""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+DRIVER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
+# Only against a test that hangs; nothing is asserted about time.
+PATIENCE = 120
+
+
+class Mother:
+    """A mother process and what it says."""
+
+    def __init__(self, warm="shell", python=sys.executable):
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(PATIENCE)
+        command = [python, "-s", DRIVER, "mother", "--fd", str(theirs.fileno()), "--warm", warm]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.ready = self.receive()
+
+    def receive(self):
+        return json.loads(self.socket.recv(65536))
+
+    def start(self, context="c", cwd="/tmp", env=None, begin=True):
+        return Kernel(self, context, cwd, env or {}, begin)
+
+    def close(self):
+        self.socket.close()
+        self.process.wait(PATIENCE)
+
+
+class Stream:
+    """The guest's end of a kernel stream, with a deadline."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.connection.settimeout(PATIENCE)
+        self.buffer = b""
+
+    def send(self, message):
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self):
+        """The next message, or None at the end."""
+        while b"\n" not in self.buffer:
+            try:
+                chunk = self.connection.recv(1 << 20)
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk:
+                return None
+            self.buffer += chunk
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        # What is not JSON for everybody (NaN) is an error here.
+        return json.loads(line, parse_constant=lambda name: 1 / 0)
+
+
+class Kernel:
+    def __init__(self, mother, context, cwd, env, begin):
+        ours, theirs = socket.socketpair()
+        self.stdout, out = os.pipe()
+        self.stderr, err = os.pipe()
+        self.stream = Stream(ours)
+        self.text = {"stdout": "", "stderr": ""}
+        message = {"op": "start", "context": context, "cwd": cwd, "env": env}
+        socket.send_fds(mother.socket, [json.dumps(message).encode()], [theirs.fileno(), out, err])
+        theirs.close()
+        os.close(out)
+        os.close(err)
+        self.started = mother.receive()
+        self.hello = self.stream.receive()
+        if begin:
+            self.begin(env)
+
+    @property
+    def pid(self):
+        return self.hello["pid"]
+
+    def begin(self, env=None, seed="0123456789abcdef"):
+        usual = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+        self.stream.send({"op": "begin", "env": {**usual, **(env or {})}, "seed": seed})
+
+    def run(self, code, env=None):
+        self.send(code, env)
+        return self.finish()
+
+    def send(self, code, env=None):
+        self.stream.send({"op": "execute", "code": code, "env": env})
+
+    def finish(self):
+        """Everything up to the end of the cell, in the order in which the guest would pass it on."""
+        cell = Cell()
+        with selectors.DefaultSelector() as selector:
+            for source in (self.stdout, self.stderr, self.stream.connection):
+                selector.register(source, selectors.EVENT_READ)
+            while not cell.ended:
+                if b"\n" not in self.stream.buffer and not selector.select(PATIENCE):
+                    raise AssertionError("the kernel says nothing")
+                ready = b"\n" in self.stream.buffer or self.stream.connection in (
+                    key.fileobj for key, _ in selector.select(0)
+                )
+                event = self.stream.receive() if ready else None
+                # The pipes are emptied before a line is passed on: that keeps the order.
+                self.drain(cell, selector)
+                if ready:
+                    cell.take(event)
+        return cell
+
+    def drain(self, cell, selector):
+        while True:
+            ready = {key.fileobj for key, _ in selector.select(0)} & {self.stdout, self.stderr}
+            if not ready:
+                return
+            for source in sorted(ready):
+                data = os.read(source, 1 << 20)
+                if not data:
+                    selector.unregister(source)
+                    continue
+                cell.printed("stdout" if source == self.stdout else "stderr", data)
+
+    def interrupt(self):
+        os.kill(self.pid, signal.SIGINT)
+
+    def close(self):
+        self.stream.connection.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+class Cell:
+    """What one cell did."""
+
+    def __init__(self):
+        self.events = []
+        self.stdout = b""
+        self.stderr = b""
+        self.order = []
+        self.ended = False
+
+    def printed(self, name, data):
+        setattr(self, name, getattr(self, name) + data)
+        if not self.order or self.order[-1] != name:
+            self.order.append(name)
+
+    def take(self, event):
+        if event is None:
+            self.ended = True
+            self.order.append("gone")
+            return
+        self.events.append(event)
+        self.order.append(event["type"])
+        self.ended = event["type"] == "end_of_execution"
+
+    @property
+    def results(self):
+        return [event for event in self.events if event["type"] == "result"]
+
+    @property
+    def errors(self):
+        return [event for event in self.events if event["type"] == "error"]
+
+    @property
+    def error(self):
+        if len(self.errors) != 1:
+            raise AssertionError("expected one error, got %r" % self.events)
+        return self.errors[0]
+
+    @property
+    def main(self):
+        found = [result for result in self.results if result["is_main_result"]]
+        if len(found) != 1:
+            raise AssertionError("expected one main result, got %r" % self.events)
+        return found[0]
+
+    @property
+    def text(self):
+        return self.main.get("text")
+
+    @property
+    def count(self):
+        return self.events[0]["execution_count"]
+
+
+class KernelCase(unittest.TestCase):
+    """A mother for the class, a new kernel for each test."""
+
+    warm = "shell"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.mother = Mother(cls.warm)
+        cls.addClassCleanup(cls.mother.close)
+
+    def setUp(self):
+        self.kernel = self.start()
+
+    def start(self, **options):
+        kernel = self.mother.start(**options)
+        self.addCleanup(self.end, kernel)
+        return kernel
+
+    def end(self, kernel):
+        kernel.close()
+        # Told by the mother, so that no test leaves a kernel to the next.
+        self.assertEqual(self.mother.receive()["op"], "exited")
+
+    def run_ok(self, code, **options):
+        cell = self.kernel.run(code, **options)
+        self.assertEqual(cell.errors, [], code)
+        return cell

@@ -1,0 +1,204 @@
+"""Other languages through their Jupyter kernels. A language whose kernel is not installed is skipped by name."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import DRIVER, PATIENCE, Cell, Stream
+
+
+def languages():
+    listed = subprocess.run([sys.executable, "-s", DRIVER, "kernels"], stdout=subprocess.PIPE, check=True)
+    return {row["language"].lower() for row in json.loads(listed.stdout)}
+
+
+class Bridge:
+    def __init__(self, language, cwd="/tmp", env=None):
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-s", DRIVER, "jupyter", language, "--fd", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=cwd, stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.stream = Stream(ours)
+        self.hello = self.stream.receive()
+        usual = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+        if self.hello["type"] == "hello":
+            self.stream.send({"op": "begin", "env": {**usual, **(env or {})}, "seed": ""})
+
+    def run(self, code, env=None):
+        self.send(code, env)
+        return self.finish()
+
+    def send(self, code, env=None):
+        self.stream.send({"op": "execute", "code": code, "env": env})
+
+    def finish(self):
+        cell = Cell()
+        while not cell.ended:
+            event = self.stream.receive()
+            if event is not None and event["type"] in ("stdout", "stderr"):
+                assert event["timestamp"]
+                cell.printed(event["type"], event["text"].encode())
+            else:
+                cell.take(event)
+        return cell
+
+    def interrupt_when_counted(self):
+        """Once the cell is known to run."""
+        first = self.stream.receive()
+        assert first["type"] == "number_of_executions", first
+        os.kill(self.process.pid, signal.SIGINT)
+
+    def close(self):
+        self.stream.connection.close()
+        self.process.wait(PATIENCE)
+
+
+class LanguageCase(unittest.TestCase):
+    language = None
+
+    @classmethod
+    def setUpClass(cls):
+        if cls.language is None or cls.kernel_language not in languages():
+            raise unittest.SkipTest("no kernel for %s is installed" % cls.language)
+
+    def bridge(self, **options):
+        bridge = Bridge(self.language, **options)
+        self.addCleanup(bridge.close)
+        return bridge
+
+    def children_of(self, bridge):
+        with open("/proc/%d/task/%d/children" % (bridge.process.pid, bridge.process.pid), encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+
+
+class TypeScript(LanguageCase):
+    language = "ts"
+    kernel_language = "typescript"
+
+    def test_a_conversation(self):
+        bridge = self.bridge(env={"BASE": "old"})
+        self.assertEqual(bridge.run("const x: number = 20").results, [])
+        cell = bridge.run("x * 2 + 2")
+        self.assertEqual((cell.text, cell.count), ("42", 2))
+        self.assertEqual(bridge.run("'text'").text, "text")
+        self.assertEqual(bridge.run("await Promise.resolve(7)").text, "7")
+        self.assertEqual(bridge.run("import path from 'node:path'; path.basename('/a/b')").text, "b")
+        printed = bridge.run("console.log('out'); console.error('err'); 1")
+        self.assertEqual((printed.stdout, printed.stderr, printed.text), (b"out\n", b"err\n", "1"))
+        self.assertEqual(bridge.run("Deno.env.get('BASE') + Deno.env.get('CALL')", {"CALL": "it's", "BASE": "new"}).text, "newit's")
+        self.assertEqual(bridge.run("Deno.env.get('BASE') + Deno.env.get('CALL')").text, "oldundefined")
+        error = bridge.run("throw new RangeError('far')").error
+        self.assertEqual((error["name"], error["value"]), ("RangeError", "far"))
+        self.assertTrue(bridge.run("let = ;").error["name"])
+        self.assertEqual(bridge.run("x").text, "20")
+
+    def test_nothing_printed_is_lost(self):
+        bridge = self.bridge()
+        for _ in range(5):
+            cell = bridge.run("for (let i = 0; i < 2000; i++) console.log(i)")
+            self.assertEqual(cell.stdout, b"".join(b"%d\n" % i for i in range(2000)))
+
+    def test_the_directory_is_the_bridges(self):
+        with tempfile.TemporaryDirectory() as directory:
+            self.assertEqual(self.bridge(cwd=directory).run("Deno.cwd()").text, directory)
+
+    def test_a_kernel_that_cannot_be_interrupted_is_replaced_and_that_is_said(self):
+        bridge = self.bridge()
+        bridge.send("while (true) {}")
+        bridge.interrupt_when_counted()
+        error = bridge.finish().error
+        self.assertEqual(error["name"], "KeyboardInterrupt")
+        self.assertIn("state is lost", error["value"])
+        self.assertEqual(bridge.run("1 + 1").text, "2")
+
+    def test_the_death_of_the_kernel_is_the_death_of_the_bridge(self):
+        bridge = self.bridge()
+        bridge.run("1")
+        bridge.send("await new Promise(() => {})")
+        for pid in self.children_of(bridge):
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(bridge.finish().order[-1], "gone")
+        self.assertEqual(bridge.process.wait(PATIENCE), 1)
+
+    def test_the_end_of_the_stream_ends_the_kernel(self):
+        bridge = self.bridge()
+        bridge.run("1")
+        kernels = self.children_of(bridge)
+        self.assertTrue(kernels)
+        bridge.close()
+        self.assertEqual([pid for pid in kernels if os.path.exists("/proc/%d" % pid)], [])
+
+
+class JavaScript(LanguageCase):
+    """Served by the TypeScript kernel where there is none of its own."""
+
+    language = "JavaScript"
+    kernel_language = "typescript"
+
+    def test_it_answers(self):
+        self.assertEqual(self.bridge().run("const a = [1, 2]; a.map(v => v * 2).join()").text, "2,4")
+
+
+class Bash(LanguageCase):
+    language = "bash"
+    kernel_language = "bash"
+
+    def test_a_conversation(self):
+        bridge = self.bridge(env={"BASE": "old"})
+        bridge.run("x=5")
+        self.assertEqual(bridge.run("echo $x").stdout, b"5\n")
+        self.assertEqual(bridge.run("echo $BASE $CALL", {"CALL": "it's", "BASE": "new"}).stdout, b"new it's\n")
+        self.assertEqual(bridge.run("echo $BASE [$CALL]").stdout, b"old []\n")
+        self.assertTrue(bridge.run("false").errors)
+
+    def test_an_interrupt_keeps_the_state(self):
+        bridge = self.bridge()
+        bridge.run("kept=1")
+        bridge.send("sleep 600")
+        bridge.interrupt_when_counted()
+        bridge.finish()
+        self.assertEqual(bridge.run("echo $kept").stdout, b"1\n")
+
+
+class R(LanguageCase):
+    language = "r"
+    kernel_language = "r"
+
+    def test_a_conversation(self):
+        bridge = self.bridge(env={"BASE": "old"})
+        bridge.run("x <- 20")
+        self.assertEqual(bridge.run("x * 2 + 2").text, "[1] 42")
+        self.assertEqual(bridge.run("cat('out\\n')").stdout, b"out\n")
+        code = "cat(Sys.getenv('BASE'), Sys.getenv('CALL'))"
+        self.assertEqual(bridge.run(code, {"CALL": "it's", "BASE": "new"}).stdout, b"new it's")
+        self.assertEqual(bridge.run(code).stdout.strip(), b"old")
+        self.assertIn("wrong", bridge.run("stop('wrong')").error["value"])
+
+
+class Missing(unittest.TestCase):
+    def test_an_unknown_language_is_named(self):
+        bridge = Bridge("nosuchlanguage")
+        self.addCleanup(bridge.close)
+        self.assertEqual(bridge.hello["type"], "failed")
+        self.assertIn("nosuchlanguage", bridge.hello["message"])
+
+    def test_a_kernel_that_does_not_start_says_why(self):
+        with tempfile.TemporaryDirectory() as home:
+            spec = os.path.join(home, "kernels", "broken")
+            os.makedirs(spec)
+            with open(os.path.join(spec, "kernel.json"), "w", encoding="utf-8") as file:
+                json.dump({"argv": ["sh", "-c", "echo its own words; exit 3"], "language": "broken", "display_name": "Broken"}, file)
+            os.environ["JUPYTER_PATH"] = home
+            self.addCleanup(os.environ.pop, "JUPYTER_PATH")
+            bridge = Bridge("broken")
+            self.addCleanup(bridge.close)
+            self.assertIn("its own words", bridge.run("1").error["value"])
+
+
+if __name__ == "__main__":
+    unittest.main()
