@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import traceback
 import warnings
 
 from . import current, packages, pictures
@@ -47,7 +48,13 @@ class ShellInterpreter:
         self.shell.displayhook.outputs = outputs
 
     def run(self, code):
-        self.shell.run_cell(code, store_history=True, silent=False)
+        self.shell.error_told = False
+        outcome = self.shell.run_cell(code, store_history=True, silent=False)
+        error = outcome.error_before_exec or outcome.error_in_exec
+        if error is not None and not self.shell.error_told:
+            # Formatting it failed: its packages may be gone, or its message cannot be read.
+            name = type(error).__name__
+            self.shell.outputs.error(name, message_of(error), plain_traceback(error))
 
     def after_cell(self, code):
         self.threads.after_cell(code)
@@ -136,6 +143,7 @@ def define_classes():
         displayhook_class = Type(ResultHook)
         display_pub_class = Type(DisplayEvents)
         outputs = None
+        error_told = False
 
         def init_ipython_dir(self, ipython_dir):
             pass
@@ -156,6 +164,7 @@ def define_classes():
             pass
 
         def _showtraceback(self, etype, evalue, stb):
+            self.error_told = True
             self.outputs.error(etype.__name__, message_of(evalue), "\n".join(stb))
 
         @contextlib.contextmanager
@@ -185,6 +194,13 @@ def message_of(error):
         return str(error)
     except Exception:
         return "<the error has no readable message>"
+
+
+def plain_traceback(error):
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:
+        return type(error).__name__
 
 
 def add_magics(shell):

@@ -21,7 +21,7 @@ THREAD_VARIABLES = (
 )
 
 SHELL_CELL = "print(end='')\n[{'warm': 1.5}, 'up']"
-# `_warm` goes away with the namespace.
+ERROR_CELL = "def fail():\n    1 / 0\nfail()"
 FULL_CELL = """
 import matplotlib.pyplot as _plt
 _plt.plot([1, 2], [3, 4], label='a'); _plt.title('t'); _plt.legend()
@@ -43,6 +43,7 @@ def prepare(level):
         interpreter.attach(Silent())
         if level != "none":
             interpreter.run(SHELL_CELL)
+            interpreter.run(ERROR_CELL)
         if "matplotlib.pyplot" in present:
             interpreter.run(FULL_CELL)
         if "pandas" in present:
