@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
-use serde_json::Value;
 
 use super::auth::Caller;
 use super::body::Query;
@@ -17,17 +16,14 @@ use super::sandbox_views::listed;
 use super::templates::without_default_tag;
 use crate::app::App;
 use crate::clock::Timestamp;
+use crate::lifecycle::{Cursor, ListQuery, Order};
 use crate::query::metadata_filter;
-use crate::store::{Cursor, ListQuery, Order, SandboxRow};
+use crate::store::SandboxRow;
 
-const PAGE: u32 = 100;
-const ALL: u32 = 100_000;
+const PAGE: usize = 100;
+const ALL: usize = 100_000;
 
-pub(super) async fn list_v1(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let query = query.only(&["metadata"])?;
     let wanted = ListQuery {
         running: true,
@@ -36,25 +32,21 @@ pub(super) async fn list_v1(
         metadata: query.text("metadata").map(metadata_filter).unwrap_or_default(),
         ..everything(&caller)
     };
-    let rows = app.fleet.store.list_sandboxes(&wanted).await?;
-    Ok(Json(rows.iter().map(listed).collect()))
+    let found = app.fleet.list(&wanted).sandboxes;
+    Ok(Json(found.iter().map(|view| listed(&view.row)).collect::<Vec<_>>()).into_response())
 }
 
 pub(super) async fn list_v2(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let wanted = wanted(&caller, query)?;
-    let limit = wanted.limit as usize;
-    // One more than asked for tells whether there is a next page.
-    let mut rows = app.fleet.store.list_sandboxes(&ListQuery { limit: wanted.limit + 1, ..wanted.clone() }).await?;
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    let mut response = Json(rows.iter().map(listed).collect::<Value>()).into_response();
+    let page = app.fleet.list(&wanted);
+    let shown: Vec<_> = page.sandboxes.iter().map(|view| listed(&view.row)).collect();
+    let mut response = Json(shown).into_response();
     let headers = response.headers_mut();
-    if let (true, Some(last)) = (more, rows.last()) {
-        headers.insert("x-next-token", token_after(last));
+    if let (true, Some(last)) = (page.more, page.sandboxes.last()) {
+        headers.insert("x-next-token", token_after(&last.row));
     }
     if wanted.running {
-        let total = app.fleet.store.count_running(&wanted).await?;
-        headers.insert("x-total-running", HeaderValue::from(total));
+        headers.insert("x-total-running", HeaderValue::from(page.running));
     }
     Ok(response)
 }
@@ -92,8 +84,8 @@ fn wanted(caller: &Caller, query: Query) -> Result<ListQuery, ApiError> {
     wanted.template = query.text("template").map(|name| without_default_tag(name).to_owned());
     wanted.metadata = query.text("metadata").map(metadata_filter).unwrap_or_default();
     wanted.after = query.text("nextToken").map(parse_token).transpose()?;
-    let limit = query.number("limit", 1, i64::from(PAGE))?;
-    wanted.limit = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(PAGE);
+    let limit = query.number("limit", 1, i64::try_from(PAGE).unwrap_or(i64::MAX))?;
+    wanted.limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE);
     Ok(wanted)
 }
 

@@ -1,10 +1,14 @@
 //! How sandboxes are shown: after they were made, in lists, and in detail.
 
-use isopod_wire::ENVD_VERSION;
+use std::collections::BTreeMap;
+
 use isopod_wire::node::PauseMode;
+use isopod_wire::{ENVD_VERSION, SandboxId};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::lifecycle::State;
 use crate::store::SandboxRow;
 
@@ -26,27 +30,49 @@ pub(super) fn made(app: &App, row: &SandboxRow) -> Value {
     .without_nulls(&["envdAccessToken"])
 }
 
-/// One line of a list.
-pub(super) fn listed(row: &SandboxRow) -> Value {
-    json!({
-        "sandboxID": row.id,
-        "templateID": row.template,
-        "alias": row.template,
-        "clientID": CLIENT_ID,
-        "startedAt": row.started_at,
-        "endAt": row.ends_at,
-        "cpuCount": row.limits.whole_cpus(),
-        "memoryMB": row.limits.memory.as_mib(),
-        "diskSizeMB": row.limits.disk.map_or(0, |disk| disk.as_mib()),
-        "state": row.state.shown(),
-        "envdVersion": ENVD_VERSION,
-        "metadata": row.metadata,
-    })
+/// One line of a list. Lists are long, so it is written without a copy of the row.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Listed<'a> {
+    #[serde(rename = "sandboxID")]
+    sandbox_id: &'a SandboxId,
+    #[serde(rename = "templateID")]
+    template_id: &'a str,
+    alias: &'a str,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    started_at: Timestamp,
+    end_at: Timestamp,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u64,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u64,
+    state: Option<&'static str>,
+    envd_version: &'static str,
+    metadata: &'a BTreeMap<String, String>,
+}
+
+pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
+    Listed {
+        sandbox_id: &row.id,
+        template_id: &row.template,
+        alias: &row.template,
+        client_id: CLIENT_ID,
+        started_at: row.started_at,
+        end_at: row.ends_at,
+        cpu_count: row.limits.whole_cpus(),
+        memory_mb: row.limits.memory.as_mib(),
+        disk_size_mb: row.limits.disk.map_or(0, |disk| disk.as_mib()),
+        state: row.state.shown(),
+        envd_version: ENVD_VERSION,
+        metadata: &row.metadata,
+    }
 }
 
 /// Everything about one.
 pub(super) fn detail(app: &App, row: &SandboxRow) -> Value {
-    let mut shown = listed(row);
+    let mut shown = json!(listed(row));
     shown["domain"] = json!(app.domain_text);
     shown["envdAccessToken"] = json!(row.access_token);
     shown["allowInternetAccess"] = json!(row.allow_internet);

@@ -32,7 +32,7 @@ pub(crate) use logs::{Direction, Level, LogLine, LogQuery};
 pub(crate) use metrics::Sample;
 pub(crate) use output::OutputPosition;
 pub(crate) use restore::StoreFile;
-pub(crate) use sandboxes::{Cursor, InsertError, ListQuery, Order, SandboxRow};
+pub(crate) use sandboxes::{InsertError, SandboxRow};
 pub(crate) use webhooks::{Delivery, Webhook};
 
 /// A handle to the store; clones share it.

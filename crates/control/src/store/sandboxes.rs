@@ -49,40 +49,9 @@ pub(crate) enum InsertError {
     Store(#[from] StoreError),
 }
 
-/// Which sandboxes to list.
-#[derive(Clone, Debug)]
-pub(crate) struct ListQuery {
-    pub(crate) team: TeamId,
-    pub(crate) running: bool,
-    pub(crate) paused: bool,
-    pub(crate) metadata: Vec<(String, String)>,
-    pub(crate) template: Option<String>,
-    /// At this time or after it.
-    pub(crate) started_after: Option<Timestamp>,
-    pub(crate) order: Order,
-    pub(crate) after: Option<Cursor>,
-    pub(crate) limit: u32,
-}
-
-/// By time of start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Ascending,
-    Descending,
-}
-
-/// The last sandbox of the page before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    pub(crate) started_at: Timestamp,
-    pub(crate) id: SandboxId,
-}
-
 const COLUMNS: &str = "id, team, template, state, pause_mode, end_reason, execution, created_at, started_at, ends_at, \
      ended_at, timeout_seconds, auto_pause, auto_pause_memory, auto_resume, allow_internet, network, metadata, limits, \
      access_token, traffic_token, session_key";
-const RUNNING_STATES: &str = "'running', 'resuming'";
-const PAUSED_STATES: &str = "'pausing', 'paused'";
 
 impl SandboxRow {
     /// The life that the row speaks of, once there is one.
@@ -184,59 +153,12 @@ impl Store {
         let row = query.build().fetch_optional(&self.write).await.map_err(StoreError::doing("read a session"))?;
         row.as_ref().map(read_row).transpose()
     }
-
-    /// One page of a team's running and paused sandboxes.
-    pub(crate) async fn list_sandboxes(&self, wanted: &ListQuery) -> Result<Vec<SandboxRow>, StoreError> {
-        let mut query = select();
-        push_filter(&mut query, wanted);
-        let (comparison, direction) = match wanted.order {
-            Order::Ascending => (">", "ASC"),
-            Order::Descending => ("<", "DESC"),
-        };
-        if let Some(cursor) = &wanted.after {
-            query.push(" AND (started_at, id) ").push(comparison).push(" (").push_bind(cursor.started_at.0);
-            query.push(", ").push_bind(cursor.id.as_str()).push(")");
-        }
-        query.push(" ORDER BY started_at ").push(direction).push(", id ").push(direction);
-        query.push(" LIMIT ").push_bind(wanted.limit);
-        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("list sandboxes"))?;
-        rows.iter().map(read_row).collect()
-    }
-
-    /// How many running sandboxes the filter matches on all pages.
-    pub(crate) async fn count_running(&self, wanted: &ListQuery) -> Result<i64, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT count(*) FROM sandboxes WHERE ");
-        push_filter(&mut query, &ListQuery { running: true, paused: false, ..wanted.clone() });
-        let row = query.build().fetch_one(&self.read).await.map_err(StoreError::doing("count sandboxes"))?;
-        Ok(row.get(0))
-    }
 }
 
 fn select() -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT ");
     query.push(COLUMNS).push(" FROM sandboxes WHERE ");
     query
-}
-
-fn push_filter(query: &mut QueryBuilder<Sqlite>, wanted: &ListQuery) {
-    query.push("team = ").push_bind(wanted.team.0.clone()).push(" AND state IN (");
-    match (wanted.running, wanted.paused) {
-        (true, true) => query.push(RUNNING_STATES).push(", ").push(PAUSED_STATES),
-        (true, false) => query.push(RUNNING_STATES),
-        (false, true) => query.push(PAUSED_STATES),
-        (false, false) => query.push("NULL"),
-    };
-    query.push(")");
-    for (key, value) in &wanted.metadata {
-        query.push(" AND EXISTS (SELECT 1 FROM json_each(sandboxes.metadata) m WHERE m.key = ");
-        query.push_bind(key.clone()).push(" AND m.value = ").push_bind(value.clone()).push(")");
-    }
-    if let Some(template) = &wanted.template {
-        query.push(" AND template = ").push_bind(template.clone());
-    }
-    if let Some(after) = wanted.started_after {
-        query.push(" AND started_at >= ").push_bind(after.0);
-    }
 }
 
 fn read_row(row: &SqliteRow) -> Result<SandboxRow, StoreError> {
