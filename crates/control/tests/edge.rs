@@ -189,6 +189,70 @@ async fn a_stream_begins_at_once_and_ends_with_an_error_when_the_sandbox_stops()
 }
 
 #[tokio::test]
+async fn a_connect_stream_ends_in_its_own_words_when_the_sandbox_stops() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+    let whole = server.client.open(Method::POST, "/connect", &headers, Bytes::new()).await;
+    let cut = server.client.open(Method::POST, "/cut", &headers, Bytes::new()).await;
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+    let body = whole.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(&body[..7], b"\0\0\0\0\x02{}");
+    let end: Value = serde_json::from_slice(&body[12..]).unwrap();
+    assert_eq!((body[7], &end["error"]["code"]), (2, &json!("unavailable")));
+    assert!(cut.into_body().collect().await.is_err(), "nothing can follow half a frame");
+}
+
+#[tokio::test]
+async fn over_http2_a_body_that_is_cut_says_that_it_was_cancelled() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut bodies = Vec::new();
+    for path in ["/stream", "/connect"] {
+        let request = Request::get(format!("http://localhost{path}"))
+            .header("e2b-sandbox-id", &id)
+            .header("e2b-sandbox-port", "8080")
+            .body(http_body_util::Empty::<Bytes>::new())
+            .unwrap();
+        bodies.push(sender.send_request(request).await.unwrap().into_body());
+    }
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+    let ended = bodies.pop().unwrap().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&ended).contains("unavailable"));
+    let error = bodies.pop().unwrap().collect().await.unwrap_err();
+    let reason =
+        std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()).unwrap().reason();
+    assert_eq!(reason, Some(h2::Reason::CANCEL), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_closes_without_an_answer_costs_only_another_try() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let ask = |method: Method, body: &'static str| {
+        let (client, id) = (server.client.clone(), id.clone());
+        async move {
+            let port = GUEST.to_string();
+            let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", &port), ("x-hang-up", "1")];
+            client.raw(method, "/x", &headers, Bytes::from_static(body.as_bytes())).await.status
+        }
+    };
+    assert_eq!(ask(Method::GET, "").await, 200, "a fresh connection");
+    for method in [Method::GET, Method::DELETE] {
+        server.client.inside(&id, GUEST, "/").await;
+        assert_eq!(ask(method, "").await, 200, "sent again");
+    }
+    server.client.inside(&id, GUEST, "/").await;
+    assert_eq!(ask(Method::POST, "").await, 502, "what may not be done twice is not sent twice");
+    server.client.inside(&id, GUEST, "/").await;
+    assert_eq!(ask(Method::PUT, "body").await, 502, "nor what is gone already");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_is_noticed_inside() {
     let server = Server::start_with(|config| config.connections.per_sandbox = 1).await;
     let id = server.create(json!({})).await;

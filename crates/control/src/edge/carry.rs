@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use isopod_wire::node::{DialError, Target};
 use isopod_wire::{GUEST_PORT, INTERPRETER_PORT};
@@ -176,7 +177,9 @@ async fn send(
         return Ok(response.map(|_| Body::empty()));
     }
     strip_hop_by_hop(response.headers_mut());
-    Ok(response.map(|body| Body::new(GatedBody::new(body, life.gate.clone(), permit))))
+    let (head, body) = response.into_parts();
+    let body = GatedBody::new(body, &head.headers, life.gate.clone(), permit);
+    Ok(Response::from_parts(head, Body::new(body)))
 }
 
 fn target_of(port: u16) -> Target {
@@ -187,20 +190,23 @@ fn target_of(port: u16) -> Target {
     }
 }
 
-/// Over a kept connection if there is one. One that closes before it took the request costs only another try.
+/// Over a kept connection if there is one. One that closes before it took the request costs only another try; so does one
+/// that closes without an answer, if the request can be repeated without harm.
 async fn send_kept(
     fleet: &Fleet,
     address: &Address,
     life: &Arc<Life>,
     mut request: Request<Body>,
 ) -> Result<Response<Incoming>, Refusal> {
+    let mut may_use_kept = true;
     loop {
-        let kept = life.upstreams.take_idle();
+        let kept = if may_use_kept { life.upstreams.take_idle() } else { None };
         let is_kept = kept.is_some();
         let mut sender = match kept {
             Some(sender) => sender,
             None => open(fleet, address, life, Target::Guest).await?,
         };
+        let again = if is_kept { copy_if_repeatable(&request) } else { None };
         match sender.try_send_request(request).await {
             Ok(response) => {
                 let life = Arc::clone(life);
@@ -211,12 +217,26 @@ async fn send_kept(
                 });
                 return Ok(response);
             }
-            Err(mut error) => match error.take_message() {
-                Some(unsent) if is_kept => request = unsent,
+            Err(mut error) => match (error.take_message(), again) {
+                (Some(unsent), _) if is_kept => request = unsent,
+                (None, Some(again)) if error.error().is_incomplete_message() => {
+                    (request, may_use_kept) = (again, false)
+                }
                 _ => return Err(broken(address, error.error())),
             },
         }
     }
+}
+
+/// The same request once more, if sending it twice does no more than sending it once.
+fn copy_if_repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Body::empty());
+    (*copy.method_mut(), *copy.uri_mut()) = (request.method().clone(), request.uri().clone());
+    (*copy.version_mut(), *copy.headers_mut()) = (request.version(), request.headers().clone());
+    Some(copy)
 }
 
 async fn send_fresh(

@@ -4,6 +4,7 @@
 //! on this way.
 
 mod carry;
+mod frames;
 mod gate;
 mod headers;
 mod health;

@@ -57,7 +57,17 @@ impl Printed {
 }
 
 pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken, printed: Arc<Printed>) {
-    let service = service_fn(move |request| answer(target, Arc::clone(&printed), request));
+    let served = Arc::new(AtomicU64::new(0));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (printed, before) = (Arc::clone(&printed), served.fetch_add(1, Ordering::Relaxed));
+        async move {
+            // Closes a connection that was kept, without an answer.
+            if before > 0 && request.headers().contains_key("x-hang-up") {
+                return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+            }
+            answer(target, printed, request).await.map_err(|never| match never {})
+        }
+    });
     let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         () = gone.cancelled() => {}
@@ -77,7 +87,15 @@ async fn answer(
             Response::new(text(&printed.page(request.uri().query()).await))
         }
         "/echo" => Response::new(request.into_body().boxed()),
-        "/stream" => Response::new(first_then_silence()),
+        "/stream" => Response::new(first_then_silence(b"first\n")),
+        "/connect" => {
+            let stream = first_then_silence(b"\0\0\0\0\x02{}");
+            Response::builder().header("content-type", "application/connect+json").body(stream).unwrap()
+        }
+        "/cut" => {
+            let stream = first_then_silence(b"\0\0\0\0\x02{");
+            Response::builder().header("content-type", "application/connect+json").body(stream).unwrap()
+        }
         "/ws" => upgrade(request),
         "/cookie" => Response::builder().header("set-cookie", "a=b").body(text("cookie")).unwrap(),
         _ => describe(target, &request),
@@ -93,9 +111,9 @@ fn describe(target: Target, request: &Request<Incoming>) -> Response<Body> {
 }
 
 /// One chunk, and then nothing for ever.
-fn first_then_silence() -> Body {
+fn first_then_silence(first: &'static [u8]) -> Body {
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, hyper::Error>>(1);
-    sender.try_send(Ok(Frame::data(Bytes::from_static(b"first\n")))).unwrap();
+    sender.try_send(Ok(Frame::data(Bytes::from_static(first)))).unwrap();
     let stream = futures::stream::unfold((receiver, sender), |(mut receiver, sender)| async move {
         receiver.recv().await.map(|frame| (frame, (receiver, sender)))
     });
