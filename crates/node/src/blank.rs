@@ -27,6 +27,7 @@ use crate::netns;
 use crate::network::NetworkError;
 use crate::record::Record;
 use crate::slot::{Slot, SlotError};
+use crate::spare::SandboxNetwork;
 use crate::state::{StateError, make_private_directory};
 use crate::template::Template;
 use crate::zygote;
@@ -82,7 +83,7 @@ pub(crate) struct Prepared {
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
     cgroup: SandboxCgroup,
-    netns: OwnedFd,
+    network: SandboxNetwork,
     listener: UnixListener,
     stat_files: Option<StatFiles>,
     launcher: Box<dyn PreparedLaunch>,
@@ -95,6 +96,27 @@ enum Purpose {
     Zygote,
 }
 
+/// Where a network namespace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NetworkSource {
+    /// Made here, or left unused by another sandbox.
+    Host,
+    /// What a zygote enters must belong to the sandbox's own user namespace, which the launcher makes.
+    Launcher,
+    /// A zygote talks to nobody.
+    Nothing,
+}
+
+impl NetworkSource {
+    fn of(purpose: Purpose, template: &Template) -> Self {
+        match purpose {
+            Purpose::Zygote => Self::Nothing,
+            Purpose::Sandbox if template.zygote().is_some() => Self::Launcher,
+            Purpose::Sandbox => Self::Host,
+        }
+    }
+}
+
 /// A sandbox whose guest listens and that nobody has been given.
 #[derive(Debug)]
 pub(crate) struct Blank {
@@ -104,7 +126,7 @@ pub(crate) struct Blank {
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
     pub(crate) cgroup: SandboxCgroup,
-    pub(crate) netns: OwnedFd,
+    pub(crate) network: SandboxNetwork,
     pub(crate) pidfd: OwnedFd,
 }
 
@@ -148,10 +170,16 @@ impl Workshop {
     ) -> Result<Prepared, MakeError> {
         let name = record.execution.as_str().to_owned();
         let directory = self.home.box_directory(&record.execution);
-        make_private_directory(&directory)?;
+        if !self.host.boxes.take(&directory) {
+            make_private_directory(&directory)?;
+        }
         record.save(&directory).map_err(MakeError::Record)?;
-        let slot = Slot::claim(&self.host.claim(&name))?;
-        // Saved with the first process. Until then a claim tells whose the slot is.
+        let source = NetworkSource::of(purpose, template);
+        let (slot, spare) = match source {
+            NetworkSource::Host => self.host.take_slot(&name)?,
+            NetworkSource::Launcher | NetworkSource::Nothing => (Slot::claim(&self.host.claim(&name))?, None),
+        };
+        // Saved when it has an owner. Until then a claim tells whose the slot is.
         record.slot = Some(slot);
 
         let cgroup = self.host.cgroups.create(&name)?;
@@ -162,38 +190,47 @@ impl Workshop {
             }
             Purpose::Zygote => zygote::role(slot.first_id()),
         };
-        // What a zygote enters must belong to the sandbox's own user namespace, which the launcher makes.
-        let netns = if template.zygote().is_some() { None } else { Some(netns::make().map_err(MakeError::Netns)?) };
-        if let (Some(netns), Purpose::Sandbox) = (&netns, purpose) {
-            self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
-        }
+        let network = match (source, spare) {
+            (_, Some(network)) => Some(network),
+            (NetworkSource::Host, None) => Some(self.make_network(slot)?),
+            (NetworkSource::Launcher, None) => None,
+            (NetworkSource::Nothing, None) => {
+                Some(SandboxNetwork { netns: netns::make().map_err(MakeError::Netns)?, witness: None })
+            }
+        };
         let mut launcher = self.backend.prepare(&Preparation {
             role,
             first_id: slot.first_id(),
-            netns: netns.as_ref().map(AsFd::as_fd),
+            netns: network.as_ref().map(|network| network.netns.as_fd()),
             cgroup_entrances: &cgroup.entrances()?,
             layers: RootLayers { root: template.root_layers(), usr: template.usr_layers(), upper: &upper },
             guest: self.guest.as_fd(),
-            // As on any Linux: a full tmpfs leaves half of the memory to clean up with.
-            tmpfs_bytes: limits.memory.0 / 2,
+            tmpfs_bytes: tmpfs_bytes(limits),
             host_name: HOST_NAME,
             figures: &Figures::for_limits(limits),
         })?;
         let listener = listen_in(&directory).map_err(MakeError::Socket)?;
         let stat_files = cgroup.stat_files()?;
-        let netns = match netns {
-            Some(netns) => netns,
+        let network = match network {
+            Some(network) => network,
             None => {
                 let netns = launcher.network()?;
                 self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
-                netns
+                // It belongs to this sandbox and can go to no other.
+                SandboxNetwork { netns, witness: None }
             }
         };
         launcher.wait()?;
         // Not earlier: a small share of the CPU is for the sandbox, not for making it.
         cgroup.set_limits(limits)?;
         let template = Arc::clone(template);
-        Ok(Prepared { record, template, directory, slot, cgroup, netns, listener, stat_files, launcher })
+        Ok(Prepared { record, template, directory, slot, cgroup, network, listener, stat_files, launcher })
+    }
+
+    fn make_network(&self, slot: Slot) -> Result<SandboxNetwork, MakeError> {
+        let netns = netns::make().map_err(MakeError::Netns)?;
+        let plumbed = self.host.network.plumb(crate::network::Slot(slot.0), netns.as_fd())?;
+        Ok(SandboxNetwork { netns, witness: Some(plumbed.witness) })
     }
 
     /// The writable layer: a new one with the directories that overlays need, or the one named.
@@ -208,8 +245,9 @@ impl Workshop {
 
     /// A layer that comes back may hold anything, also links to places of the host: nothing in it is followed.
     fn fill_area(&self, area: &Path) -> io::Result<()> {
-        for part in ["root", "root.work", "usr", "usr.work"] {
+        for part in ["root", "usr"] {
             make_directory(CWD, &area.join(part))?;
+            make_work_directory(&area.join(format!("{part}.work")))?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = openat(CWD, area.join("root"), flags, Mode::empty())?;
@@ -233,7 +271,7 @@ impl Workshop {
     }
 
     fn launch_steps(&self, prepared: Prepared, limits: &Limits) -> Result<Blank, MakeError> {
-        let Prepared { mut record, template, directory, slot, cgroup, netns, listener, stat_files, launcher } =
+        let Prepared { mut record, template, directory, slot, cgroup, network, listener, stat_files, launcher } =
             prepared;
         let changed = (record.limits != *limits).then(|| Figures::for_limits(limits));
         if changed.is_some() {
@@ -249,10 +287,10 @@ impl Workshop {
             stat_files: stat_files.as_ref(),
             figures: changed.as_ref(),
             cpus: cpus_for(slot, limits),
+            tmpfs_bytes: changed.is_some().then(|| tmpfs_bytes(limits)),
         })?;
-        // Before anything else can go wrong, so that whoever finds the record can end the process.
+        // On disk once it has an owner: what has none is removed by its cgroups, not adopted.
         record.init = Some(ProcessIdentity::of(launched.pid).map_err(MakeError::Guest)?);
-        record.save(&directory).map_err(MakeError::Record)?;
         if let Some((zygote, (_, mother_end))) = &mothers
             && let Err(error) = zygote.enter(launched.pid, &cgroup, mother_end)
         {
@@ -261,12 +299,19 @@ impl Workshop {
         }
         drop(mothers);
         wait_until_ready(&launched.ready)?;
-        Ok(Blank { record, template, directory, slot, cgroup, netns, pidfd: launched.pidfd })
+        Ok(Blank { record, template, directory, slot, cgroup, network, pidfd: launched.pidfd })
     }
 
     /// Starts a zygote's program, which serves the given socket.
     pub(crate) fn launch_zygote(&self, prepared: Prepared, socket: BorrowedFd<'_>) -> Result<Launched, MakeError> {
-        let launch = Launch { listener: socket, interpreter: None, stat_files: None, figures: None, cpus: None };
+        let launch = Launch {
+            listener: socket,
+            interpreter: None,
+            stat_files: None,
+            figures: None,
+            cpus: None,
+            tmpfs_bytes: None,
+        };
         let launched = prepared.launcher.launch(&launch)?;
         // Its end is closed by the program's start. Anything written there is a failure.
         let mut text = [0; 512];
@@ -307,10 +352,27 @@ fn make_directory(at: impl AsFd, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Where the overlay keeps what is under way, always empty: a volatile overlay leaves a mark in it that stops the next
+/// one. What the mark warns of cannot be, because a layer is synced before it is kept for another life.
+fn make_work_directory(path: &Path) -> io::Result<()> {
+    match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => {
+            std::fs::remove_dir_all(path)?;
+            Ok(mkdirat(CWD, path, Mode::from_raw_mode(0o755))?)
+        }
+        other => Ok(other?),
+    }
+}
+
 /// A path below a state directory may be longer than a socket's address: go through an open directory.
 fn listen_in(directory: &Path) -> io::Result<UnixListener> {
     let open = File::open(directory)?;
     UnixListener::bind(format!("/proc/self/fd/{}/{GUEST_SOCKET}", open.as_raw_fd()))
+}
+
+/// As on any Linux: a full tmpfs leaves half of the memory to clean up with.
+fn tmpfs_bytes(limits: &Limits) -> u64 {
+    limits.memory.0 / 2
 }
 
 /// Which CPUs a sandbox with fewer than the host's is placed on. Neighbouring slots are spread over all of them.

@@ -1,7 +1,6 @@
 //! Removing everything of an execution. Each step may find its work done already, so it can be run again after a crash,
 //! by another process, or twice at once.
 
-use std::fs;
 use std::path::PathBuf;
 
 use isopod_wire::ExecutionId;
@@ -13,6 +12,7 @@ use crate::home::Home;
 use crate::host::Host;
 use crate::record::Record;
 use crate::slot::Slot;
+use crate::spare::SandboxNetwork;
 
 /// How long the kernel may take to end killed processes. Then the groups are tried all the same.
 const EXIT_DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -61,19 +61,34 @@ impl Remains {
 
 /// Ends all processes and removes all that was made, the record last.
 pub(crate) fn dispose(host: &Host, remains: &Remains) {
-    end_processes(host, remains);
-    give_back_slots(host, remains);
+    dispose_with(host, remains, None);
+}
+
+/// As [`dispose`], with the sandbox's network, which another one may get if it was never used.
+pub(crate) fn dispose_with(host: &Host, remains: &Remains, network: Option<SandboxNetwork>) {
+    let all_ended = end_processes(host, remains);
+    give_back_slots(host, remains, network.filter(|_| all_ended));
     remove_area(host, remains);
-    remove_directory(remains);
+    remove_directory(host, remains);
 }
 
 /// As [`dispose`], but keeps the record and the writable layer: the sandbox is stopped, not gone.
 pub(crate) fn stop(host: &Host, remains: &Remains) {
     end_processes(host, remains);
-    give_back_slots(host, remains);
+    give_back_slots(host, remains, None);
+    sync_area(host, remains);
 }
 
-fn end_processes(host: &Host, remains: &Remains) {
+/// While a sandbox runs nothing of it is synced (its overlays are volatile). From now on its files must last.
+fn sync_area(host: &Host, remains: &Remains) {
+    let Some(area) = &remains.area else { return };
+    if let Err(error) = host.disk.sync_area(area) {
+        tracing::warn!(execution = %remains.execution, error = &error as &dyn std::error::Error, "could not sync its files");
+    }
+}
+
+/// True when no process is left for certain.
+fn end_processes(host: &Host, remains: &Remains) -> bool {
     let init = remains.init.as_ref().and_then(ProcessIdentity::open);
     if let Some(pidfd) = &init {
         // It may just have ended.
@@ -86,14 +101,17 @@ fn end_processes(host: &Host, remains: &Remains) {
         // again.
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&EXIT_DEADLINE));
     }
-    warn_on(&remains.execution, "remove its cgroups", group.remove());
+    let removed = group.remove();
+    let all_ended = removed.is_ok();
+    warn_on(&remains.execution, "remove its cgroups", removed);
+    all_ended
 }
 
 fn ignore_missing(error: isopod_isolation::cgroup::CgroupError) -> Result<(), isopod_isolation::cgroup::CgroupError> {
     if error.io().kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-fn give_back_slots(host: &Host, remains: &Remains) {
+fn give_back_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNetwork>) {
     let slots = match remains.slot {
         Some(slot) => vec![slot],
         // A record that was written before the claim, or none at all.
@@ -106,7 +124,9 @@ fn give_back_slots(host: &Host, remains: &Remains) {
     for slot in slots {
         // The policy goes at once: it must not wait for the next tenant of the slot.
         warn_on(&remains.execution, "clear its policy", host.network.clear_policy(crate::network::Slot(slot.0)));
-        host.retired.retire(slot, host.claim(remains.execution.as_str()));
+        // The network, where there is one, is that of the slot that the record names.
+        let network = network.take_if(|_| remains.slot == Some(slot));
+        host.give_back_slot(slot, remains.execution.as_str(), network);
     }
 }
 
@@ -118,15 +138,9 @@ fn remove_area(host: &Host, remains: &Remains) {
     }
 }
 
-fn remove_directory(remains: &Remains) {
-    if remains.directory.as_os_str().is_empty() {
-        return;
-    }
-    match fs::remove_dir_all(&remains.directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            warn_on(&remains.execution, "remove its record", Err(error));
-        }
-        _ => {}
+fn remove_directory(host: &Host, remains: &Remains) {
+    if !remains.directory.as_os_str().is_empty() {
+        warn_on(&remains.execution, "remove its record", host.boxes.remove(&remains.directory));
     }
 }
 

@@ -85,6 +85,12 @@ impl Home {
         Ok(homes)
     }
 
+    /// Whether a server has the state directory, be it this process.
+    pub(crate) fn server_lives(state: &StateRoot) -> bool {
+        let home = state.homes().join(HomeKind::Server.name());
+        home.is_dir() && matches!(lock(&home), Ok(None))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,6 +1,7 @@
 //! What sandboxes of one state directory share on this host: cgroups, network, disk. Several processes may have it open
 //! at once; the last one to leave clears it away, unless sandboxes live on.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use rustix::fs::{FlockOperation, flock};
 use crate::disk::{Disk, DiskError, DiskOptions};
 use crate::network::{Network, NetworkConfig, NetworkError, NotATag};
 use crate::retired::RetiredSlots;
-use crate::slot::Slot;
+use crate::slot::{Slot, SlotError};
+use crate::spare::{SandboxNetwork, Spare, Spares};
+use crate::spare_box::SpareBoxes;
 use crate::state::{StateError, StateRoot};
 
 /// Shared things, open.
@@ -21,6 +24,8 @@ pub(crate) struct Host {
     pub(crate) cgroups: Cgroups,
     pub(crate) network: Arc<Network>,
     pub(crate) retired: RetiredSlots,
+    pub(crate) spares: Spares,
+    pub(crate) boxes: SpareBoxes,
     pub(crate) disk: Disk,
     /// Shared by everyone who has the host open.
     lock: File,
@@ -60,7 +65,50 @@ impl Host {
         let network = Network::open(network).map_err(|error| HostError::Network(Box::new(error)))?;
         let network = Arc::new(network);
         let retired = RetiredSlots::new(Arc::clone(&network)).map_err(HostError::Thread)?;
-        Ok(Self { state, cgroups, network, retired, disk, lock })
+        Ok(Self {
+            state,
+            cgroups,
+            network,
+            retired,
+            spares: Spares::default(),
+            boxes: SpareBoxes::default(),
+            disk,
+            lock,
+        })
+    }
+
+    /// A connected slot for an execution: a spare one, or a new one.
+    pub(crate) fn take_slot(&self, execution: &str) -> Result<(Slot, Option<SandboxNetwork>), SlotError> {
+        let claim = self.claim(execution);
+        while let Some(Spare { slot, claim: old, network }) = self.spares.take() {
+            match slot.reclaim(&old, &claim) {
+                Ok(()) => return Ok((slot, Some(network))),
+                // Somebody removed what is ours. Then it is in doubt, and goes.
+                Err(error) => {
+                    tracing::warn!(slot = slot.0, %error, "lost a spare slot");
+                    self.retired.retire(slot, old);
+                }
+            }
+        }
+        Ok((Slot::claim(&claim)?, None))
+    }
+
+    /// Takes back the slot of an execution in which no process is left.
+    pub(crate) fn give_back_slot(&self, slot: Slot, execution: &str, network: Option<SandboxNetwork>) {
+        let claim = self.claim(execution);
+        let spare = network.filter(|_| self.spares.has_room()).and_then(|mut network| {
+            let is_as_new = network.witness.as_mut().is_some_and(|witness| self.network.is_as_new(witness));
+            is_as_new.then(|| Spare { slot, claim: claim.clone(), network })
+        });
+        let is_kept = spare.is_some_and(|spare| self.spares.keep(spare).is_ok());
+        if !is_kept {
+            self.retired.retire(slot, claim);
+        }
+    }
+
+    /// Slots that are claimed without a record, because this process keeps them or is about to give them back.
+    pub(crate) fn slots_in_hand(&self) -> BTreeSet<Slot> {
+        &self.spares.slots() | &self.retired.slots()
     }
 
     /// Words that claim a slot for an execution of this state directory.
@@ -75,7 +123,11 @@ impl Host {
 
     /// Leaves. The last one out takes down what was set up, if no sandbox needs it any more.
     pub(crate) fn close(self) {
-        let Self { state, cgroups, network, retired, disk, lock } = self;
+        let Self { state, cgroups, network, retired, spares, boxes, disk, lock } = self;
+        drop(boxes);
+        while let Some(Spare { slot, claim, .. }) = spares.take() {
+            retired.retire(slot, claim);
+        }
         drop(retired);
         let is_last = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         let is_idle = claimed_slots(&state).is_ok_and(|claims| claims.is_empty());

@@ -26,11 +26,17 @@ use crate::pool::PoolSize;
 use crate::sandbox::Fleet;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
-use crate::sweep::sweep;
+use crate::sweep::{Sweeper, sweep};
 use crate::template::{KeptLayer, Step, Template, find_recipe};
+
+/// How often a server sweeps when nothing else is configured.
+pub const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
 /// How often the host is looked at.
 const TEMPLATE_CHECK: Duration = Duration::from_secs(10);
+
+/// How many networks that were never used a server keeps for its next sandboxes.
+const SPARE_NETWORKS: usize = 16;
 
 /// How a node works.
 #[derive(Clone, Debug)]
@@ -53,6 +59,8 @@ pub struct NodeConfig {
     pub variables: BTreeMap<String, String>,
     /// How the disk is set up.
     pub disk: DiskOptions,
+    /// How often a server looks for things that nobody claims.
+    pub sweep_every: Duration,
     /// Where a change of the network's defaults goes; `None` for the defaults.
     pub pool_network: Option<isopod_wire::Cidr>,
 }
@@ -142,11 +150,15 @@ impl Node {
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
+        let (home, sweep_every) = (config.home.clone(), config.sweep_every);
         let fleet = Fleet::new(workshop, template, config).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
         fleet.kinds.base().pool.start();
         wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
         keep_template_fresh(&fleet);
+        if home == HomeKind::Server {
+            keep_swept(&fleet, sweep_every);
+        }
         Ok(Self { fleet })
     }
 
@@ -211,6 +223,18 @@ fn keep_template_fresh(fleet: &Arc<Fleet>) {
     });
 }
 
+/// Looks now and then for what nobody claims: a command that was killed, or a step of ours that failed.
+fn keep_swept(fleet: &Arc<Fleet>, every: Duration) {
+    let fleet = Arc::downgrade(fleet);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(every).await;
+            let Some(fleet) = fleet.upgrade() else { return };
+            let _ = tokio::task::spawn_blocking(move || fleet.sweep()).await;
+        }
+    });
+}
+
 /// Random enough that no two sandboxes of a host ever share one.
 pub(crate) fn random_execution_id() -> ExecutionId {
     let mut bytes = [0; 20];
@@ -229,12 +253,18 @@ fn open_parts(
         network.pool = pool;
     }
     let host = Host::open(state, network, &config.disk)?;
+    if config.home == HomeKind::Server {
+        host.spares.make_room(SPARE_NETWORKS);
+        let boxes = host.boxes.open(&home.path().join("spare"));
+        boxes.map_err(OpenError::Sweep)?;
+    }
     let template = Template::base(&host.state.layers(), &config.base)?;
     let backend = match backend {
         Some(backend) => backend,
         None => start_spawner(&home, config)?,
     };
-    let report = sweep(&host).map_err(OpenError::Sweep)?;
+    let sweeper = if config.home == HomeKind::Server { Sweeper::Server } else { Sweeper::Other };
+    let report = sweep(&host, sweeper).map_err(OpenError::Sweep)?;
     if report != crate::SweepReport::default() {
         tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
     }

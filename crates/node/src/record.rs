@@ -1,6 +1,6 @@
 //! The record of a sandbox: what must be known to adopt or to remove it, in one file.
 //!
-//! It is replaced as a whole, by rename. It is not synced to disk: what it speaks of does not outlive the kernel,
+//! It is replaced as a whole: the new one is written beside it, and the two change places. It is not synced to disk: what it speaks of does not outlive the kernel,
 //! except for the files of a stopped sandbox, and those records are synced.
 
 use std::fs::{self, File, OpenOptions};
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use isopod_wire::node::{NodeState, SandboxSpec};
 use isopod_wire::{ExecutionId, Limits};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::ProcessIdentity;
@@ -57,13 +59,15 @@ impl Record {
 
     /// Writes the record into the sandbox's directory.
     pub(crate) fn save(&self, directory: &Path) -> io::Result<()> {
-        let temporary = directory.join("record.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        let temporary = directory.join(NEW);
+        let mut file = open_new(directory, &temporary)?;
+        let text = serde_json::to_vec(self)?;
+        file.write_all(&text)?;
+        file.set_len(text.len() as u64)?;
         if self.state == NodeState::Stopped {
             file.sync_all()?;
         }
-        fs::rename(&temporary, path(directory))?;
+        exchange(&temporary, &path(directory))?;
         if self.state == NodeState::Stopped {
             File::open(directory)?.sync_all()?;
         }
@@ -80,8 +84,41 @@ impl Record {
     }
 }
 
+/// The next record, or the one before.
+const NEW: &str = "record.new";
+/// A file for a later record.
+const SPARE: &str = "record.spare";
+
 fn path(directory: &Path) -> PathBuf {
     directory.join("record.json")
+}
+
+/// Leaves the directory without a record, but with the file for another.
+pub(crate) fn put_aside(directory: &Path) -> io::Result<()> {
+    fs::rename(path(directory), directory.join(SPARE))
+}
+
+/// A file that is there is written over and not emptied first: ext4 would write an emptied one to the disk at once.
+fn open_new(directory: &Path, temporary: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    match options.open(temporary) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Making a file is the dear part, so one that waits is taken.
+            let _ = fs::rename(directory.join(SPARE), temporary);
+            options.create(true).open(temporary)
+        }
+        other => other,
+    }
+}
+
+/// Puts the new record in the place of the old one, which stays as the file for the next.
+fn exchange(temporary: &Path, record: &Path) -> io::Result<()> {
+    match renameat_with(CWD, temporary, CWD, record, RenameFlags::EXCHANGE) {
+        // There is no old one, or the file system cannot do it.
+        Err(Errno::NOENT | Errno::INVAL) => fs::rename(temporary, record),
+        other => Ok(other?),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::host::{Host, HostError};
 use crate::network::NetworkConfig;
 use crate::node::OpenError;
 use crate::state::StateRoot;
-use crate::sweep::{remains_of, sweep};
+use crate::sweep::{Sweeper, remains_of, sweep};
 
 /// Ends all sandboxes, takes down what was set up on the host, and removes the state directory.
 ///
@@ -23,7 +23,8 @@ pub fn remove_everything(state: StateRoot) -> Result<(), OpenError> {
     for execution in server.executions().map_err(OpenError::Sweep)? {
         dispose(&host, &remains_of(&server, &execution));
     }
-    sweep(&host).map_err(OpenError::Sweep)?;
+    // We have the server's home, so we are the server.
+    sweep(&host, Sweeper::Server).map_err(OpenError::Sweep)?;
     for generation in list_generations(&state.layers())? {
         remove_generation(&state.layers(), &generation.id)?;
     }

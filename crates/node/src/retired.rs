@@ -3,7 +3,7 @@
 //! Taking a slot off the network costs the kernel tens of milliseconds, mostly the same for one as for a hundred. So they
 //! are gathered and taken off together, and only then may somebody else claim them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,6 +33,8 @@ struct Shared {
 struct Queue {
     /// With the words that claim them.
     slots: BTreeMap<Slot, String>,
+    /// Those that are being taken off now.
+    leaving: BTreeSet<Slot>,
     closed: bool,
 }
 
@@ -48,6 +50,12 @@ impl RetiredSlots {
     pub(crate) fn retire(&self, slot: Slot, claim: String) {
         self.shared.queue().slots.insert(slot, claim);
         self.shared.changed.notify_all();
+    }
+
+    /// Those that are not given back yet.
+    pub(crate) fn slots(&self) -> BTreeSet<Slot> {
+        let queue = self.shared.queue();
+        queue.slots.keys().chain(&queue.leaving).copied().collect()
     }
 }
 
@@ -82,12 +90,16 @@ impl Shared {
                 queue = gathering.unwrap_or_else(PoisonError::into_inner).0;
             }
             let slots = std::mem::take(&mut queue.slots);
+            queue.leaving = slots.keys().copied().collect();
             drop(queue);
             self.give_back(&slots);
+            self.queue().leaving.clear();
         }
     }
 
     fn give_back(&self, slots: &BTreeMap<Slot, String>) {
+        // A slot that two found at once was given back by the first, and may be somebody else's by now.
+        let slots: BTreeMap<_, _> = slots.iter().filter(|(slot, claim)| slot.is_claimed_with(claim)).collect();
         let numbers = slots.keys().map(|slot| crate::network::Slot(slot.0)).collect();
         if let Err(error) = self.network.unplumb_all(&numbers) {
             // They stay claimed, and the next sweep tries again.

@@ -62,10 +62,28 @@ impl Slot {
 
     /// Gives the slot back if it was claimed with these words.
     pub(crate) fn release(self, claim: &str) {
-        if fs::read_link(self.file()).is_ok_and(|found| found.as_os_str() == claim) {
+        if self.is_claimed_with(claim) {
+            let _ = fs::remove_file(self.temporary_file());
             // Nobody else removes our claim.
             let _ = fs::remove_file(self.file());
         }
+    }
+
+    /// Changes the words of a claim that the caller has, without a moment in which the slot is free.
+    pub(crate) fn reclaim(self, claim: &str, new: &str) -> io::Result<()> {
+        if !self.is_claimed_with(claim) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let temporary = self.temporary_file();
+        // One of a process that was killed in between. Only who has the slot comes here.
+        let _ = fs::remove_file(&temporary);
+        std::os::unix::fs::symlink(new, &temporary)?;
+        fs::rename(&temporary, self.file())
+    }
+
+    /// Whether it is claimed with these words.
+    pub(crate) fn is_claimed_with(self, claim: &str) -> bool {
+        fs::read_link(self.file()).is_ok_and(|found| found.as_os_str() == claim)
     }
 
     /// All claims, with the words they were made with.
@@ -87,6 +105,10 @@ impl Slot {
 
     fn file(self) -> PathBuf {
         directory().join(self.0.to_string())
+    }
+
+    fn temporary_file(self) -> PathBuf {
+        directory().join(format!("{}.new", self.0))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Removes what no living process claims: homes of commands that are gone, blanks of a server that was killed, and
 //! things on the host that carry this state directory's tag but have no record.
+//!
+//! Where a server lives, things without a record are its business: some of them it has in hand. It looks now and then.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,17 +30,29 @@ pub struct SweepReport {
 pub fn sweep_abandoned(state: StateRoot, disk: &DiskOptions) -> Result<SweepReport, OpenError> {
     let network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
     let host = Host::open(state, network, disk)?;
-    let report = sweep(&host).map_err(OpenError::Sweep);
+    let report = sweep(&host, Sweeper::Other).map_err(OpenError::Sweep);
     host.close();
     report
 }
 
-/// Sweeps everything that is nobody's.
-pub(crate) fn sweep(host: &Host) -> io::Result<SweepReport> {
+/// Who sweeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sweeper {
+    /// The server of the state directory.
+    Server,
+    /// A command, beside the server or without one.
+    Other,
+}
+
+/// Sweeps everything that is nobody's. May run while sandboxes are made and removed.
+pub(crate) fn sweep(host: &Host, sweeper: Sweeper) -> io::Result<SweepReport> {
     let mut report = SweepReport::default();
     for home in Home::abandoned(&host.state)? {
         report.homes += 1;
         report.executions += sweep_home(host, home)?;
+    }
+    if sweeper == Sweeper::Other && Home::server_lives(&host.state) {
+        return Ok(report);
     }
     for remains in strays(host)? {
         report.executions += 1;
@@ -67,18 +81,22 @@ pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
     }
 }
 
-/// Executions that have something on the host but a record nowhere. A record is written before anything is made, so
-/// the things are looked at first.
+/// Executions that have something on the host but a record nowhere. A record is written before anything is made and
+/// goes last, so the things are looked at first. A slot becomes a spare one before its record goes, so those are looked at
+/// last.
 ///
 /// The name of an earlier life may still name the writable layer of a later one. Its cgroups and its slot are strays all
 /// the same; the layer is not.
 fn strays(host: &Host) -> io::Result<Vec<Remains>> {
     let mut found: BTreeSet<String> = host.cgroups.list()?.into_iter().collect();
-    found.extend(host.claimed_slots()?.into_iter().map(|(_, execution)| execution));
+    let claims = host.claimed_slots()?;
     let areas: BTreeSet<String> = host.disk.area_names().unwrap_or_default().iter().map(ToString::to_string).collect();
     let known: BTreeSet<String> = all_executions(&host.state)?.into_iter().map(String::from).collect();
-    let areas_in_use = areas_in_use(host)?;
+    // Twice: a layer that goes from one life of its sandbox to the next in between may be missed once, not two times.
+    let areas_in_use = &areas_in_use(host)? | &areas_in_use(host)?;
     found.extend(areas.difference(&areas_in_use).cloned());
+    let in_hand = host.slots_in_hand();
+    found.extend(claims.into_iter().filter(|(slot, _)| !in_hand.contains(slot)).map(|(_, execution)| execution));
     let as_remains = |name: &String| {
         let execution = name.parse::<ExecutionId>().ok()?;
         Some(Remains::stray(execution, !areas_in_use.contains(name)))

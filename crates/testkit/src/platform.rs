@@ -101,6 +101,7 @@ impl StateDir {
             host_environment: HostEnvironment::ALL,
             variables: std::env::vars().collect(),
             disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
+            sweep_every: isopod_node::DEFAULT_SWEEP,
             pool_network: None,
         }
     }

@@ -33,6 +33,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         host_environment: HostEnvironment::ALL,
         variables: std::env::vars().collect(),
         disk: DiskOptions::default(),
+        sweep_every: isopod_node::DEFAULT_SWEEP,
         pool_network: None,
     }
 }

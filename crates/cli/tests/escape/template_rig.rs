@@ -102,6 +102,7 @@ impl Rig {
             stat_files: None,
             figures: None,
             cpus: None,
+            tmpfs_bytes: None,
         })?;
         let mut said = Vec::new();
         let mut ready = File::from(launched.ready.try_clone().expect("a descriptor"));

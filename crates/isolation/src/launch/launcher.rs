@@ -16,10 +16,11 @@ use super::message::{PrepareOrder, Progress, RoleOrder};
 use super::root::{self, Trees};
 use super::step::{Failure, Step};
 use super::zygote;
-use crate::seccomp::{sandbox_filter, zygote_filter};
+use crate::seccomp::zygote_filter;
 use crate::sys::cred::{set_group_ids, set_user_ids};
 use crate::sys::ns::{Namespaces, enter};
-use crate::sys::process::{Fork, exit_now, fork_into, sleep_for_ever};
+use crate::sys::process::{Fork, exit_now, fork_into, hold};
+use crate::sys::seccomp::Instruction;
 
 /// The number of ids in a sandbox's range.
 const RANGE: u32 = 65_536;
@@ -35,12 +36,15 @@ struct Handed {
 }
 
 /// Runs the launcher's life. Errors are told to the server; there is nobody else to tell.
-pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>) {
+pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) {
     let Some(handed) = sort_fds(order, fds) else { return };
-    let cloned = prepare(order, &handed).and_then(|user_namespace| clone_init(order, &handed, &user_namespace));
+    let made = prepare(order, &handed).and_then(|made| {
+        let (pid, pidfd) = clone_init(order, &handed, &made.user_namespace, filter)?;
+        Ok((pid, pidfd, made.memory))
+    });
     // A server that is gone does not listen, and needs no answer.
-    let _ = match cloned {
-        Ok((pid, pidfd)) => handed.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd()]),
+    let _ = match made {
+        Ok((pid, pidfd, memory)) => handed.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd(), memory.as_fd()]),
         Err(failure) => handed.channel.send(&Progress::Failed(failure), &[]),
     };
 }
@@ -60,7 +64,13 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
     })
 }
 
-fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<OwnedFd, Failure> {
+/// What the first process begins with, and what can still be changed about it.
+struct Made {
+    user_namespace: OwnedFd,
+    memory: OwnedFd,
+}
+
+fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<Made, Failure> {
     join_cgroups(&handed.cgroups)?;
     if let Some(netns) = &handed.netns {
         enter(netns, Namespaces::NET).step("enter the network namespace")?;
@@ -76,8 +86,8 @@ fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<OwnedFd, Failure> {
         // The server plumbs it while the root is built.
         handed.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
     }
-    root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
-    Ok(user_namespace)
+    let memory = root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
+    Ok(Made { user_namespace, memory })
 }
 
 fn join_cgroups(entrances: &[File]) -> Result<(), Failure> {
@@ -97,8 +107,7 @@ fn make_user_namespace(owner: u32, first_id: u32, with_net: bool) -> Result<(Own
     set_group_ids(None, Some(owner), None).step("take the group of the owner")?;
     set_user_ids(None, Some(owner), None).step("take the user of the owner")?;
     let namespaces = if with_net { Namespaces::USER.and(Namespaces::NET) } else { Namespaces::USER };
-    let forked = fork_into(namespaces).step("make a user namespace")?;
-    let Fork::Parent { pid, pidfd } = forked else { sleep_for_ever() };
+    let (pid, pidfd) = hold(namespaces).step("make a user namespace")?;
     let made = take_back_root().and_then(|()| {
         let netns = with_net.then(|| open_namespace(pid, "net")).transpose()?;
         Ok((map_ids(pid, first_id)?, netns))
@@ -136,17 +145,21 @@ fn check_is_procfs(file: &File) -> Result<(), Failure> {
     Err(rustix::io::Errno::XDEV).step("write to procfs, because /proc is something else")
 }
 
-fn clone_init(order: &PrepareOrder, handed: &Handed, user_namespace: &OwnedFd) -> Result<(u32, OwnedFd), Failure> {
+fn clone_init(
+    order: &PrepareOrder,
+    handed: &Handed,
+    user_namespace: &OwnedFd,
+    filter: &[Instruction],
+) -> Result<(u32, OwnedFd), Failure> {
     if let RoleOrder::Zygote(program) = &order.role {
         return clone_zygote(order, program, handed);
     }
-    let filter = sandbox_filter();
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
     let namespaces =
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
-            init::run(order, &handed.channel, &handed.guest, &filter);
+            init::run(order, &handed.channel, &handed.guest, filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),

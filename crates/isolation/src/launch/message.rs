@@ -64,7 +64,7 @@ pub(super) struct InterpreterOrder {
 /// Launcher and first process to server, over the same channel: each sends one of these, in any order, or a failure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Progress {
-    /// From the launcher, with the pidfd: there is a first process.
+    /// From the launcher, with the pidfd and the memory file system: there is a first process.
     Cloned {
         pid: u32,
     },

@@ -124,7 +124,7 @@ pub struct Preparation<'a> {
     pub layers: RootLayers<'a>,
     /// The guest's program.
     pub guest: BorrowedFd<'a>,
-    /// A bound on `/tmp`, `/run` and `/dev/shm`, each; it also bounds how many files they hold.
+    /// A bound on `/tmp`, `/run` and `/dev/shm` together; it also bounds how many files they hold.
     pub tmpfs_bytes: u64,
     /// The name that programs inside see.
     pub host_name: &'a str,
@@ -145,6 +145,8 @@ pub struct Launch<'a> {
     pub figures: Option<&'a Figures>,
     /// Which CPUs the sandbox may use; `None` for all.
     pub cpus: Option<Vec<u32>>,
+    /// The bound on `/tmp`, `/run` and `/dev/shm`, where it differs from the preparation.
+    pub tmpfs_bytes: Option<u64>,
 }
 
 /// How a guest comes to its code interpreter.
@@ -225,8 +227,17 @@ fn clone_layers(paths: &[&Path]) -> Result<Vec<OwnedFd>, LaunchError> {
 pub struct Launcher {
     channel: Channel,
     /// Known once it has been waited for.
-    init: Option<(u32, OwnedFd)>,
+    init: Option<Init>,
     is_waiting: bool,
+}
+
+/// A first process that waits.
+#[derive(Debug)]
+struct Init {
+    pid: u32,
+    pidfd: OwnedFd,
+    /// Its memory file system, to be resized.
+    memory: OwnedFd,
 }
 
 /// The first process of a sandbox.
@@ -264,19 +275,24 @@ impl Launcher {
     /// Takes in one piece of news. That of a network namespace is handed on.
     fn listen(&mut self) -> Result<Option<OwnedFd>, LaunchError> {
         let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
-        match (progress, fds.pop()) {
-            (Progress::Network, Some(netns)) => return Ok(Some(netns)),
-            (Progress::Cloned { pid }, Some(pidfd)) => self.init = Some((pid, pidfd)),
-            (Progress::Waiting, _) => self.is_waiting = true,
-            (Progress::Failed(failure), _) => return Err(failure.into()),
-            (Progress::Cloned { .. } | Progress::Network, None) => return Err(nonsense()),
+        match progress {
+            Progress::Network => return fds.pop().map(Some).ok_or_else(nonsense),
+            Progress::Cloned { pid } => {
+                let [pidfd, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| nonsense())?;
+                self.init = Some(Init { pid, pidfd, memory });
+            }
+            Progress::Waiting => self.is_waiting = true,
+            Progress::Failed(failure) => return Err(failure.into()),
         }
         Ok(None)
     }
 
     /// Gives the word. The first process has become the guest when [`Launched::ready`] says so.
     pub fn launch(self, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
-        let (pid, pidfd) = self.init.ok_or_else(nonsense)?;
+        let Init { pid, pidfd, memory } = self.init.ok_or_else(nonsense)?;
+        if let Some(bytes) = launch.tmpfs_bytes {
+            root::resize_memory(&memory, bytes)?;
+        }
         let (ready, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
         let mother = launch.interpreter.and_then(|interpreter| interpreter.mother);

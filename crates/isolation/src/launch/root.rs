@@ -6,14 +6,18 @@
 //! A template is not trusted: every mount point inside it is opened without following symbolic links, and mounts go
 //! onto the opened directory, not onto a name.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, open, openat2, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, mkdirat, mknodat, open, openat2,
+    symlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, mount, mount_change, unmount,
+    fsconfig_reconfigure, fsconfig_set_string, fsmount, fsopen, mount, mount_change, unmount,
 };
 use rustix::process::{chdir, fchdir};
 
@@ -75,16 +79,75 @@ pub(super) fn enter_spawner_root() -> Result<(), Failure> {
     forget_the_host(&root)
 }
 
-/// A `/dev`. Its nodes are made here, by the host's root: a user namespace cannot make devices. Each sandbox has its own,
-/// because locks and watches on a shared node would reach across.
-fn build_devices() -> Result<OwnedFd, Failure> {
-    let devices = tmpfs("mode=0755,size=64k", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+/// Builds the root for one sandbox and makes it the only thing in sight. The result sets the size of its memory file
+/// system, see [`resize_memory`].
+pub(super) fn build(
+    trees: &Trees,
+    first_id: u32,
+    tmpfs_bytes: u64,
+    user_namespace: &OwnedFd,
+) -> Result<OwnedFd, Failure> {
+    leave_mount_namespace()?;
+    let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
+    let stage = build_stage(first_id)?;
+    attach_layers(trees, user_namespace, &stage)?;
+    mount_overlays(trees, first_id)?;
+
+    let root = open_directory(CWD, "new")?;
+    show(&stage, c"dev", &root, "dev", TreeOptions { read_only: true, no_set_uid: true, ..TreeOptions::default() })?;
+    attach(terminals(first_id)?, directory_in(&root, "dev/pts")?).step("attach /dev/pts")?;
+    let plain = TreeOptions { no_set_uid: true, no_devices: true, ..TreeOptions::default() };
+    show(&stage, c"sys", &root, "sys", plain)?;
+    let memory = new_filesystem("tmpfs", &memory_options(tmpfs_bytes))?;
+    let files = mounted(&memory, MountAttrFlags::empty())?;
+    for (name, place, mode) in [(c"shm", "dev/shm", 0o1777), (c"tmp", "tmp", 0o1777), (c"run", "run", 0o755)] {
+        own_directory(&files, name, mode, first_id)?;
+        show(&files, name, &root, place, plain)?;
+    }
+    attach(&host_proc, open_directory(CWD, "proc")?).step("attach the host's /proc")?;
+    forget_the_host(&stage)?;
+    Ok(memory)
+}
+
+/// Shows a directory of a file system of ours at a place in the new root. File systems are dear to make and to remove,
+/// views of them are not.
+fn show(files: &OwnedFd, name: &CStr, root: &OwnedFd, place: &str, options: TreeOptions<'_>) -> Result<(), Failure> {
+    let view = clone_tree(files, name).step("copy a directory of the sandbox's own")?;
+    set_tree_options(&view, options).step("set the options of a directory of the sandbox's own")?;
+    attach(view, directory_in(root, place)?).step("attach a directory of the sandbox's own")
+}
+
+/// A directory that belongs to the sandbox's root.
+fn own_directory(files: &OwnedFd, name: &CStr, mode: u32, first_id: u32) -> Result<(), Failure> {
+    mkdirat(files, name, Mode::from_raw_mode(mode)).step("make a directory of the sandbox's own")?;
+    let (user, group) = (Uid::from_raw(first_id), Gid::from_raw(first_id));
+    chownat(files, name, Some(user), Some(group), AtFlags::empty()).step("give a directory to the sandbox")?;
+    // mkdir is subject to the umask.
+    chmodat(files, name, Mode::from_raw_mode(mode), AtFlags::empty()).step("open a directory to the sandbox")
+}
+
+/// What `/tmp`, `/run` and `/dev/shm` may hold together. An empty file costs memory too.
+fn memory_options(bytes: u64) -> String {
+    format!("mode=0755,size={bytes},nr_inodes={}", bytes / BYTES_PER_FILE)
+}
+
+/// Changes what the memory file system of a sandbox may hold. Less than it holds already is refused by the kernel.
+pub(super) fn resize_memory(memory: &OwnedFd, bytes: u64) -> Result<(), Failure> {
+    set_options(memory, &memory_options(bytes))?;
+    fsconfig_reconfigure(memory).step("resize the sandbox's memory file system")
+}
+
+/// The nodes of `/dev` are made by the host's root: a user namespace cannot make devices. Each sandbox has its own, because
+/// locks and watches on a shared node would reach across.
+fn make_devices(stage: &OwnedFd) -> Result<(), Failure> {
+    mkdirat(stage, "dev", Mode::from_raw_mode(0o755)).step("make /dev")?;
+    let devices = open_directory(stage, "dev")?;
     let everyone = Mode::from_raw_mode(0o666);
     for (name, major, minor) in DEVICES {
         let device = rustix::fs::makedev(*major, *minor);
         mknodat(&devices, *name, FileType::CharacterDevice, everyone, device).step("make a device node")?;
         // mknod is subject to the umask.
-        rustix::fs::chmodat(&devices, *name, everyone, AtFlags::empty()).step("open a device node to everyone")?;
+        chmodat(&devices, *name, everyone, AtFlags::empty()).step("open a device node to everyone")?;
     }
     for (name, target) in DEVICE_LINKS {
         symlinkat(*target, &devices, *name).step("link a device")?;
@@ -92,32 +155,7 @@ fn build_devices() -> Result<OwnedFd, Failure> {
     for directory in ["pts", "shm", "mqueue"] {
         mkdirat(&devices, directory, Mode::from_raw_mode(0o755)).step("make a directory in /dev")?;
     }
-    Ok(devices)
-}
-
-/// Builds the root for one sandbox and makes it the only thing in sight.
-pub(super) fn build(trees: &Trees, first_id: u32, tmpfs_bytes: u64, user_namespace: &OwnedFd) -> Result<(), Failure> {
-    leave_mount_namespace()?;
-    let devices = build_devices()?;
-    let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
-    let stage = build_stage()?;
-    attach_layers(trees, user_namespace, &stage)?;
-    mount_overlays(trees, first_id)?;
-
-    let root = open_directory(CWD, "new")?;
-    set_tree_options(&devices, TreeOptions { read_only: true, no_set_uid: true, ..TreeOptions::default() })
-        .step("make /dev read-only")?;
-    attach(&devices, directory_in(&root, "dev")?).step("attach /dev")?;
-    attach(terminals(first_id)?, directory_in(&root, "dev/pts")?).step("attach /dev/pts")?;
-    for (place, mode) in [("dev/shm", "1777"), ("tmp", "1777"), ("run", "0755"), ("sys", "0755")] {
-        // An empty file costs memory too.
-        let files = tmpfs_bytes / BYTES_PER_FILE;
-        let options = format!("mode={mode},size={tmpfs_bytes},nr_inodes={files},uid={first_id},gid={first_id}");
-        let memory = tmpfs(&options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-        attach(&memory, directory_in(&root, place)?).step("attach a tmpfs")?;
-    }
-    attach(&host_proc, open_directory(CWD, "proc")?).step("attach the host's /proc")?;
-    forget_the_host(&stage)
+    Ok(())
 }
 
 fn leave_mount_namespace() -> Result<(), Failure> {
@@ -125,15 +163,17 @@ fn leave_mount_namespace() -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("make mounts private")
 }
 
-/// A tmpfs that becomes the launcher's root, with places for the layers.
-fn build_stage() -> Result<OwnedFd, Failure> {
-    let stage = tmpfs("mode=0755,size=1m", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+/// A tmpfs that becomes the launcher's root, with places for the layers, the device nodes, and what `/sys` shows.
+fn build_stage(first_id: u32) -> Result<OwnedFd, Failure> {
+    let stage = tmpfs("mode=0755,size=1m,nr_inodes=1024", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     attach(&stage, open_directory(CWD, SPAWNER_STAGE)?).step("attach the stage")?;
     fchdir(&stage).step("go to the stage")?;
     for directory in ["new", "proc", "w"] {
         mkdirat(CWD, directory, Mode::from_raw_mode(0o755)).step("make a directory on the stage")?;
     }
     make_empty_directory(&stage)?;
+    make_devices(&stage)?;
+    own_directory(&stage, c"sys", 0o755, first_id)?;
     Ok(stage)
 }
 
@@ -190,10 +230,12 @@ fn fchdir_into_checked(root: &OwnedFd, name: &str) -> Result<(), Failure> {
 }
 
 fn mount_overlay(layers: impl Iterator<Item = String>, upper: &str, target: &str) -> Result<(), Failure> {
-    // Relative names: they are what the sandbox can read in its mountinfo.
+    // Relative names: they are what the sandbox can read in its mountinfo. Volatile: files live as long as the sandbox,
+    // so nothing in it waits for the disk; without it the kernel syncs the whole disk when a sandbox ends.
     let lower = layers.collect::<Vec<_>>().join(":");
-    let options =
-        format!("lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,redirect_dir=on");
+    let options = format!(
+        "lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,redirect_dir=on,volatile"
+    );
     let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL).step("name the layers")?;
     mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str())).step("mount an overlay")
 }
@@ -211,13 +253,26 @@ fn terminals(first_id: u32) -> Result<OwnedFd, Failure> {
 
 /// A new file system that is attached nowhere yet.
 pub(super) fn filesystem(kind: &str, options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {
+    mounted(&new_filesystem(kind, options)?, attributes)
+}
+
+fn new_filesystem(kind: &str, options: &str) -> Result<OwnedFd, Failure> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).step("open a file system")?;
+    set_options(&context, options)?;
+    fsconfig_create(&context).step("make a file system")?;
+    Ok(context)
+}
+
+fn mounted(context: &OwnedFd, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {
+    fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("mount a file system")
+}
+
+fn set_options(context: &OwnedFd, options: &str) -> Result<(), Failure> {
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        fsconfig_set_string(&context, key, value).step("set an option of a file system")?;
+        fsconfig_set_string(context, key, value).step("set an option of a file system")?;
     }
-    fsconfig_create(&context).step("make a file system")?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("mount a file system")
+    Ok(())
 }
 
 fn open_directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Failure> {

@@ -18,9 +18,11 @@ use super::launcher;
 use super::message::{PrepareOrder, SpawnerReply, SpawnerRequest, VERSION};
 use super::root::{enter_spawner_root, host_mounts};
 use super::step::{Failure, Step};
+use crate::seccomp::sandbox_filter;
 use crate::sys::cred::become_subreaper;
 use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, exec_fd, exit_now, fork, ignore_signals};
+use crate::sys::seccomp::Instruction;
 
 /// How a spawner behaves when nobody is left.
 #[derive(Debug, Default)]
@@ -42,6 +44,8 @@ pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()
     ignore_signals()?;
     let host = host_mounts()?;
     enter_spawner_root().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+    // Made once: launchers inherit it.
+    let filter = sandbox_filter();
 
     let mut channels: Vec<Channel> = Vec::new();
     let mut had_server = false;
@@ -55,7 +59,7 @@ pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()
                     channels.push(Channel::new(socket, Duration::ZERO));
                     had_server = true;
                 }
-                Some(index) if serve(&channels[index]).is_err() => drop(channels.swap_remove(index)),
+                Some(index) if serve(&channels[index], &filter).is_err() => drop(channels.swap_remove(index)),
                 Some(_) => {}
             }
         }
@@ -98,11 +102,11 @@ fn become_program(arguments: &[CString]) -> io::Error {
 }
 
 /// Answers one request. An error ends the connection.
-fn serve(channel: &Channel) -> io::Result<()> {
+fn serve(channel: &Channel, filter: &[Instruction]) -> io::Result<()> {
     let (request, fds) = channel.receive::<SpawnerRequest>()?;
     let reply = match request {
         SpawnerRequest::Hello { .. } => SpawnerReply::Hello { version: VERSION },
-        SpawnerRequest::Prepare(order) => match start_launcher(order, fds) {
+        SpawnerRequest::Prepare(order) => match start_launcher(order, fds, filter) {
             Ok(pid) => SpawnerReply::Started { pid },
             Err(failure) => SpawnerReply::Failed(failure),
         },
@@ -110,11 +114,11 @@ fn serve(channel: &Channel) -> io::Result<()> {
     channel.send(&reply, &[])
 }
 
-fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>) -> Result<u32, Failure> {
+fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) -> Result<u32, Failure> {
     match fork().step("fork a launcher")? {
         Fork::Parent { pid, .. } => Ok(pid),
         Fork::Child => {
-            launcher::run(&order, fds);
+            launcher::run(&order, fds, filter);
             exit_now(0)
         }
     }

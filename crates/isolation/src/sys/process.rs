@@ -160,8 +160,29 @@ pub fn ignore_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until killed.
-pub fn sleep_for_ever() -> ! {
+/// Starts a process that does nothing but be in new namespaces, until it is killed.
+///
+/// It shares the caller's memory instead of getting a copy, which would cost more than all else that it does.
+pub fn hold(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
+    // It must outlive the new process, and nobody knows when that has died. The callers are few and short-lived.
+    let stack = Box::leak(Box::new([0_u128; HOLDER_STACK / size_of::<u128>()]));
+    let mut pidfd: RawFd = -1;
+    let flags = namespaces.bits() as libc::c_int | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the child runs `sleep_for_ever` on a stack of its own that is never freed, aligned by its type and passed by
+    // its end; that function touches no memory but the stack, so sharing the rest is harmless. `pidfd` lives over the call.
+    let pid = unsafe {
+        let end = stack.as_mut_ptr_range().end.cast();
+        libc::clone(sleep_for_ever, end, flags, std::ptr::null_mut(), &raw mut pidfd)
+    };
+    let pid = check(libc::c_long::from(pid))?;
+    // SAFETY: the kernel has stored a new fd that nobody else knows.
+    Ok((pid as u32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// Enough for one system call.
+const HOLDER_STACK: usize = 16 << 10;
+
+extern "C" fn sleep_for_ever(_: *mut libc::c_void) -> libc::c_int {
     loop {
         // SAFETY: pause takes nothing and returns only after a signal handler ran.
         unsafe { libc::pause() };

@@ -129,6 +129,12 @@ impl Disk {
         self.areas.usage(&self.places, &AreaName::parse(name)?)
     }
 
+    /// Waits until everything in the area is on the disk. It takes the whole file system of all areas along.
+    pub fn sync_area(&self, name: &str) -> Result<(), DiskError> {
+        let area = self.places.open_area(&AreaName::parse(name)?)?;
+        rustix::fs::syncfs(&area).doing_area("sync", name)
+    }
+
     /// Removes the area with everything in it. Its name is free at once, its space a little later.
     pub fn remove_area(&self, name: &str) -> Result<(), DiskError> {
         self.areas.remove(&self.places, &AreaName::parse(name)?)

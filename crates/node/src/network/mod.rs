@@ -8,7 +8,8 @@
 //! sandbox from outside (no connection from the host to a sandbox's address is possible).
 //!
 //! The life of a slot: `plumb` an empty namespace, `set_policy` before the sandbox's first process runs and whenever it
-//! changes, `unplumb` after its last one is gone. Slots best go round the whole pool before one is used again.
+//! changes, `unplumb` after its last one is gone. Slots best go round the whole pool before one is used again, unless
+//! nothing ever happened on one ([`Network::is_as_new`]): then it may serve the next sandbox as it is.
 //!
 //! All methods block for a millisecond or so (`unplumb` for some tens) and may be called from several threads, all of
 //! them in the host's network namespace.
@@ -26,6 +27,7 @@ mod slot;
 mod surroundings;
 mod sysctl;
 mod uplink;
+mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ pub use self::resolver::Resolvers;
 pub use self::slot::{GATEWAY, SlotError};
 pub use self::sysctl::SysctlError;
 pub use self::uplink::UplinkError;
+pub use self::witness::Witness;
 
 use self::netlink::Socket;
 use self::nft::Transaction;
@@ -105,12 +108,14 @@ impl NetworkConfig {
 }
 
 /// What a sandbox's network looks like from inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Plumbed {
     /// The sandbox's address.
     pub address: Ipv4Addr,
     /// Where it sends everything.
     pub gateway: Ipv4Addr,
+    /// Tells later whether it was ever used.
+    pub witness: Witness,
 }
 
 /// Why the network cannot do what it was asked.
@@ -217,11 +222,21 @@ impl Network {
         let mtu = self.mtu.load(Ordering::Relaxed);
         let wiring = Wiring { interface: self.config.tag.interface(slot), address, mtu };
         let source = match self.with_route_socket(|socket| slot::connect(socket, &wiring, netns)) {
-            Ok(Ok(())) => return Ok(Plumbed { address, gateway: GATEWAY }),
+            Ok(Ok(witness)) => return Ok(Plumbed { address, gateway: GATEWAY, witness }),
             Ok(Err(error)) => error,
             Err(error) => error.into(),
         };
         Err(NetworkError::Plumb { slot, source })
+    }
+
+    /// Whether a slot's namespace, in which no process is left, may go to another sandbox as it is. It has no policy of its
+    /// own any more: that is cleared first.
+    pub fn is_as_new(&self, witness: &mut Witness) -> bool {
+        let saw_nothing = witness.saw_nothing().unwrap_or_else(|error| {
+            tracing::debug!(error = %error, "cannot tell whether a network was used");
+            false
+        });
+        saw_nothing && witness.mtu() == self.mtu.load(Ordering::Relaxed)
     }
 
     /// Disconnects a slot, see [`Self::unplumb_all`].

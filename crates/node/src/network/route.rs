@@ -22,6 +22,7 @@ const AF_INET: u8 = 2;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_STATS64: u16 = 23;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_AF_SPEC: u16 = 26;
@@ -196,6 +197,15 @@ pub(super) fn is_operational(socket: &mut Socket, index: u32) -> Result<bool, Ne
 /// All interfaces.
 pub(super) fn links(socket: &mut Socket) -> Result<Vec<Link>, NetlinkError> {
     socket.dump("list interfaces", RTM_GETLINK, &link_header(0, 0), |_| {}, parse_link)
+}
+
+/// For each interface whether it ever had anything to do with a packet, be it that it refused it.
+pub(super) fn traffic(socket: &mut Socket) -> Result<Vec<bool>, NetlinkError> {
+    let seen = |kind, payload: &[u8]| {
+        let counters = attribute(payload.get(LINK_HEADER..)?, IFLA_STATS64)?;
+        (kind == RTM_NEWLINK).then(|| counters.iter().any(|byte| *byte != 0))
+    };
+    socket.dump("look at what interfaces did", RTM_GETLINK, &link_header(0, 0), |_| {}, seen)
 }
 
 /// All IPv4 addresses of this host.

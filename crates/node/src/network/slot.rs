@@ -16,6 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::netlink::{Batch, NetlinkError, Socket};
 use super::route::{self, Ipv4Setting, LOOPBACK, Scope};
 use super::sysctl::{self, SysctlError};
+use super::witness::Witness;
 
 /// Where a sandbox sends everything. Link-local, so it can clash with no network, and the same for all of them.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
@@ -93,7 +94,7 @@ fn take_turn() -> MutexGuard<'static, ()> {
 ///
 /// The inside is done by a thread of its own that ends afterwards: a thread that failed to come back from the
 /// namespace must never do anything else.
-pub(super) fn connect(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_>) -> Result<(), SlotError> {
+pub(super) fn connect(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_>) -> Result<Witness, SlotError> {
     thread::scope(|scope| {
         let (inside_is_ready, wait_for_inside) = mpsc::channel();
         let (outside_is_up, wait_for_outside) = mpsc::channel();
@@ -103,7 +104,7 @@ pub(super) fn connect(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_
             .map_err(SlotError::Thread)?;
         let join = || inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if wait_for_inside.recv().is_err() {
-            return join();
+            return join().map(|socket| Witness::new(socket, wiring.mtu));
         }
         let turn = take_turn();
         add_pair(socket, wiring, netns)?;
@@ -114,7 +115,10 @@ pub(super) fn connect(socket: &mut Socket, wiring: &Wiring, netns: BorrowedFd<'_
         }
         let inside = join();
         drop(turn);
-        let finished = outside.and_then(|index| inside.map(|()| index)).and_then(|index| await_carrier(socket, index));
+        let finished = outside.and_then(|index| Ok((index, inside?))).and_then(|(index, inside)| {
+            await_carrier(socket, index)?;
+            Ok(Witness::new(inside, wiring.mtu))
+        });
         if finished.is_err() {
             remove_half_made(socket, wiring);
         }
@@ -173,13 +177,13 @@ fn set_up_outside(socket: &mut Socket, wiring: &Wiring) -> Result<u32, SlotError
     Ok(index)
 }
 
-/// Everything that needs no interface comes first, so that the kernel's one turn is short.
+/// Everything that needs no interface comes first, so that the kernel's one turn is short. Gives a socket that is inside.
 fn set_up_inside(
     address: Ipv4Addr,
     netns: BorrowedFd<'_>,
     ready: &Sender<()>,
     outside_is_up: &Receiver<()>,
-) -> Result<(), SlotError> {
+) -> Result<Socket, SlotError> {
     move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))
         .map_err(|errno| SlotError::Enter(errno.into()))?;
     // What a new interface begins with; unlike the setting of one that exists it can be written at any time.
@@ -191,7 +195,7 @@ fn set_up_inside(
     ready.send(()).unwrap_or_default();
     // When the outside failed, the whole slot is about to go.
     if outside_is_up.recv().is_err() {
-        return Ok(());
+        return Ok(socket);
     }
     let own_ipv6 = format!("ipv6/conf/{INSIDE}/disable_ipv6");
     if !sysctl::is_on(&own_ipv6).unwrap_or(false) {
@@ -204,7 +208,8 @@ fn set_up_inside(
     route::add_address(&mut batch, index, address, Scope::Universe);
     route::add_route(&mut batch, index, Cidr::new(GATEWAY, 32), None);
     route::add_route(&mut batch, index, Cidr::ALL, Some(GATEWAY));
-    Ok(socket.transact(&batch)?)
+    socket.transact(&batch)?;
+    Ok(socket)
 }
 
 /// Asked on the socket, so in the namespace that the socket belongs to.

@@ -12,6 +12,7 @@ use super::{Fleet, Life, Processes, Sandbox};
 use crate::boot::{ProcessIdentity, boot_id};
 use crate::disposal::{Remains, dispose, stop};
 use crate::record::Record;
+use crate::spare::SandboxNetwork;
 use crate::sweep::remains_of;
 use crate::template::Template;
 
@@ -74,7 +75,7 @@ impl Fleet {
         let processes = Processes {
             cgroup: self.workshop.host.cgroups.group(record.execution.as_str()),
             slot,
-            netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(),
+            network: SandboxNetwork { netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(), witness: None },
             sockets: Arc::default(),
             pidfd: Arc::new(pidfd),
             _template: self.open_template(&record),

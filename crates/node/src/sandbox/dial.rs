@@ -20,11 +20,12 @@ use crate::guest_request;
 impl Fleet {
     pub(crate) async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
         let sandbox = self.find(incarnation).ok_or_else(|| DialError::NotFound(incarnation.clone()))?;
-        let life = sandbox.life.lock().await;
+        let mut life = sandbox.life.lock().await;
         if life.ending {
             return Err(DialError::NotFound(incarnation.clone()));
         }
-        let processes = match (&life.processes, life.state()) {
+        let state = life.state();
+        let processes = match (&mut life.processes, state) {
             (Some(processes), NodeState::Running) => processes,
             _ => return Err(DialError::Paused(incarnation.clone())),
         };
@@ -36,7 +37,9 @@ impl Fleet {
             Target::Interpreter => INTERPRETER_PORT,
             Target::Port(port) => port,
         };
-        let netns = processes.netns.try_clone().map_err(failed(incarnation))?;
+        // From now on a socket of ours may be on its way to a port. The network must never be another sandbox's.
+        processes.network.witness = None;
+        let netns = processes.network.netns.try_clone().map_err(failed(incarnation))?;
         let sockets = Arc::clone(&processes.sockets);
         drop(life);
         let stream = dial_port(&sockets, netns, port).await;

@@ -18,6 +18,7 @@ use crate::home::HomeKind;
 use crate::kind::{Entry, Kind, Kinds};
 use crate::node::NodeConfig;
 use crate::pool::{Pool, PoolSize};
+use crate::sweep::{SweepReport, Sweeper, sweep};
 use crate::template::{BASE, Template};
 
 /// The sandboxes of a node, and what is needed to make more.
@@ -58,6 +59,17 @@ impl Fleet {
             exits: Exits::start()?,
             event_reader: tokio::sync::Mutex::new(event_reader),
         }))
+    }
+
+    /// Removes what nobody claims.
+    pub(crate) fn sweep(&self) {
+        match sweep(&self.workshop.host, Sweeper::Server) {
+            Ok(report) if report == SweepReport::default() => {}
+            Ok(report) => {
+                tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
+            }
+            Err(error) => tracing::warn!(%error, "could not look for what was left behind"),
+        }
     }
 
     pub(super) fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use isopod_wire::node::{Incarnation, NodeError};
 
 use super::Fleet;
-use crate::disposal::{Remains, dispose};
+use crate::disposal::{Remains, dispose_with};
 
 impl Fleet {
     pub(crate) async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
@@ -15,10 +15,10 @@ impl Fleet {
             return Ok(());
         }
         life.ending = true;
-        drop(life.processes.take());
+        let network = life.processes.take().map(|processes| processes.network);
         let workshop = Arc::clone(&self.workshop);
         let remains = Remains::of(&life.record, &workshop.home);
-        let done = tokio::task::spawn_blocking(move || dispose(&workshop.host, &remains)).await;
+        let done = tokio::task::spawn_blocking(move || dispose_with(&workshop.host, &remains, network)).await;
         self.forget(incarnation);
         done.map_err(|error| NodeError::Failed { what: "kill", incarnation: incarnation.clone(), source: error.into() })
     }

@@ -37,6 +37,7 @@ pub(crate) use fleet::Fleet;
 use crate::blank::Blank;
 use crate::record::Record;
 use crate::slot::Slot;
+use crate::spare::SandboxNetwork;
 use crate::template::Template;
 
 /// A sandbox with an owner.
@@ -62,7 +63,7 @@ struct Life {
 struct Processes {
     cgroup: SandboxCgroup,
     slot: Slot,
-    netns: OwnedFd,
+    network: SandboxNetwork,
     sockets: Arc<SpareSockets>,
     pidfd: Arc<OwnedFd>,
     /// Keeps the layers it stands on. `None` when an adopted one's could not be found.
@@ -74,9 +75,9 @@ struct Processes {
 impl Processes {
     fn of(blank: Blank) -> std::io::Result<(Self, Record)> {
         let directory = File::open(&blank.directory)?;
-        let Blank { record, template, slot, cgroup, netns, pidfd, .. } = blank;
+        let Blank { record, template, slot, cgroup, network, pidfd, .. } = blank;
         let (sockets, pidfd) = (Arc::default(), Arc::new(pidfd));
-        Ok((Self { cgroup, slot, netns, sockets, pidfd, _template: Some(template), directory }, record))
+        Ok((Self { cgroup, slot, network, sockets, pidfd, _template: Some(template), directory }, record))
     }
 }
 
