@@ -56,7 +56,7 @@ pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Completions { shell } => completions::run(shell),
         Command::HelpMarkdown => help_markdown::run(),
-        Command::Doctor(doctor) => doctor::run(&state_dir, &doctor),
+        Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
         Command::Tls(tls) => tls::run(&state_dir, &tls),
         Command::Service(service) => service::run(args.state_dir.as_deref(), &service),
         Command::Create(create) => block_on(create::run(create)),

@@ -171,6 +171,14 @@ impl SandboxCgroup {
         }
     }
 
+    /// How often the kernel has held processes here back because their CPU time was used up.
+    pub fn throttled_periods(&self) -> Result<u64, CgroupError> {
+        match self.places.get(&Controller::Cpu) {
+            Some(cpu) => cpu.read_field("cpu.stat", "nr_throttled"),
+            None => Ok(0),
+        }
+    }
+
     /// Kills everything inside, also what is frozen. What is being forked at the moment is caught too.
     pub fn kill(&self) -> Result<(), CgroupError> {
         let unified = self.places.get(&Controller::Freezer).filter(|place| place.v2);

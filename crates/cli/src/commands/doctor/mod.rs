@@ -1,5 +1,7 @@
 //! `isopod doctor`: what this machine can and cannot do, and how to change it.
 
+mod limits;
+
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -46,8 +48,8 @@ impl Finding {
     }
 }
 
-pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
-    let findings = examine(state_dir);
+pub(super) async fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
+    let findings = examine(state_dir).await;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
@@ -69,7 +71,7 @@ fn print(finding: &Finding) {
     }
 }
 
-fn examine(state_dir: &Path) -> Vec<Finding> {
+async fn examine(state_dir: &Path) -> Vec<Finding> {
     let mut findings = vec![platform(), kernel(), user(), cgroups()];
     if findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
         return findings;
@@ -78,8 +80,13 @@ fn examine(state_dir: &Path) -> Vec<Finding> {
     findings.extend(inotify());
     match StateRoot::open(state_dir) {
         Ok(state) => {
-            findings.push(disk(&state));
+            let disk = disk(&state);
+            let with_disk = disk.verdict == Verdict::Ok;
+            findings.push(disk);
             findings.extend(base(&state));
+            if findings.iter().all(|finding| finding.verdict != Verdict::Fail) {
+                findings.extend(limits::measure(state_dir, with_disk).await);
+            }
         }
         Err(error) => {
             findings.push(Finding::fail("state", error.to_string(), "give another directory with --state-dir"))
