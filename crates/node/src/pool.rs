@@ -170,6 +170,14 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    /// Without this, workers that wait for something to do would keep the state directory for ever.
+    fn drop(&mut self) {
+        let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
+        workers.iter().for_each(JoinHandle::abort);
+    }
+}
+
 impl Shelves {
     fn is_of(&self, generation: &str) -> bool {
         self.template.as_ref().is_some_and(|template| template.generation() == generation)

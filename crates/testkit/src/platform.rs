@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use isopod_client::guest::Guest;
 use isopod_node::base::{BaseOptions, HostEnvironment};
@@ -12,6 +13,9 @@ use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 
 use crate::residue::{Residue, assert_nothing_left};
 use crate::{Isopod, TestSandbox};
+
+/// How long the end of a failed test is waited for.
+const UNINSTALL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A state directory that is removed, with everything that belongs to it, when the test ends.
 #[derive(Debug)]
@@ -115,6 +119,19 @@ impl StateDir {
         Node::open(state, self.node_config(pool)).await.expect("a node")
     }
 
+    /// A node that a panic left in another thread of the test holds the state directory for a moment longer.
+    fn uninstall(&self) -> bool {
+        let deadline = Instant::now() + UNINSTALL_PATIENCE;
+        loop {
+            let removed = self.isopod().command(&["uninstall", "--yes"]).output();
+            let is_gone = removed.is_ok_and(|output| output.status.success()) && Residue::of(self.path()).is_empty();
+            if is_gone || Instant::now() > deadline {
+                return is_gone;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// Checks that nothing of it is left on the host. Sandboxes must have been ended before.
     pub fn assert_nothing_left(&self) {
         assert_nothing_left(self.path());
@@ -127,8 +144,8 @@ impl Drop for StateDir {
         if Residue::of(self.path()).is_empty() {
             return;
         }
-        let removed = self.isopod().command(&["uninstall", "--yes"]).output();
-        if !removed.is_ok_and(|output| output.status.success()) && !std::thread::panicking() {
+        let removed = self.uninstall();
+        if !removed && !std::thread::panicking() {
             panic!("could not remove what a test left in {}", self.path().display());
         }
     }
