@@ -41,7 +41,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
 }
 
 /// `/bin/echo`, started directly, until its end is told.
-async fn echo(guest: &Guest) -> anyhow::Result<Duration> {
+pub(crate) async fn echo(guest: &Guest) -> anyhow::Result<Duration> {
     let guest = guest.clone().with_codec(Codec::Binary);
     let start = Instant::now();
     let output = guest.run(StartProcess::new("/bin/echo").arg("hi")).await?;

@@ -9,6 +9,7 @@ mod create;
 mod crowd;
 mod interpreter;
 mod machine;
+mod neighbour;
 mod peers;
 mod report;
 mod samples;
@@ -47,14 +48,23 @@ enum Part {
     Create,
     Command,
     Churn,
+    Neighbour,
     Crowd,
     Throughput,
     Sdk,
     Interpreter,
 }
 
-const PARTS: [Part; 7] =
-    [Part::Create, Part::Command, Part::Churn, Part::Crowd, Part::Throughput, Part::Sdk, Part::Interpreter];
+const PARTS: [Part; 8] = [
+    Part::Create,
+    Part::Command,
+    Part::Churn,
+    Part::Neighbour,
+    Part::Crowd,
+    Part::Throughput,
+    Part::Sdk,
+    Part::Interpreter,
+];
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
@@ -70,6 +80,7 @@ fn main() -> anyhow::Result<()> {
                 Part::Create => create::measure(&binary, &scale, &mut report).await,
                 Part::Command => command::measure(&binary, &scale, &mut report).await,
                 Part::Churn => churn::measure(&binary, &scale, &mut report).await,
+                Part::Neighbour => neighbour::measure(&binary, &scale, &mut report).await,
                 Part::Crowd => crowd::measure(&binary, &scale, &mut report).await,
                 Part::Throughput => throughput::measure(&binary, &scale, &mut report).await,
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
