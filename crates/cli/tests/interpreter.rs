@@ -28,7 +28,10 @@ impl Rig {
         build_template(state);
         let mut command = state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--pool-ready", "2"]);
         command.args(["--pool-prepared", "1", "--prepare", TEMPLATE]);
-        let server = Served::start_command(state, command);
+        Self::on(Served::start_command(state, command))
+    }
+
+    fn on(server: Served) -> Self {
         let client = Client::new(ClientConfig {
             api_url: server.export("E2B_API_URL").to_owned(),
             api_key: server.export("E2B_API_KEY").to_owned(),
@@ -169,9 +172,11 @@ async fn without_its_zygote_a_template_goes_on() {
     let before = rig.create_warm().await;
     run(&before, "x = 41").await;
     let zygote = zygote_pid(&state);
+    let running = before.interpreter().run("import time; time.sleep(1); x").await.unwrap();
     kill_process(zygote, Signal::KILL).unwrap();
 
     // What runs goes on, and what is made meanwhile works.
+    assert_eq!(running.collect().await.unwrap().results[0].text.as_deref(), Some("41"));
     assert_eq!(run(&before, "x + 1").await.results[0].text.as_deref(), Some("42"));
     let meanwhile = rig.create().await;
     assert_eq!(run(&meanwhile, "6 * 7").await.results[0].text.as_deref(), Some("42"));
@@ -260,6 +265,20 @@ fn own_cgroup(state: &StateDir, sandbox: &Sandbox) -> String {
     };
     let found = boxes.map(|entry| entry.path()).find(is_own).unwrap();
     found.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_installed_there_is_still_python() {
+    let state = StateDir::new(BINARY);
+    let mut command = state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--prepare", TEMPLATE]);
+    // An index that nobody serves.
+    command.env("PIP_INDEX_URL", "http://127.0.0.1:9/simple").env("PIP_RETRIES", "0").env("PIP_DEFAULT_TIMEOUT", "1");
+    let rig = Rig::on(Served::start_command(&state, command));
+    let sandbox = rig.create().await;
+    let executed = run(&sandbox, "import sys\nprint('IPython' in sys.modules)\nsum(range(10))").await;
+    assert_eq!((executed.stdout.as_str(), executed.results[0].text.as_deref()), ("False\n", Some("45")));
+    sandbox.kill().await.unwrap();
+    rig.finish(&state);
 }
 
 #[test]
