@@ -26,6 +26,8 @@ class Outputs:
 
     def end(self):
         self.flush()
+        for stream in self.streams:
+            stream.cool_down()
         self.lines.send({"type": "end_of_execution"})
 
     def flush(self):

@@ -68,7 +68,6 @@ class Kernel:
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
         self.stream = Stream(ours)
-        self.text = {"stdout": "", "stderr": ""}
         message = {"op": "start", "context": context, "cwd": cwd, "env": env}
         socket.send_fds(mother.socket, [json.dumps(message).encode()], [theirs.fileno(), out, err])
         theirs.close()
@@ -139,13 +138,12 @@ class Cell:
 
     def __init__(self):
         self.events = []
-        self.stdout = b""
-        self.stderr = b""
+        self.written = {"stdout": bytearray(), "stderr": bytearray()}
         self.order = []
         self.ended = False
 
     def printed(self, name, data):
-        setattr(self, name, getattr(self, name) + data)
+        self.written[name] += data
         if not self.order or self.order[-1] != name:
             self.order.append(name)
 
@@ -157,6 +155,14 @@ class Cell:
         self.events.append(event)
         self.order.append(event["type"])
         self.ended = event["type"] == "end_of_execution"
+
+    @property
+    def stdout(self):
+        return bytes(self.written["stdout"])
+
+    @property
+    def stderr(self):
+        return bytes(self.written["stderr"])
 
     @property
     def results(self):

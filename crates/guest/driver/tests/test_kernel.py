@@ -84,6 +84,15 @@ class Printing(KernelCase):
         cell = self.run_ok("for i in range(200_000): print(i)")
         self.assertEqual(cell.stdout, b"".join(b"%d\n" % i for i in range(200_000)))
 
+    def test_an_incomplete_line_after_very_many_lines_does_not_wait_either(self):
+        self.kernel.send("for i in range(5000): print(i)\nprint('working', end='')\nimport time\ntime.sleep(60)")
+        read = b""
+        while not read.endswith(b"working"):
+            read += os.read(self.kernel.stdout, 1 << 16)
+        self.kernel.interrupt()
+        self.kernel.finish()
+        self.assertEqual(self.run_ok("print('next')").stdout, b"next\n")
+
     def test_it_is_not_a_terminal(self):
         self.assertEqual(self.run_ok("import sys; (sys.stdout.isatty(), sys.stdin.isatty())").text, "(False, False)")
 
