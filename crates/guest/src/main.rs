@@ -14,6 +14,7 @@ mod logs;
 mod metrics;
 mod paths;
 mod process;
+mod rights;
 mod rpc;
 mod settings;
 mod sudo;

@@ -321,6 +321,37 @@ pub(crate) fn reset_signals() {
     }
 }
 
+/// The rights of a user over files, for this thread, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FileRights(());
+
+impl FileRights {
+    /// Leaves root's rights over files. Whoever is not root keeps what it has.
+    pub(crate) fn take(uid: u32, gid: u32, groups: &[u32]) -> Self {
+        set_file_ids(uid, gid, groups);
+        Self(())
+    }
+}
+
+impl Drop for FileRights {
+    fn drop(&mut self) {
+        set_file_ids(0, 0, &[]);
+    }
+}
+
+/// By system calls and not by the C library, which would change all threads.
+fn set_file_ids(uid: u32, gid: u32, groups: &[u32]) {
+    // SAFETY: the list is read only, for as many numbers as it has; the others take numbers. They change the credentials of
+    // this thread alone. The last one takes back what the kernel does at each such change: to make the process readable
+    // where the host's administrator wants that for set-uid programs.
+    unsafe {
+        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
+        libc::syscall(libc::SYS_setfsgid, gid);
+        libc::syscall(libc::SYS_setfsuid, uid);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+    }
+}
+
 /// Lets the runtime watch a descriptor.
 pub(crate) fn watch_fd(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: the descriptor must stay the same and open for as long as it is registered. An `Arc<OwnedFd>` names one

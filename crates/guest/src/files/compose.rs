@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::files::write::{Written, create};
 use crate::files::{failed, find_user, in_background, not_regular, resolve};
 use crate::http::{HttpError, Reply, json_reply, read_json};
+use crate::rights::with_rights_of;
 use crate::settings::Settings;
 use crate::users::User;
 
@@ -44,13 +45,20 @@ pub(crate) async fn compose(settings: &Settings, request: Request<Incoming>) -> 
         }
         sources.push((source, path));
     }
-    in_background(move || concatenate(&sources, destination, &user)).await.map(|written| json_reply(&written))
+    let written = in_background(move || {
+        let mut paths: Vec<&Path> = sources.iter().map(|(_, path)| path.as_path()).collect();
+        paths.push(&destination);
+        with_rights_of(&user, &paths, || concatenate(&sources, destination.clone(), &user))
+    });
+    written.await.map(|written| json_reply(&written))
 }
 
 fn concatenate(sources: &[(String, PathBuf)], destination: PathBuf, user: &User) -> Result<Written, HttpError> {
     for (name, path) in sources {
-        let meta = std::fs::metadata(path)
-            .map_err(|_| HttpError::new(StatusCode::NOT_FOUND, format!("source file not found: {name}")))?;
+        let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => failed("error opening source file", path, &error),
+            _ => HttpError::new(StatusCode::NOT_FOUND, format!("source file not found: {name}")),
+        })?;
         if !meta.is_file() {
             let message = format!("source path is not a regular file: {name}");
             return Err(HttpError::new(StatusCode::BAD_REQUEST, message));

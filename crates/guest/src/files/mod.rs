@@ -1,7 +1,7 @@
 //! File contents over plain HTTP: `GET /files`, `POST /files` and `POST /files/compose`.
 //!
-//! Like `fs`, all of it acts on the sandbox's own file system, with blocking work on other threads, and what it makes
-//! belongs to the user who asked. Only regular files are read and written: others could block for ever.
+//! Like `fs`, all of it acts on the sandbox's own file system with the rights of the user who asked, with blocking work on
+//! other threads, and what it makes belongs to that user. Only regular files are read and written: others could block for ever.
 
 mod compose;
 mod download;
@@ -27,6 +27,7 @@ use crate::blocking;
 use crate::files::signature::{Operation, Signed};
 use crate::http::{HttpError, Query, same_secret, shown_token};
 use crate::paths;
+use crate::rights::Denied;
 use crate::settings::Settings;
 use crate::users::User;
 
@@ -87,8 +88,15 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> HttpError {
         io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             HttpError::new(StatusCode::BAD_REQUEST, format!("{doing} '{path}': {error}"))
         }
+        io::ErrorKind::PermissionDenied => HttpError::new(StatusCode::FORBIDDEN, format!("{doing} '{path}': {error}")),
         io::ErrorKind::IsADirectory => HttpError::new(StatusCode::BAD_REQUEST, format!("path is a directory: {path}")),
         _ => HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{doing} '{path}': {error}")),
+    }
+}
+
+impl Denied for HttpError {
+    fn is_denied(&self) -> bool {
+        self.status == StatusCode::FORBIDDEN
     }
 }
 

@@ -24,6 +24,7 @@ use crate::files::{CHUNK, authorize, failed, find_user};
 use crate::fs::parse_metadata;
 use crate::http::{HttpError, Query, Reply, json_reply};
 use crate::paths;
+use crate::rights::with_rights_of;
 use crate::settings::Settings;
 use crate::users::User;
 
@@ -161,9 +162,14 @@ impl Job {
         path: &Path,
         fill: impl FnOnce(&mut File) -> Result<(), CopyError>,
     ) -> Result<Vec<Written>, HttpError> {
-        let mut file = create(path, &self.user, &self.metadata)?;
+        let mut file = self.create(path)?;
         fill(&mut file).map_err(|error| error.into_http(path))?;
         Ok(vec![Written::new(path.to_owned(), self.metadata.clone())])
+    }
+
+    /// The rights matter when a file is opened; from then on the descriptor carries them.
+    fn create(&self, path: &Path) -> Result<File, HttpError> {
+        with_rights_of(&self.user, &[path], || create(path, &self.user, &self.metadata))
     }
 
     fn write_parts(&self, mut parts: Parts<impl Read>, path: Option<&str>) -> Result<Vec<Written>, HttpError> {
@@ -180,7 +186,7 @@ impl Job {
             if written.iter().any(|other| other.path == target) {
                 return Err(bad(duplicate(&target, &written)));
             }
-            let mut file = create(&target, &self.user, &self.metadata)?;
+            let mut file = self.create(&target)?;
             while let Some(data) = parts.data().map_err(|error| bad(error.to_string()))? {
                 file.write_all(data).map_err(|error| failed("error writing file", &target, &error))?;
             }

@@ -30,6 +30,14 @@ impl Written {
     }
 }
 
+/// Gives the file to the user. One that the user may write to, but that is somebody else's, stays theirs.
+fn own(file: &File, user: &User) -> io::Result<()> {
+    match rustix::fs::fchown(file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid))) {
+        Err(rustix::io::Errno::PERM) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 /// An empty file at `path` that belongs to the user, with the directories that lead to it.
 pub(crate) fn create(path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
     if let Some(parent) = path.parent() {
@@ -49,7 +57,7 @@ pub(crate) fn create(path: &Path, user: &User, metadata: &BTreeMap<String, Strin
             return Ok(false);
         }
         file.set_len(0)?;
-        rustix::fs::fchown(&file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        own(&file, user)?;
         write_metadata(&file, metadata)?;
         Ok(true)
     };

@@ -13,9 +13,10 @@ use crate::users::Names;
 const MAX_ENTRIES: usize = 1_000_000;
 
 pub(crate) async fn list_dir(call: Call, request: ListDirRequest) -> Result<ListDirResponse, RpcError> {
-    let path = resolve(&call, &call.user()?, &request.path)?;
+    let user = call.user()?;
+    let path = resolve(&call, &user, &request.path)?;
     let depth = request.depth.max(1);
-    blocking(move || Ok(ListDirResponse { entries: list(&path, depth)? })).await
+    blocking(user, [path], move |[path], _| Ok(ListDirResponse { entries: list(path, depth)? })).await
 }
 
 fn list(root: &Path, depth: u32) -> Result<Vec<EntryInfo>, RpcError> {

@@ -14,8 +14,8 @@ use crate::users::Names;
 pub(crate) async fn make_dir(call: Call, request: MakeDirRequest) -> Result<MakeDirResponse, RpcError> {
     let user = call.user()?;
     let path = resolve(&call, &user, &request.path)?;
-    blocking(move || {
-        match std::fs::metadata(&path) {
+    blocking(user, [path], |[path], user| {
+        match std::fs::metadata(path) {
             Ok(meta) if meta.is_dir() => {
                 let message = format!("directory already exists: {}", path.display());
                 return Err(RpcError::new(Code::AlreadyExists, message));
@@ -27,8 +27,8 @@ pub(crate) async fn make_dir(call: Call, request: MakeDirRequest) -> Result<Make
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("error getting file info", &error)),
         }
-        ensure_dirs(&path, user.uid, user.gid).map_err(|error| failed("error creating directory", &error))?;
-        let entry = entry_info(&path, &Names::read()).map_err(|error| failed("error getting file info", &error))?;
+        ensure_dirs(path, user.uid, user.gid).map_err(|error| failed("error creating directory", &error))?;
+        let entry = entry_info(path, &Names::read()).map_err(|error| failed("error getting file info", &error))?;
         Ok(MakeDirResponse { entry: MessageField::some(entry) })
     })
     .await

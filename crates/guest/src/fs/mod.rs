@@ -1,7 +1,7 @@
 //! The `filesystem.Filesystem` service: looking at, making, moving, removing and watching what is in the sandbox.
 //!
-//! The guest reaches everything in the sandbox; what it makes belongs to the user who asked. All file operations run
-//! on blocking threads, because a mount may be slow or stuck and others must not wait for it.
+//! Everything is done with the rights of the user who asked (see `rights`), and belongs to that user. All file operations
+//! run on blocking threads, because a mount may be slow or stuck and others must not wait for it.
 
 mod entry;
 mod list_dir;
@@ -27,15 +27,27 @@ pub(crate) use watch_dir::watch_dir;
 pub(crate) use watchers::{Watchers, create_watcher, get_watcher_events, remove_watcher};
 
 use crate::paths;
+use crate::rights::{Denied, with_rights_of};
 use crate::rpc::{Call, Code, RpcError};
 use crate::users::User;
 
-/// Runs file operations where they may block.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
+/// Runs file operations on these paths where they may block, as the user.
+async fn blocking<T: Send + 'static, const N: usize>(
+    user: User,
+    paths: [PathBuf; N],
+    work: impl Fn(&[PathBuf; N], &User) -> Result<T, RpcError> + Send + 'static,
 ) -> Result<T, RpcError> {
-    let done = crate::blocking::run(work).await;
+    let done = crate::blocking::run(move || {
+        with_rights_of(&user, &paths.each_ref().map(PathBuf::as_path), || work(&paths, &user))
+    });
+    let done = done.await;
     done.unwrap_or_else(|error| Err(RpcError::new(Code::Internal, format!("file operation failed: {error}"))))
+}
+
+impl Denied for RpcError {
+    fn is_denied(&self) -> bool {
+        self.code == Code::PermissionDenied
+    }
 }
 
 /// The path that a call means.
@@ -49,6 +61,7 @@ fn resolve(call: &Call, user: &User, path: &str) -> Result<PathBuf, RpcError> {
 fn failed(doing: &str, error: &io::Error) -> RpcError {
     let code = match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::PermissionDenied => Code::PermissionDenied,
         io::ErrorKind::InvalidFilename | io::ErrorKind::NotADirectory => Code::InvalidArgument,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::ResourceExhausted,
         _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Code::ResourceExhausted,

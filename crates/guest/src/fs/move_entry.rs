@@ -19,17 +19,17 @@ pub(crate) async fn move_entry(call: Call, request: MoveRequest) -> Result<MoveR
     let user = call.user()?;
     let source = resolve(&call, &user, &request.source)?;
     let destination = resolve(&call, &user, &request.destination)?;
-    blocking(move || {
+    blocking(user, [source, destination], |[source, destination], user| {
         source.symlink_metadata().map_err(|error| failed("source file not found", &error))?;
         if let Some(parent) = destination.parent() {
             ensure_dirs(parent, user.uid, user.gid).map_err(|error| failed("error creating directory", &error))?;
         }
-        match std::fs::rename(&source, &destination) {
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => move_across(&source, &destination),
+        match std::fs::rename(source, destination) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => move_across(source, destination),
             renamed => renamed,
         }
         .map_err(|error| failed("error renaming", &error))?;
-        let entry = entry_info(&destination, &Names::read()).map_err(|error| failed("file not found", &error))?;
+        let entry = entry_info(destination, &Names::read()).map_err(|error| failed("file not found", &error))?;
         Ok(MoveResponse { entry: MessageField::some(entry) })
     })
     .await

@@ -14,12 +14,13 @@ use crate::paths::clean;
 use crate::rpc::{Call, Code, RpcError};
 
 pub(crate) async fn remove(call: Call, request: RemoveRequest) -> Result<RemoveResponse, RpcError> {
-    let path = resolve(&call, &call.user()?, &request.path)?;
+    let user = call.user()?;
+    let path = resolve(&call, &user, &request.path)?;
     if clean(&path) == Path::new("/") {
         return Err(RpcError::new(Code::InvalidArgument, "the root directory cannot be removed"));
     }
-    blocking(move || {
-        remove_all(&path).map_err(|error| failed("error removing file or directory", &error))?;
+    blocking(user, [path], |[path], _| {
+        remove_all(path).map_err(|error| failed("error removing file or directory", &error))?;
         Ok(RemoveResponse {})
     })
     .await

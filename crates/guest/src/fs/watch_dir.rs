@@ -20,10 +20,12 @@ use crate::fs::{blocking, failed, resolve};
 use crate::http::{Reply, stream_body};
 use crate::rpc::{Call, Code, Codec, RpcError, end_frame, frame_message, stream_reply};
 use crate::sys::watch_fd;
+use crate::users::User;
 
 pub(crate) async fn watch_dir(call: Call, request: WatchDirRequest) -> Result<Reply, RpcError> {
-    let path = resolve(&call, &call.user()?, &request.path)?;
-    let watch = Watch::new(path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
+    let user = call.user()?;
+    let path = resolve(&call, &user, &request.path)?;
+    let watch = Watch::new(user, path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
     let stream = WatchStream {
         watch,
         codec: call.codec,
@@ -92,15 +94,16 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn new(
+        user: User,
         path: PathBuf,
         recursive: bool,
         include_entry: bool,
         network_mounts: bool,
     ) -> Result<Self, RpcError> {
-        let tree = blocking(move || {
-            check(&path, network_mounts)?;
+        let tree = blocking(user, [path], move |[path], _| {
+            check(path, network_mounts)?;
             let doing = format!("error adding path {} to watcher", path.display());
-            Tree::new(path, recursive, include_entry).map_err(|error| failed(&doing, &error))
+            Tree::new(path.clone(), recursive, include_entry).map_err(|error| failed(&doing, &error))
         })
         .await?;
         let readable = watch_fd(tree.descriptor(), Interest::READABLE)

@@ -58,8 +58,9 @@ pub(crate) async fn create_watcher(
     call: Call,
     request: CreateWatcherRequest,
 ) -> Result<CreateWatcherResponse, RpcError> {
-    let path = resolve(&call, &call.user()?, &request.path)?;
-    let watch = Watch::new(path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
+    let user = call.user()?;
+    let path = resolve(&call, &user, &request.path)?;
+    let watch = Watch::new(user, path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
     let events = Arc::new(Mutex::new(Collected::default()));
     let task = tokio::spawn(collect(watch, Arc::clone(&events)));
     let watcher_id = call.guest.watchers.new_id();
