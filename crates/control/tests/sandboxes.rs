@@ -289,3 +289,27 @@ async fn racing_callers_of_one_session_get_one_sandbox() {
         .await;
     assert_ne!(server.client.post("/v2/sandboxes", body).await.json["sandboxID"], id);
 }
+
+#[tokio::test]
+async fn templates_tell_their_age_and_use() {
+    let server = Server::start().await;
+    let base = || async {
+        let all = server.client.get("/templates").await.json;
+        all.as_array().unwrap().iter().find(|one| one["templateID"] == "base").unwrap().clone()
+    };
+    let unused = base().await;
+    assert_eq!((&unused["spawnCount"], &unused["lastSpawnedAt"]), (&json!(0), &json!(null)));
+    assert_eq!(unused["createdAt"], "2023-11-14T22:13:20.000Z");
+    let id = server.create(json!({})).await;
+    server.create(json!({})).await;
+    server.node.faults.create_fails.store(true, std::sync::atomic::Ordering::Relaxed);
+    server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await;
+    server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await;
+    server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({})).await;
+    server.client.delete(&format!("/sandboxes/{id}")).await;
+    let used = base().await;
+    assert_eq!(used["spawnCount"], 2, "what was made counts, whatever became of it");
+    let detail = server.client.get("/templates/base").await.json;
+    assert_eq!((&detail["spawnCount"], &detail["lastSpawnedAt"]), (&json!(2), &used["lastSpawnedAt"]));
+    assert!(used["lastSpawnedAt"].as_str().unwrap() > "2026");
+}

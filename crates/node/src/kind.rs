@@ -100,7 +100,9 @@ impl Kinds {
     }
 
     pub(crate) fn infos(&self) -> Vec<TemplateInfo> {
+        let made_at = self.base().template().made_at();
         let base = TemplateInfo {
+            made_at,
             name: BASE.to_owned(),
             aliases: Vec::new(),
             summary: "What this machine has: its programs, Python and Node.js where it has them".to_owned(),
@@ -123,7 +125,12 @@ fn info(recipe: &Recipe, entry: Option<&Entry>) -> TemplateInfo {
             None => TemplateState::Ready,
         },
     };
+    let made_at = match entry {
+        Some(Entry::Open(kind)) => kind.template().made_at(),
+        _ => None,
+    };
     TemplateInfo {
+        made_at,
         name: recipe.name.to_owned(),
         aliases: recipe.aliases.iter().map(ToString::to_string).collect(),
         summary: recipe.summary.to_owned(),

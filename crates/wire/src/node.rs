@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,8 @@ pub struct TemplateInfo {
     pub aliases: Vec<String>,
     /// What it is for, in a line.
     pub summary: String,
+    /// When its present form was made.
+    pub made_at: Option<SystemTime>,
     /// Whether it can be used.
     pub state: TemplateState,
 }

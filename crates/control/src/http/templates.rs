@@ -14,25 +14,37 @@ use super::error::ApiError;
 use crate::app::App;
 use crate::clock::Timestamp;
 
-/// Templates of a node have no date of their own yet.
-const UNDATED: Timestamp = Timestamp(0);
 const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(super) async fn list(State(app): State<Arc<App>>, _: Caller, query: Query) -> Result<Json<Value>, ApiError> {
     query.only(&["teamID", "limit", "nextToken"])?;
     let limits = app.fleet.sandbox_limits();
-    let templates = app.fleet.node.templates().await;
-    let template = |template: &TemplateInfo| {
-        let names = names(template);
-        json!({
-            "templateID": template.name, "buildID": NO_BUILD, "public": true, "aliases": names, "names": names,
-            "cpuCount": limits.whole_cpus(), "memoryMB": limits.memory.as_mib(),
-            "diskSizeMB": limits.disk.map_or(0, |disk| disk.as_mib()),
-            "createdAt": UNDATED, "updatedAt": UNDATED, "createdBy": null, "lastSpawnedAt": null,
-            "spawnCount": 0, "buildCount": 0, "envdVersion": ENVD_VERSION, "buildStatus": build_status(&template.state), "isDefault": true,
-        })
-    };
-    Ok(Json(templates.iter().map(template).collect()))
+    let mut templates = Vec::new();
+    for template in app.fleet.node.templates().await {
+        let mut described = described(&app, &template).await?;
+        let more = json!({
+            "buildID": NO_BUILD, "cpuCount": limits.whole_cpus(), "memoryMB": limits.memory.as_mib(),
+            "diskSizeMB": limits.disk.map_or(0, |disk| disk.as_mib()), "createdBy": null,
+            "buildCount": 0, "envdVersion": ENVD_VERSION, "buildStatus": build_status(&template.state),
+            "isDefault": true,
+        });
+        if let (Some(described), Value::Object(more)) = (described.as_object_mut(), more) {
+            described.extend(more);
+        }
+        templates.push(described);
+    }
+    Ok(Json(templates.into()))
+}
+
+/// What lists and details have in common. A template that the node has no date for is not made yet.
+async fn described(app: &App, template: &TemplateInfo) -> Result<Value, ApiError> {
+    let made_at = template.made_at.map_or(Timestamp(0), Timestamp::from);
+    let spawns = app.fleet.store.spawns_of(&template.name).await?;
+    let names = names(template);
+    Ok(json!({
+        "templateID": template.name, "public": true, "aliases": names, "names": names, "createdAt": made_at,
+        "updatedAt": made_at, "lastSpawnedAt": spawns.last_at, "spawnCount": spawns.count,
+    }))
 }
 
 pub(super) async fn alias(
@@ -50,11 +62,9 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let template = find(&app, &id).await?;
-    let names = names(&template);
-    Ok(Json(json!({
-        "templateID": template.name, "public": true, "aliases": names, "names": names, "createdAt": UNDATED,
-        "updatedAt": UNDATED, "lastSpawnedAt": null, "spawnCount": 0, "builds": [],
-    })))
+    let mut described = described(&app, &template).await?;
+    described["builds"] = json!([]);
+    Ok(Json(described))
 }
 
 /// Its name and what else it is called.

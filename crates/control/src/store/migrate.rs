@@ -8,6 +8,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0001_first.sql"),
     include_str!("migrations/0002_webhooks.sql"),
     include_str!("migrations/0003_output.sql"),
+    include_str!("migrations/0004_spawns.sql"),
 ];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {

@@ -14,6 +14,7 @@ mod output;
 mod prune;
 mod restore;
 mod sandboxes;
+mod spawns;
 mod webhooks;
 
 use std::path::{Path, PathBuf};

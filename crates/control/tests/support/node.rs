@@ -273,6 +273,7 @@ impl NodeApi for FakeNode {
             name: name.to_owned(),
             aliases: Vec::new(),
             summary: String::new(),
+            made_at: (name == "base").then(|| std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
             state: TemplateState::Ready,
         };
         ["base", "code-interpreter-v1"].map(info).to_vec()

@@ -8,6 +8,7 @@ mod recipe;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub(crate) use keep::{KeepError, keep_area};
 pub(crate) use layer::{KeptLayer, LayerError};
@@ -116,6 +117,12 @@ impl Template {
 
     pub(crate) fn generation(&self) -> &str {
         &self.generation
+    }
+
+    /// When it was finished: nothing is written into its layers afterwards.
+    pub(crate) fn made_at(&self) -> Option<SystemTime> {
+        let topmost = self.layer.as_ref().map_or(self.base.root_layer.as_path(), |layer| layer.root());
+        topmost.parent()?.metadata().ok()?.modified().ok()
     }
 
     /// What the base offers.

@@ -1,0 +1,24 @@
+//! How often templates were used. The store counts by itself, where it records that a sandbox runs.
+
+use sqlx::Row as _;
+
+use super::{Store, StoreError};
+use crate::clock::Timestamp;
+
+/// The use of one template, by all teams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spawns {
+    pub(crate) count: i64,
+    pub(crate) last_at: Option<Timestamp>,
+}
+
+impl Store {
+    pub(crate) async fn spawns_of(&self, template: &str) -> Result<Spawns, StoreError> {
+        let row = sqlx::query("SELECT count, last_at FROM template_spawns WHERE template = ?")
+            .bind(template)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("read how often a template was used"))?;
+        Ok(row.map_or_else(Spawns::default, |row| Spawns { count: row.get(0), last_at: Some(Timestamp(row.get(1))) }))
+    }
+}
