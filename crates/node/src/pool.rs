@@ -5,6 +5,7 @@
 //! limits takes a prepared one; another template is made from nothing.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,22 @@ struct Shared {
     limits: Limits,
     shelves: Mutex<Shelves>,
     wanted: Notify,
+    /// How many owners wait for one that is made for them alone.
+    waiting: AtomicUsize,
+}
+
+/// With more owners waiting than this, workers leave the CPUs to them.
+const CROWD: usize = 4;
+
+/// An owner that waits for a sandbox that the shelves did not have.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a Shared);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.wanted.notify_waiters();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +100,8 @@ impl Pool {
     /// Empty shelves. Nothing is made before [`Pool::start`].
     pub(crate) fn new(workshop: Arc<Workshop>, template: Arc<Template>, limits: Limits, size: PoolSize) -> Self {
         let shelves = Mutex::new(Shelves { template: Some(template), ..Shelves::default() });
-        let shared = Arc::new(Shared { workshop, size, limits, shelves, wanted: Notify::new() });
+        let shared =
+            Arc::new(Shared { workshop, size, limits, shelves, wanted: Notify::new(), waiting: AtomicUsize::new(0) });
         Self { shared, workers: Mutex::default() }
     }
 
@@ -124,6 +142,12 @@ impl Pool {
             return None;
         }
         shelves.prepared.pop_front()
+    }
+
+    /// Tells the workers, until it is dropped, that somebody waits.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.shared)
     }
 
     /// Lets the workers fill what was taken. Whoever takes calls it when the taken one has been handed over, so that the
@@ -232,6 +256,9 @@ impl Shared {
 
     /// Ready ones first, made of prepared ones where there are.
     fn next_job(&self) -> Option<Job> {
+        if self.waiting.load(Ordering::Relaxed) > CROWD {
+            return None;
+        }
         let mut shelves = self.shelves();
         let template = shelves.template.clone()?;
         if shelves.ready.len() + shelves.making_ready < self.size.ready

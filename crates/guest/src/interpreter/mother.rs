@@ -34,8 +34,9 @@ use crate::guest::Guest;
 use crate::process::basic_environment;
 use crate::sys::watch_fd;
 
-/// How long somebody who needs a parked mother waits for her.
-const PARKED_PATIENCE: Duration = Duration::from_secs(3);
+/// How long somebody who needs a parked mother waits for her. One who cannot come closes her end, which ends the wait; one
+/// who is only late on a busy host must not be answered by a second one, which would make the host busier.
+const PARKED_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a mother may take to import what she needs, from a cold disk too.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const MAX_PACKET: usize = 64 << 10;

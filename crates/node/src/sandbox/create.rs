@@ -64,7 +64,10 @@ impl Fleet {
         }
         let blank = match kind.pool.take_ready(kind.template().generation(), &spec.limits) {
             Some(blank) => Ok(blank),
-            None => self.make(kind, spec),
+            None => {
+                let _waiting = kind.pool.wait();
+                self.make(kind, spec)
+            }
         };
         let blank = blank.map_err(full_or_failed)?;
         match self.set_disk_and_network(&blank, spec) {
