@@ -7,6 +7,9 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+/// What is carried at once, each way. Tunnels are few and may carry a lot: the usual 8 KiB cost twice the time.
+const BUFFER: usize = 64 << 10;
+
 /// The client's half of a switch, to be taken before the request is sent on.
 pub(super) fn client_half(request: &mut Request<Incoming>) -> OnUpgrade {
     hyper::upgrade::on(request)
@@ -26,7 +29,7 @@ pub(super) fn join(
         let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));
         tokio::select! {
             () = gate.cancelled() => {}
-            _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
+            _ = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut sandbox, BUFFER, BUFFER) => {}
         }
     });
 }

@@ -36,6 +36,7 @@ pub(super) fn build_root(host: &Host, layer: &Layer) -> Result<Vec<Skipped>, Bas
     make_package_state(layer, &accounts)?;
     write_accounts(layer, &accounts)?;
     write_etc(layer)?;
+    write_profile(host, layer)?;
     write_homes(host, layer)?;
     Ok(copier.into_skipped())
 }
@@ -204,7 +205,7 @@ const NSSWITCH: &str = "passwd:\tfiles\ngroup:\tfiles\nshadow:\tfiles\ngshadow:\
                         networks:\tfiles\nprotocols:\tfiles\nservices:\tfiles\nethers:\tfiles\nrpc:\tfiles\n";
 
 /// `pip install` of a user puts programs where login shells do not look by themselves.
-const PROFILE: &str = "case \":$PATH:\" in\n*\":$HOME/.local/bin:\"*) ;;\n*) [ \"$(id -u)\" -eq 0 ] || \
+const PROFILE: &str = "case \":$PATH:\" in\n*\":$HOME/.local/bin:\"*) ;;\n*) [ \"${EUID:-$(id -u)}\" -eq 0 ] || \
                        PATH=\"$HOME/.local/bin:$PATH\" ;;\nesac\nexport PATH\n";
 
 fn write_etc(layer: &Layer) -> Result<(), BaseError> {
@@ -227,6 +228,22 @@ fn write_etc(layer: &Layer) -> Result<(), BaseError> {
     layer.file("etc/hostname", format!("{HOST_NAME}\n"), Meta::root(0o644))?;
     layer.symlink("etc/mtab", "/proc/self/mounts")
 }
+
+/// The host's profile without its two processes. SDKs run every command in a login shell, and asking `id` who one is takes
+/// longer than the rest of a short command; bash knows it, and other shells still ask.
+fn write_profile(host: &Host, layer: &Layer) -> Result<(), BaseError> {
+    let text = host.read_text("etc/profile").filter(|text| !super::secrets::looks_secret(text.as_bytes()));
+    match text {
+        Some(text) if text.contains(ASK_ID) => {
+            layer.file("etc/profile", text.replace(ASK_ID, KNOWN_ID), Meta::root(0o644))
+        }
+        // As it was copied, or none.
+        _ => Ok(()),
+    }
+}
+
+const ASK_ID: &str = "\"$(id -u)\"";
+const KNOWN_ID: &str = "\"${EUID:-$(id -u)}\"";
 
 const BASHRC: &str = "case $- in\n*i*) ;;\n*) return ;;\nesac\nHISTCONTROL=ignoreboth\nshopt -s checkwinsize\n\
                       PS1='\\u@\\h:\\w\\$ '\n";

@@ -35,6 +35,25 @@ fn times(path: &std::path::Path) -> (SystemTime, u64) {
 }
 
 #[test]
+fn login_shells_know_who_they_are_without_a_process() {
+    if !is_root() {
+        return;
+    }
+    let host = FakeHost::new();
+    host.file("etc/profile", "if [ \"$(id -u)\" -eq 0 ]; then PATH=/sbin; fi\n");
+    let base = host.base();
+    let read = |path: &str| std::fs::read_to_string(base.root_layer.join(path)).unwrap();
+    assert_eq!(read("etc/profile"), "if [ \"${EUID:-$(id -u)}\" -eq 0 ]; then PATH=/sbin; fi\n");
+    assert!(!read("etc/profile.d/isopod.sh").contains("\"$(id"));
+    let secret = FakeHost::new();
+    secret.file(
+        "etc/profile",
+        "test \"$(id -u)\"; export AWS_SECRET_ACCESS_KEY=abcdefghijklmnopqrstuvwxyz0123456789ABCD\n",
+    );
+    assert!(!secret.base().root_layer.join("etc/profile").exists(), "a profile with a secret stays outside");
+}
+
+#[test]
 fn a_changed_package_database_begins_a_new_generation() {
     if !is_root() {
         return;
