@@ -9,6 +9,7 @@ packages are kept in ~/.cache/isopod/sdk. Afterwards nothing of the server may b
 """
 
 import argparse
+import itertools
 import json
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from harness.outside import Outside  # noqa: E402
 from harness.server import Server  # noqa: E402
 from harness.suites import all_suites  # noqa: E402
 
+INTERPRETER = "code-interpreter-v1"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 
@@ -42,11 +44,13 @@ def run(args, suites):
     """Runs the suites; what is wrong besides failed cases."""
     outside, problems = Outside(), []
     try:
-        outside.open()
-        for tls in (False, True):
-            chosen = [suite for suite in suites if suite.tls == tls]
+        if not all(suite.has_interpreter for suite in suites):
+            outside.open()
+        for tls, interpreter in itertools.product((False, True), repeat=2):
+            chosen = [suite for suite in suites if (suite.tls, suite.has_interpreter) == (tls, interpreter)]
             if chosen:
-                problems += run_against(Server(args.isopod.resolve(), tls), outside, args, chosen)
+                server = Server(args.isopod.resolve(), tls, INTERPRETER if interpreter else "none")
+                problems += run_against(server, outside, args, chosen)
     finally:
         outside.close()
     return problems
@@ -57,6 +61,8 @@ def run_against(server, outside, args, suites):
     problems = []
     try:
         server.start()
+        if server.prepare != "none":
+            server.wait_for_template(server.prepare)
         environment = server.environment() | outside.environment()
         pool = ThreadPoolExecutor(args.jobs)
         try:

@@ -1,5 +1,6 @@
 """A small test runner: cases register themselves, run a few at a time, and each gives one line of JSON."""
 
+import argparse
 import asyncio
 import inspect
 import json
@@ -34,6 +35,18 @@ def case(feature, core=False, only=None, when=True):
         return function
 
     return register
+
+
+def main(flavour, workers):
+    """The command line of a set of cases: `sync|async [--core] [--only TEXT] [--workers N]`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("flavour", choices=["sync", "async"])
+    parser.add_argument("--core", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--workers", type=int, default=workers)
+    args = parser.parse_args()
+    good = run_all(flavour(args.flavour), args.core, args.only, args.workers)
+    sys.exit(0 if good else 1)
 
 
 def run_all(context, core_only, chosen, workers):

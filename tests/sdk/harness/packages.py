@@ -11,6 +11,12 @@ JS_VERSIONS = ["2.51.0", "2.45.0", "2.19.5"]
 # Its bundle for `import` fails in Node with "Dynamic require of "undici" is not supported"; `require` works.
 JS_BY_REQUIRE = {"2.19.5"}
 CLI_VERSIONS = ["2.19.0"]
+# The first ones that go to `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
+PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
+JS_INTERPRETER_VERSIONS = ["2.8.0", "2.7.2", "2.7.0"]
+
+
+NODE_HOMES = {"e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter"}
 
 
 def cache_root():
@@ -18,14 +24,14 @@ def cache_root():
     return Path(base) / "isopod" / "sdk"
 
 
-def python_of(version):
-    """The interpreter of an environment with that version of `e2b`."""
-    home = cache_root() / f"py-{version}"
+def python_of(version, package="e2b"):
+    """The interpreter of an environment with that version of the package."""
+    home = cache_root() / f"{'py' if package == 'e2b' else package}-{version}"
 
     def install():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, f"e2b=={version}"], check=True)
+        subprocess.run([*pip, f"{package}=={version}"], check=True)
 
     _once(home, install)
     return home / "bin" / "python"
@@ -33,7 +39,7 @@ def python_of(version):
 
 def node_project(package, version):
     """A Node project that depends on that version of the package."""
-    home = cache_root() / f"{'cli' if package == '@e2b/cli' else 'js'}-{version}"
+    home = cache_root() / f"{NODE_HOMES[package]}-{version}"
 
     def install():
         (home / "package.json").write_text('{"private": true, "type": "module"}\n')

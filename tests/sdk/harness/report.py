@@ -4,7 +4,13 @@ import datetime
 
 from harness.features import FEATURES
 
-KINDS = {"python": "Python `e2b`", "js": "JavaScript `e2b`", "cli": "`@e2b/cli`"}
+KINDS = {
+    "python": "Python `e2b`",
+    "js": "JavaScript `e2b`",
+    "cli": "`@e2b/cli`",
+    "python-interpreter": "Python `e2b-code-interpreter`",
+    "js-interpreter": "JavaScript `@e2b/code-interpreter`",
+}
 
 
 # Features that are promised and not there yet. Their cases run and stand as failing on the compatibility page; they do

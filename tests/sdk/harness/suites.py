@@ -12,6 +12,13 @@ from harness.features import FEATURES
 
 HERE = Path(__file__).resolve().parent.parent
 DEADLINE = 600
+PACKAGES = {
+    "python": "e2b",
+    "js": "e2b",
+    "cli": "@e2b/cli",
+    "python-interpreter": "e2b-code-interpreter",
+    "js-interpreter": "@e2b/code-interpreter",
+}
 
 
 @dataclass
@@ -27,30 +34,43 @@ class Suite:
     seconds: float = 0.0
 
     @property
+    def has_interpreter(self):
+        """Whether its sandboxes are of the code interpreter's template."""
+        return self.kind in ("python-interpreter", "js-interpreter")
+
+    @property
     def name(self):
         return " ".join(part for part in (self.kind, self.version, self.flavour, "tls" if self.tls else "") if part)
 
     def install(self):
-        if self.kind == "python":
-            packages.python_of(self.version)
+        package = PACKAGES[self.kind]
+        if self.is_python:
+            packages.python_of(self.version, package)
         else:
-            packages.node_project("@e2b/cli" if self.kind == "cli" else "e2b", self.version)
+            packages.node_project(package, self.version)
+
+    @property
+    def is_python(self):
+        return self.kind.startswith("python")
 
     def command(self, only):
         """The words of the command, and the variables that it needs besides the common ones."""
         chosen = [word for text in only for word in ("--only", text)] + ([] if self.full else ["--core"])
-        if self.kind == "python":
-            program = [str(packages.python_of(self.version)), str(HERE / "python" / "main.py"), self.flavour]
-            return program + chosen, {}
+        if self.is_python:
+            entry = "interpreter.py" if self.has_interpreter else "main.py"
+            python = packages.python_of(self.version, PACKAGES[self.kind])
+            return [str(python), str(HERE / "python" / entry), self.flavour, *chosen], {}
         if self.kind == "cli":
             project = packages.node_project("@e2b/cli", self.version)
             return [sys.executable, str(HERE / "cli" / "main.py"), str(project), *chosen], {}
-        project = packages.node_project("e2b", self.version)
-        files = sorted(str(path) for path in (HERE / "js").glob("*.test.mjs"))
+        package = PACKAGES[self.kind]
+        project = packages.node_project(package, self.version)
+        directory = HERE / "js" / "interpreter" if self.has_interpreter else HERE / "js"
+        files = sorted(str(path) for path in directory.glob("*.test.mjs"))
         program = ["node", "--test", f"--test-reporter={HERE / 'js' / 'reporter.mjs'}", "--test-concurrency=4"]
         # Old versions leave timers behind that would keep the process for a minute.
         program += ["--test-force-exit", *files]
-        variables = {"SDK_PROJECT": str(project), "SDK_ONLY": "\n".join(only), "SDK_CORE": "0" if self.full else "1"}
+        variables = {"SDK_PROJECT": str(project), "SDK_PACKAGE": package, "SDK_ONLY": "\n".join(only), "SDK_CORE": "0" if self.full else "1"}
         variables["SDK_BUNDLE"] = "require" if self.version in packages.JS_BY_REQUIRE else "import"
         return program, variables
 
@@ -92,9 +112,15 @@ def all_suites(full):
         suites += [Suite("python", version, flavour, full or index == 0) for flavour in ("sync", "async")]
     suites += [Suite("js", version, full=full or index == 0) for index, version in enumerate(packages.JS_VERSIONS)]
     suites += [Suite("cli", version, full=True) for version in packages.CLI_VERSIONS]
+    for index, version in enumerate(packages.PYTHON_INTERPRETER_VERSIONS):
+        suites += [Suite("python-interpreter", version, flavour, full or index == 0) for flavour in ("sync", "async")]
+    for index, version in enumerate(packages.JS_INTERPRETER_VERSIONS):
+        suites.append(Suite("js-interpreter", version, full=full or index == 0))
     return suites + [replace(suite, tls=True) for suite in suites if is_newest(suite)]
 
 
 def is_newest(suite):
     newest = {"python": packages.PYTHON_VERSIONS, "js": packages.JS_VERSIONS, "cli": packages.CLI_VERSIONS}
+    newest["python-interpreter"] = packages.PYTHON_INTERPRETER_VERSIONS
+    newest["js-interpreter"] = packages.JS_INTERPRETER_VERSIONS
     return suite.version == newest[suite.kind][0]

@@ -10,13 +10,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
 import { test } from 'node:test'
 
-const home = join(process.env.SDK_PROJECT, 'node_modules', 'e2b')
+const packageName = process.env.SDK_PACKAGE ?? 'e2b'
+const home = join(process.env.SDK_PROJECT, 'node_modules', packageName)
 const manifest = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'))
 
 // The bundle for `import`, or the one for `require` where a release has broken the other.
 export const sdk =
   process.env.SDK_BUNDLE === 'require'
-    ? createRequire(join(process.env.SDK_PROJECT, 'package.json'))('e2b')
+    ? createRequire(join(process.env.SDK_PROJECT, 'package.json'))(packageName)
     : await import(pathToFileURL(join(home, manifest.module)).href)
 export const { Sandbox } = sdk
 export { assert, sleep }

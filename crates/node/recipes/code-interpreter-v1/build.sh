@@ -26,7 +26,11 @@ done
 
 step "Registering kernels"
 if command -v deno >/dev/null; then
-  DENO_DIR=/tmp/deno JUPYTER_DATA_DIR=/usr/local/share/jupyter deno jupyter --install >/dev/null 2>&1 || echo "Deno's kernel could not be registered"
+  # Written by hand: `deno jupyter --install` knows only the home of whoever runs it, which is root here.
+  mkdir -p /usr/local/share/jupyter/kernels/deno
+  cat >/usr/local/share/jupyter/kernels/deno/kernel.json <<JSON
+{"argv": ["$(command -v deno)", "jupyter", "--kernel", "--conn", "{connection_file}"], "display_name": "Deno", "language": "typescript"}
+JSON
 fi
 python3 -m bash_kernel.install --sys-prefix >/dev/null 2>&1 || python3 -m bash_kernel.install --prefix /usr/local >/dev/null 2>&1 || true
 

@@ -1,0 +1,131 @@
+// Code in the default context: state, results and their forms, errors, output as it comes, environment, languages.
+import { assert, feature, rejects, sdk, withSandbox } from '../kit.mjs'
+
+const joined = (lines) => lines.join('')
+
+feature('code', 'names stay from call to call', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const first = await sandbox.runCode('x = 20')
+    const second = await sandbox.runCode('x * 2 + 2')
+    assert.deepEqual([first.results.length, first.text], [0, undefined])
+    assert.equal(second.text, '42')
+    assert(second.results[0].isMainResult)
+    assert.equal(second.executionCount, first.executionCount + 1)
+    assert.equal(second.error, undefined)
+  })
+)
+
+feature('code', 'an error has name, value and traceback', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const { error } = await sandbox.runCode("def f():\n    raise ValueError('wrong')\nf()")
+    assert.deepEqual([error.name, error.value], ['ValueError', 'wrong'])
+    assert(error.traceback.includes('line 2'))
+    assert.equal((await sandbox.runCode('1')).text, '1')
+  })
+)
+
+feature('code-streams', 'callbacks hear everything in order', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const heard = []
+    const code = "print('a')\ndisplay(1)\nprint('c')\ndisplay(2)\nimport sys\nprint('e', file=sys.stderr)\nraise KeyError('k')"
+    const execution = await sandbox.runCode(code, {
+      onStdout: (message) => void heard.push(['out', message.line, message.error]),
+      onStderr: (message) => void heard.push(['err', message.line, message.error]),
+      onResult: (result) => void heard.push(['result', result.text]),
+      onError: (error) => void heard.push(['error', error.name]),
+    })
+    assert.deepEqual(heard, [
+      ['out', 'a\n', false],
+      ['result', '1'],
+      ['out', 'c\n', false],
+      ['result', '2'],
+      ['err', 'e\n', true],
+      ['error', 'KeyError'],
+    ])
+    assert.deepEqual([execution.logs.stdout, execution.logs.stderr], [['a\n', 'c\n'], ['e\n']])
+  })
+)
+
+feature('code-streams', 'output comes while the code runs', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const times = []
+    await sandbox.runCode('import time\nfor i in range(3):\n    print(i)\n    time.sleep(0.4)', {
+      onStdout: () => void times.push(Date.now()),
+    })
+    assert.equal(times.length, 3)
+    assert(times[2] - times[0] > 500)
+  })
+)
+
+feature('code-streams', 'large output arrives whole', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const { logs } = await sandbox.runCode('for i in range(200_000): print(i)')
+    const expected = Array.from({ length: 200_000 }, (_, i) => `${i}\n`).join('')
+    assert.equal(joined(logs.stdout), expected)
+  })
+)
+
+feature('code-env', 'variables of the sandbox and of a call', { core: true }, () =>
+  withSandbox({ envs: { BASE: 'sandbox' } }, async (sandbox) => {
+    const code = "import os\n(os.environ['BASE'], os.environ.get('CALL'))"
+    assert.equal((await sandbox.runCode(code)).text, "('sandbox', None)")
+    assert.equal((await sandbox.runCode(code, { envs: { BASE: 'call', CALL: '1' } })).text, "('call', '1')")
+    assert.equal((await sandbox.runCode(code)).text, "('sandbox', None)")
+  })
+)
+
+feature('forms', 'a table and an image have their forms', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const [table] = (await sandbox.runCode("import pandas as pd\npd.DataFrame({'a': [1, 2]})")).results
+    assert.deepEqual(table.data, { a: [1, 2] })
+    assert(table.html.includes('<table'))
+    assert([...table.formats()].includes('data'))
+    const [image] = (await sandbox.runCode("from PIL import Image\nImage.new('RGB', (2, 2))")).results
+    assert.equal(Buffer.from(image.png, 'base64').subarray(1, 4).toString(), 'PNG')
+  })
+)
+
+feature('forms', 'every form has its field', () =>
+  withSandbox(async (sandbox) => {
+    const { results } = await sandbox.runCode(
+      "from IPython.display import *\ndisplay(HTML('<b>'), Markdown('*m*'), SVG('<svg/>'), Latex('$x$'), JSON({'a': 1}), Javascript('1'))\n" +
+        "display({'application/x-own': 'o'}, raw=True)\n{'b': None}"
+    )
+    const [html, markdown, svg, latex, json, javascript, own, main] = results
+    assert.deepEqual([html.html, markdown.markdown, svg.svg, latex.latex], ['<b>', '*m*', '<svg/>', '$x$'])
+    assert.deepEqual([json.json, javascript.javascript], [{ a: 1 }, '1'])
+    assert.deepEqual(own.raw.extra, { 'application/x-own': 'o' })
+    assert.deepEqual([main.json, main.isMainResult], [{ b: null }, true])
+  })
+)
+
+feature('languages', 'JavaScript and TypeScript', { core: true }, () =>
+  withSandbox({ envs: { BASE: 'sandbox' } }, async (sandbox) => {
+    for (const language of ['javascript', 'js', 'typescript', 'ts']) {
+      const execution = await sandbox.runCode("console.log('out'); console.error('err'); 6 * 7", { language })
+      assert.deepEqual([joined(execution.logs.stdout), joined(execution.logs.stderr)], ['out\n', 'err\n'])
+      assert.equal(execution.text, '42')
+    }
+    await sandbox.runCode('const x: number = await Promise.resolve(20)', { language: 'ts' })
+    assert.equal((await sandbox.runCode('x + 1', { language: 'ts' })).text, '21')
+    const { error } = await sandbox.runCode("throw new RangeError('far')", { language: 'js' })
+    assert.deepEqual([error.name, error.value], ['RangeError', 'far'])
+    const code = 'process.env.BASE + process.env.CALL'
+    assert.equal((await sandbox.runCode(code, { language: 'js', envs: { CALL: '1' } })).text, 'sandbox1')
+  })
+)
+
+feature('languages', 'Bash', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    await sandbox.runCode('x=5', { language: 'bash' })
+    const { logs } = await sandbox.runCode('echo $x $CALL', { language: 'bash', envs: { CALL: 'c' } })
+    assert.equal(joined(logs.stdout), '5 c\n')
+  })
+)
+
+// Of an answer with 500 this SDK shows only the status.
+feature('languages', 'a missing language is refused', () =>
+  withSandbox(async (sandbox) => {
+    await rejects(sandbox.runCode('1', { language: 'klingon' }), sdk.SandboxError)
+  })
+)

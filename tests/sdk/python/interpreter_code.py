@@ -1,0 +1,174 @@
+"""Code in the default context: state, results and their forms, errors, output as it comes, environment."""
+
+import base64
+import time
+
+from harness.cases import case
+from kit import go
+
+
+@case("code", core=True)
+async def names_stay_from_call_to_call(sdk):
+    async with sdk.sandbox() as sandbox:
+        first = await go(sandbox.run_code("x = 20"))
+        second = await go(sandbox.run_code("x * 2 + 2"))
+        assert first.results == [] and first.text is None
+        assert second.text == "42" and second.results[0].is_main_result
+        assert second.execution_count == first.execution_count + 1
+        assert second.error is None
+
+
+@case("code", core=True)
+async def an_error_has_name_value_and_traceback(sdk):
+    async with sdk.sandbox() as sandbox:
+        error = (await go(sandbox.run_code("def f():\n    raise ValueError('wrong')\nf()"))).error
+        assert (error.name, error.value) == ("ValueError", "wrong")
+        assert "line 2" in error.traceback and "\x1b" not in error.traceback
+        assert (await go(sandbox.run_code("for"))).error.name == "SyntaxError"
+        assert (await go(sandbox.run_code("1"))).text == "1"
+
+
+@case("code")
+async def leaving_and_asking_are_errors_and_the_state_stays(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.run_code("kept = 1"))
+        for code, name in (("import sys; sys.exit(1)", "SystemExit"), ("exit()", "SystemExit")):
+            assert (await go(sandbox.run_code(code))).error.name == name
+        assert (await go(sandbox.run_code("input('?')"))).error.name == "StdinNotImplementedError"
+        assert (await go(sandbox.run_code("kept"))).text == "1"
+
+
+@case("code")
+async def magics_commands_and_await_work(sdk):
+    async with sdk.sandbox() as sandbox:
+        assert (await go(sandbox.run_code("!echo hi"))).logs.stdout == ["hi\n"]
+        assert "".join((await go(sandbox.run_code("%%bash\necho from bash"))).logs.stdout) == "from bash\n"
+        assert (await go(sandbox.run_code("import asyncio\nawait asyncio.sleep(0, 'done')"))).text == "done"
+        assert "pip " in "".join((await go(sandbox.run_code("pip --version"))).logs.stdout)
+
+
+@case("code")
+async def files_are_those_of_the_sandbox(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("/home/user/given.txt", "given"))
+        assert (await go(sandbox.run_code("open('given.txt').read()"))).text == "given"
+        await go(sandbox.run_code("open('made.txt', 'w').write('made')"))
+        assert await go(sandbox.files.read("/home/user/made.txt")) == "made"
+        assert (await go(sandbox.commands.run("stat -c %U /home/user/made.txt"))).stdout == "user\n"
+
+
+@case("code-streams", core=True)
+async def callbacks_hear_everything_in_order(sdk):
+    heard = []
+    code = "import sys\nprint('a')\ndisplay(1)\nprint('b', file=sys.stderr)\nprint('c')\ndisplay(2)\nraise KeyError('k')"
+    async with sdk.sandbox() as sandbox:
+        execution = await go(
+            sandbox.run_code(
+                code,
+                on_stdout=lambda message: heard.append(("out", message.line, message.error)),
+                on_stderr=lambda message: heard.append(("err", message.line, message.error)),
+                on_result=lambda result: heard.append(("result", result.text)),
+                on_error=lambda error: heard.append(("error", error.name)),
+            )
+        )
+    # What goes to stdout and stderr between two results has no order between the two streams.
+    assert heard[:2] == [("out", "a\n", False), ("result", "1")], heard
+    assert sorted(heard[2:4]) == [("err", "b\n", True), ("out", "c\n", False)], heard
+    assert heard[4:] == [("result", "2"), ("error", "KeyError")], heard
+    assert execution.logs.stdout == ["a\n", "c\n"] and execution.logs.stderr == ["b\n"]
+    assert execution.error.name == "KeyError"
+
+
+@case("code-streams", core=True)
+async def output_comes_while_the_code_runs(sdk):
+    times = []
+    async with sdk.sandbox() as sandbox:
+        code = "import time\nfor i in range(3):\n    print(i)\n    time.sleep(0.4)"
+        await go(sandbox.run_code(code, on_stdout=lambda message: times.append((time.monotonic(), message.timestamp))))
+    assert len(times) == 3 and times[-1][0] - times[0][0] > 0.5
+    assert all(timestamp for _, timestamp in times)
+
+
+@case("code-streams")
+async def children_and_c_code_are_heard(sdk):
+    async with sdk.sandbox() as sandbox:
+        code = "import os, subprocess\nos.write(1, b'c\\n')\nsubprocess.run('echo out; echo err >&2', shell=True);"
+        logs = (await go(sandbox.run_code(code))).logs
+        assert ("".join(logs.stdout), "".join(logs.stderr)) == ("c\nout\n", "err\n")
+
+
+@case("code-streams", core=True)
+async def large_output_arrives_whole(sdk):
+    async with sdk.sandbox() as sandbox:
+        execution = await go(sandbox.run_code("for i in range(300_000): print(i)"))
+        assert "".join(execution.logs.stdout) == "".join(f"{i}\n" for i in range(300_000))
+        text = (await go(sandbox.run_code("'ü' * 3_000_000"))).text
+        assert text == "ü" * 3_000_000
+
+
+@case("code-env", core=True)
+async def variables_of_the_sandbox_and_of_a_call(sdk):
+    async with sdk.sandbox(envs={"BASE": "sandbox", "KEPT": "yes"}) as sandbox:
+        code = "import os\n(os.environ['BASE'], os.environ['KEPT'], os.environ.get('CALL'))"
+        assert (await go(sandbox.run_code(code))).text == "('sandbox', 'yes', None)"
+        called = await go(sandbox.run_code(code, envs={"BASE": "call", "CALL": "it's"}))
+        assert called.text == "('call', 'yes', \"it's\")"
+        assert (await go(sandbox.run_code(code))).text == "('sandbox', 'yes', None)"
+
+
+@case("code-env", core=True)
+async def code_runs_as_user_at_home(sdk):
+    async with sdk.sandbox() as sandbox:
+        execution = await go(sandbox.run_code("import os, getpass\n(os.getcwd(), getpass.getuser(), os.environ['HOME'])"))
+        assert execution.text == "('/home/user', 'user', '/home/user')"
+        await go(sandbox.run_code("os.chdir('/tmp')"))
+        assert (await go(sandbox.run_code("os.getcwd()"))).text == "/tmp"
+
+
+@case("forms", core=True)
+async def a_table_has_text_html_and_data(sdk):
+    async with sdk.sandbox() as sandbox:
+        code = "import pandas as pd\npd.DataFrame({'a': [1, 2], 't': [pd.Timestamp('2024-01-02'), pd.NaT]})"
+        result = (await go(sandbox.run_code(code))).results[0]
+        assert result.data == {"a": [1, 2], "t": ["2024-01-02T00:00:00", None]}
+        assert "<table" in result.html and set(result.formats()) >= {"text", "html", "data"}
+
+
+@case("forms", core=True)
+async def images_are_png(sdk):
+    async with sdk.sandbox() as sandbox:
+        code = "from PIL import Image\nimage = Image.new('RGB', (3, 2), 'red')\nimage"
+        assert base64.b64decode((await go(sandbox.run_code(code))).results[0].png).startswith(b"\x89PNG")
+        saved = await go(sandbox.run_code("image.save('red.png')"))
+        assert len(saved.results) == 1 and saved.results[0].png and not saved.results[0].is_main_result
+        figure = (await go(sandbox.run_code("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"))).results
+        assert base64.b64decode(figure[0].png).startswith(b"\x89PNG")
+
+
+@case("forms")
+async def every_form_has_its_field(sdk):
+    code = (
+        "from IPython.display import *\n"
+        "display(HTML('<b>'), Markdown('*m*'), SVG('<svg/>'), Latex('$x$'), JSON({'a': 1}), Javascript('1'))\n"
+        "display({'application/x-own': 'o'}, raw=True)\n[1, {'b': None}]"
+    )
+    async with sdk.sandbox() as sandbox:
+        results = (await go(sandbox.run_code(code))).results
+    html, markdown, svg, latex, json, javascript, own, main = results
+    assert (html.html, markdown.markdown, svg.svg, latex.latex) == ("<b>", "*m*", "<svg/>", "$x$")
+    assert (json.json, javascript.javascript, own.extra) == ({"a": 1}, "1", {"application/x-own": "o"})
+    assert main.json == [1, {"b": None}] and main.is_main_result
+    assert not any(result.is_main_result for result in results[:-1])
+
+
+@case("forms")
+async def strings_are_shown_without_quotes(sdk):
+    async with sdk.sandbox() as sandbox:
+        assert (await go(sandbox.run_code("'it is'"))).text == "it is"
+
+
+@case("forms")
+async def a_huge_result_is_cut_with_a_marker(sdk):
+    async with sdk.sandbox() as sandbox:
+        text = (await go(sandbox.run_code("'x' * (11 * 1024 * 1024)"))).text
+        assert text.endswith("(truncated: 1048576 bytes)"), text[-80:]

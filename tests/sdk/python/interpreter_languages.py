@@ -1,0 +1,61 @@
+"""Languages besides Python: state, output, errors, environment and directory in each."""
+
+import e2b
+from harness.cases import case
+from kit import go, raises
+
+
+@case("languages", core=True)
+async def javascript_and_typescript(sdk):
+    async with sdk.sandbox(envs={"BASE": "sandbox"}) as sandbox:
+        for language in ("javascript", "js", "typescript", "ts"):
+            execution = await go(sandbox.run_code("console.log('out'); console.error('err'); 6 * 7", language=language))
+            assert "".join(execution.logs.stdout) == "out\n" and "".join(execution.logs.stderr) == "err\n", language
+            assert execution.text == "42", language
+        await go(sandbox.run_code("const x: number = await Promise.resolve(20)", language="ts"))
+        assert (await go(sandbox.run_code("x + 1", language="ts"))).text == "21"
+        code = "import path from 'node:path'; path.basename('/a/b')"
+        assert (await go(sandbox.run_code(code, language="ts"))).text == "b"
+        error = (await go(sandbox.run_code("throw new RangeError('far')", language="js"))).error
+        assert (error.name, error.value) == ("RangeError", "far")
+        code = "process.env.BASE + process.env.CALL"
+        assert (await go(sandbox.run_code(code, language="js", envs={"CALL": "1"}))).text == "sandbox1"
+        assert (await go(sandbox.run_code(code, language="js"))).text == "sandboxundefined"
+
+
+@case("languages", core=True)
+async def bash(sdk):
+    async with sdk.sandbox(envs={"BASE": "sandbox"}) as sandbox:
+        await go(sandbox.run_code("x=5", language="bash"))
+        execution = await go(sandbox.run_code("echo $x $BASE $CALL", language="bash", envs={"CALL": "it's"}))
+        assert "".join(execution.logs.stdout) == "5 sandbox it's\n"
+        assert (await go(sandbox.run_code("false", language="bash"))).error is not None
+
+
+@case("languages")
+async def contexts_of_a_language_have_their_directory(sdk):
+    async with sdk.sandbox() as sandbox:
+        for language, code in (("javascript", "process.cwd()"), ("typescript", "Deno.cwd()")):
+            context = await go(sandbox.create_code_context(language=language, cwd="/tmp"))
+            assert (context.language, context.cwd) == (language, "/tmp")
+            assert (await go(sandbox.run_code(code, context=context))).text == "/tmp"
+        context = await go(sandbox.create_code_context(language="bash", cwd="/tmp"))
+        assert "".join((await go(sandbox.run_code("pwd", context=context))).logs.stdout) == "/tmp\n"
+
+
+@case("languages")
+async def a_timeout_in_another_language_leaves_it_usable(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.run_code("1", language="js"))
+        async with raises(e2b.TimeoutException):
+            await go(sandbox.run_code("while (true) {}", language="js", timeout=1))
+        assert (await go(sandbox.run_code("2", language="js"))).text == "2"
+
+
+@case("languages")
+async def a_missing_language_says_what_is_there(sdk):
+    async with sdk.sandbox() as sandbox:
+        async with raises(e2b.SandboxException) as seen:
+            await go(sandbox.run_code("1", language="r"))
+        assert "'r'" in str(seen.error).lower() or "r " in str(seen.error).lower()
+        assert "python" in str(seen.error)
