@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::ServeConfig;
-use crate::lifecycle::{Fleet, Journal, reconcile, run_recheck, run_sampler};
+use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
 use crate::store::StoreError;
 use crate::webhooks::{Poster, run_deliveries};
 use connection::Connections;
@@ -69,6 +69,7 @@ pub async fn serve(
 fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &CancellationToken) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(run_sampler(Arc::clone(fleet), config.sample_every, config.retention));
+    background.spawn(run_output(Arc::clone(fleet), config.sample_every));
     background.spawn(run_recheck(Arc::clone(fleet), config.recheck_every));
     let follower = Arc::clone(fleet);
     background.spawn(async move { follower.follow_node().await });

@@ -120,6 +120,20 @@ async fn a_guest_that_lies_or_hangs_stops_nothing() {
 }
 
 #[tokio::test]
+async fn guests_that_hang_do_not_stop_the_figures_of_others() {
+    let server = Server::start().await;
+    server.node.printed.hangs.store(true, Relaxed);
+    let ids = [server.create(json!({})).await, server.create(json!({})).await];
+    for id in ids {
+        until("there are samples", || async {
+            let samples = server.client.get(&format!("/sandboxes/{id}/metrics")).await.json;
+            samples.as_array().is_some_and(|samples| samples.len() > 3)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_sandbox_keeps_only_so_much_of_its_output() {
     let server = without_sampler().await;
     let id = server.create(json!({})).await;

@@ -25,6 +25,7 @@ pub(crate) use handle::{ActError, Life, Sandbox, View};
 pub(crate) use journal::Journal;
 pub(crate) use list::{Cursor, ListQuery, Order};
 pub(crate) use network::NetworkSettings;
+pub(crate) use output::run_output;
 pub(crate) use places::NoPlace;
 pub(crate) use recheck::run_recheck;
 pub(crate) use reconcile::reconcile;

@@ -1,10 +1,11 @@
 //! Brings what processes printed from the guests into the sandboxes' logs.
 //!
-//! The guest keeps output in a ring until it is fetched: at the pace of the sampler, before somebody reads the log, and
+//! The guest keeps output in a ring until it is fetched: at the pace of the samples of resource use, before somebody reads the log, and
 //! before a sandbox is paused or removed. How far it was read stands in the store beside the lines, so that a new server
 //! neither repeats nor leaves out any. A sandbox that prints nothing and is asked nothing is looked at less and less.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub(crate) struct Output {
 struct Reading {
     /// What to ask the guest for next; none until the store was asked.
     position: Option<u64>,
-    /// Looks of the sampler since the last fetch, and how many of them to leave out.
+    /// Looks since the last fetch, and how many of them to leave out.
     looks: u32,
     pause: u32,
     /// Bytes recorded since the log was last cut to its size.
@@ -54,6 +55,22 @@ const LINES_PER_MOMENT: usize = 500;
 const CLOCK_LEEWAY: Duration = Duration::from_secs(1);
 /// The most pages of one fetch: more than a guest ever has.
 const MOST_PAGES: usize = 64;
+
+/// Looks at this pace until the server stops.
+pub(crate) async fn run_output(fleet: Arc<Fleet>, every: Duration) {
+    let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = fleet.stop.cancelled() => return,
+            _ = pace.tick() => {}
+        }
+        tokio::select! {
+            () = fleet.stop.cancelled() => return,
+            () = fleet.fetch_all_output() => {}
+        }
+    }
+}
 
 impl Output {
     /// For a life that has just begun, or of which nothing is known.
@@ -79,7 +96,7 @@ impl Fleet {
     }
 
     /// Looks at all sandboxes, as often as each deserves.
-    pub(super) async fn fetch_all_output(&self) {
+    async fn fetch_all_output(&self) {
         stream::iter(self.all())
             .for_each_concurrent(AT_ONCE, |sandbox| async move {
                 let view = sandbox.view();
@@ -108,7 +125,9 @@ impl Fleet {
             Some(position) => position,
             None => self.store.output_position(&life.incarnation).await?,
         };
-        let mut news = false;
+        // Also for a guest that never answers, of whom nobody comes back here.
+        reading.looks = 0;
+        reading.pause = (reading.pause * 2 + 1).min(LONGEST_PAUSE);
         for _ in 0..MOST_PAGES {
             let page = match read_output(self.node.as_ref(), &life.incarnation, position).await {
                 Ok(page) => page,
@@ -124,7 +143,8 @@ impl Fleet {
                 reading.position = None;
                 let reached = OutputPosition { incarnation: &life.incarnation, position: next };
                 self.store.insert_output(&reached, &lines).await?;
-                (news, reading.uncut) = (true, reading.uncut + lines.iter().map(LogLine::cost).sum::<usize>());
+                reading.uncut += lines.iter().map(LogLine::cost).sum::<usize>();
+                reading.pause = 0;
             }
             reading.position = Some(next);
             // A guest that promises more and does not go on is not worth asking again.
@@ -136,14 +156,12 @@ impl Fleet {
             self.store.cut_logs(sandbox, KEPT_BYTES).await?;
             reading.uncut = 0;
         }
-        reading.looks = 0;
-        reading.pause = if news { 0 } else { (reading.pause * 2 + 1).min(LONGEST_PAUSE) };
         Ok(())
     }
 }
 
 impl Output {
-    /// Whether the sampler should look now.
+    /// Whether to fetch at this look.
     async fn is_due(&self) -> bool {
         let mut reading = self.reading.lock().await;
         if self.asked.swap(false, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Records what running sandboxes use and print, and forgets what is old.
+//! Records what running sandboxes use, and forgets what is old.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,6 @@ pub(crate) async fn run_sampler(fleet: Arc<Fleet>, every: Duration, retention: R
             _ = pace.tick() => {}
         }
         previous = sample_all(&fleet, &previous).await;
-        fleet.fetch_all_output().await;
         if pruned.elapsed() >= PRUNE_EVERY {
             pruned = Instant::now();
             prune(&fleet, &retention).await;
