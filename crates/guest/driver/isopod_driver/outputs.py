@@ -18,7 +18,7 @@ class Outputs:
         self.lines.send(results.event(bundle, is_main))
         if not is_main:
             # More may be printed: it must not overtake what is displayed here.
-            self.lines.wait_until_read()
+            self.lines.wait_until_passed_on()
 
     def error(self, name, value, traceback):
         self.flush()

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import site
 import sys
 
@@ -16,6 +17,12 @@ def refresh():
     user_site = site.getusersitepackages()
     if os.path.isdir(user_site) and user_site not in sys.path:
         add_before_system(user_site)
+
+
+def warm_up():
+    """Loads what `refresh` needs: a kernel may not be able to."""
+    importlib.invalidate_caches()
+    site.getusersitepackages()
 
 
 def add_before_system(directory):
@@ -35,6 +42,4 @@ def first_system_entry(path):
 
 
 def pip_command(arguments):
-    import shlex
-
     return "%s -m pip %s" % (shlex.quote(sys.executable), arguments)

@@ -27,6 +27,7 @@ FIELDS = {
 }
 # Cutting these leaves something that can still be read.
 CUTTABLE = {"text/plain", "text/html", "text/markdown", "text/latex", "application/javascript"}
+BASE64 = {"image/png", "image/jpeg", "application/pdf"}
 OBJECTS = {"application/json", "e2b/data", "e2b/chart"}
 
 
@@ -79,6 +80,9 @@ def settle(mime, value):
         value = base64.b64encode(value).decode("ascii")
     elif isinstance(value, (list, tuple)) and mime not in OBJECTS and all(isinstance(part, str) for part in value):
         value = "".join(value)
+    elif isinstance(value, str) and mime in BASE64:
+        # Some kernels break it into lines.
+        value = value.replace("\n", "")
     if isinstance(value, str) and mime not in OBJECTS:
         return settle_text(mime, unquoted(value) if mime == "text/plain" else value)
     return settle_object(value)

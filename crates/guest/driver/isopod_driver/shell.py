@@ -84,12 +84,15 @@ class ShellInterpreter:
 
 
 def configuration():
+    import IPython
     from traitlets.config import Config
 
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.xmode = "Context"
+    # Spelled differently before and after IPython 9; it must be there from the start.
+    config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
     config.InteractiveShell.separate_in = ""
     # Never looks for files of a person at a terminal.
     config.InteractiveShell.autoindent = False
@@ -204,23 +207,11 @@ def plain_traceback(error):
 
 
 def add_magics(shell):
-    set_plain_colours(shell)
-
     def pip(line):
         """Run pip of this very Python; what it installs can be imported at once."""
         shell.user_ns["_exit_code"] = run_command(packages.pip_command(line))
 
     shell.register_magic_function(pip, "line", "pip")
-
-
-def set_plain_colours(shell):
-    for name in ("nocolor", "NoColor"):
-        try:
-            shell.colors = name
-            return
-        except Exception:
-            # Spelled differently before and after IPython 9.
-            continue
 
 
 def run_command(command):

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from . import data, fresh, late, plain, shell
+from . import data, fresh, late, packages, plain, shell
 from .optional import import_or_none
 from .outputs import Silent
 
@@ -36,6 +36,7 @@ _pandas.DataFrame({'a': [1, 2], 'b': ['x', 'y']})
 def prepare(level):
     """An interpreter that has run no user code, ready to be forked."""
     with one_thread():
+        packages.warm_up()
         late.watch()
         present = [name for name in PACKAGES if level == "full" and import_or_none(name)]
         interpreter = shell.create() or plain.create()

@@ -90,6 +90,13 @@ class Lines:
             except (BrokenPipeError, ConnectionResetError):
                 self.on_gone()
 
+    def wait_until_passed_on(self):
+        """Until the guest has passed on what was sent. It takes one line after the other: when it has taken the next
+        one, which says nothing and goes nowhere, it is done with the one before."""
+        self.wait_until_read()
+        self.send({})
+        self.wait_until_read()
+
     def wait_until_read(self):
         """Until the guest has taken what was sent, or for a moment if it is busy. Ends early on an interrupt."""
         deadline = time.monotonic() + READ_SECONDS

@@ -1,7 +1,7 @@
 """Runs the driver's tests: `python3 crates/guest/driver/tests/run.py [unittest arguments]`.
 
-Makes the environment once, under ~/.cache/isopod/driver-venv, from recipe/packages.txt, with the kernels that are Python
-packages; makes it again when that file changes.
+Makes the environment once, under ~/.cache/isopod/driver-venv, from the packages of the template
+code-interpreter-v1, with the kernels among them; makes it again when that list changes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = os.path.join(os.path.dirname(HERE), "recipe", "packages.txt")
+PACKAGES = os.path.join(HERE, "../../../node/recipes/code-interpreter-v1/packages.txt")
 VENV = os.path.expanduser("~/.cache/isopod/driver-venv")
 PYTHON = os.path.join(VENV, "bin", "python")
 
@@ -32,7 +32,9 @@ def ensure_environment():
     shutil.rmtree(VENV, ignore_errors=True)
     base = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     subprocess.run([base, "-m", "venv", VENV], check=True)
-    subprocess.run([PYTHON, "-m", "pip", "install", "-q", "-r", PACKAGES, "setuptools", "wheel"], check=True)
+    with open(PACKAGES, encoding="utf-8") as file:
+        packages = [word for line in file if not line.startswith("#") for word in line.split()]
+    subprocess.run([PYTHON, "-m", "pip", "install", "-q", "setuptools", "wheel", *packages], check=True)
     install_kernels()
     with open(mark, "w", encoding="ascii") as file:
         file.write(wanted)

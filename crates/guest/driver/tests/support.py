@@ -106,8 +106,9 @@ class Kernel:
                     key.fileobj for key, _ in selector.select(0)
                 )
                 event = self.stream.receive() if ready else None
-                # The pipes are emptied before a line is passed on: that keeps the order.
-                self.drain(cell, selector)
+                # The pipes are emptied before a line is passed on: that keeps the order. Nothing is before the first.
+                if not event or event["type"] != "number_of_executions":
+                    self.drain(cell, selector)
                 if ready:
                     cell.take(event)
         return cell
@@ -151,6 +152,9 @@ class Cell:
         if event is None:
             self.ended = True
             self.order.append("gone")
+            return
+        if not event:
+            # Says nothing; the guest drops it too.
             return
         self.events.append(event)
         self.order.append(event["type"])
