@@ -59,3 +59,17 @@ async def a_missing_language_says_what_is_there(sdk):
             await go(sandbox.run_code("1", language="r"))
         assert "'r'" in str(seen.error).lower() or "r " in str(seen.error).lower()
         assert "python" in str(seen.error)
+
+
+@case("languages", only="sync")
+async def r_once_its_kernel_is_installed(sdk):
+    async with sdk.sandbox(timeout=300) as sandbox:
+        install = "sudo apt-get update -qq && sudo apt-get install -y -qq --no-install-recommends r-cran-irkernel"
+        await go(sandbox.commands.run(install, timeout=250))
+        await go(sandbox.run_code("x <- 20", language="r"))
+        execution = await go(sandbox.run_code("cat('out\\n'); x * 2 + 2", language="r"))
+        assert "".join(execution.logs.stdout) == "out\n" and execution.results[0].text == "[1] 42"
+        code = "cat(Sys.getenv('CALL'), getwd())"
+        called = await go(sandbox.run_code(code, language="r", envs={"CALL": "it's"}))
+        assert "".join(called.logs.stdout) == "it's /home/user"
+        assert "wrong" in (await go(sandbox.run_code("stop('wrong')", language="r"))).error.value
