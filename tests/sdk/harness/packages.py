@@ -13,6 +13,8 @@ JS_BY_REQUIRE = {"2.19.5"}
 CLI_VERSIONS = ["2.19.0"]
 # The first ones that go to `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
 PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
+# Later versions of `e2b` have no longer what this one calls, although it asks for no upper bound.
+CORE_OF = {("e2b-code-interpreter", "2.9.0"): "e2b==2.36.0"}
 JS_INTERPRETER_VERSIONS = ["2.8.0", "2.7.2", "2.7.0"]
 
 
@@ -31,7 +33,8 @@ def python_of(version, package="e2b"):
     def install():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, f"{package}=={version}"], check=True)
+        core = CORE_OF.get((package, version))
+        subprocess.run([*pip, f"{package}=={version}", *([core] if core else [])], check=True)
 
     _once(home, install)
     return home / "bin" / "python"
