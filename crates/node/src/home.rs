@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use isopod_wire::ExecutionId;
 use rustix::fs::{FlockOperation, flock};
@@ -37,6 +38,10 @@ pub enum HomeError {
     State(#[from] StateError),
 }
 
+/// A server that was killed holds its home until the last of its threads has left the kernel, and whoever restarts it
+/// does not wait for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A home that this process owns until it drops it.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -63,9 +68,13 @@ impl Home {
     pub(crate) fn open(state: &StateRoot, kind: HomeKind) -> Result<Self, HomeError> {
         let path = state.homes().join(kind.name());
         make_private_directory(&path.join("boxes"))?;
-        match lock(&path)? {
-            Some(lock) => Ok(Self { path, kind, _lock: lock }),
-            None => Err(HomeError::InUse { path }),
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match lock(&path)? {
+                Some(lock) => return Ok(Self { path, kind, _lock: lock }),
+                None if Instant::now() > deadline => return Err(HomeError::InUse { path }),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
         }
     }
 
