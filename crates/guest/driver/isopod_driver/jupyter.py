@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 
+from . import syscalls
 from .fence import Fence
 
 START_SECONDS = 40.0
@@ -99,6 +100,8 @@ class JupyterKernel:
                 stderr=self.log,
                 # Its own group: an interrupt and the end reach what the kernel started too.
                 start_new_session=True,
+                # A bridge that is killed cannot end its kernel any more.
+                preexec_fn=syscalls.end_with_parent,
             )
         except OSError as error:
             raise StartError("cannot run %s: %s" % (argv[0], error)) from error

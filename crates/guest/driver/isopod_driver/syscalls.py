@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import signal
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -21,6 +22,7 @@ NAMESPACES = {
     "net": 0x40000000,
 }
 
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
@@ -81,6 +83,11 @@ def set_capabilities(kept):
 def set_dumpable():
     """After a change of ids the process could not read its own /proc entries otherwise."""
     check("prctl", libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1), 0, 0, 0))
+
+
+def end_with_parent():
+    """For the moment between fork and exec: the kernel sends SIGKILL when the parent is gone."""
+    libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
 
 
 def call(name, *arguments):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -132,6 +133,22 @@ class TypeScript(LanguageCase):
         self.assertTrue(kernels)
         bridge.close()
         self.assertEqual([pid for pid in kernels if os.path.exists("/proc/%d" % pid)], [])
+
+
+    def test_a_killed_bridge_leaves_no_kernel(self):
+        # Its connection file stays, so it gets a place that goes away.
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        os.environ["TMPDIR"] = directory.name
+        self.addCleanup(os.environ.pop, "TMPDIR")
+        bridge = self.bridge()
+        bridge.run("1")
+        kernels = [os.pidfd_open(pid) for pid in self.children_of(bridge)]
+        bridge.process.kill()
+        for kernel in kernels:
+            # Readable when the process has ended.
+            self.assertTrue(select.select([kernel], [], [], PATIENCE)[0])
+            os.close(kernel)
 
 
 class JavaScript(LanguageCase):
