@@ -271,8 +271,8 @@ fn own_cgroup(state: &StateDir, sandbox: &Sandbox) -> String {
 async fn where_nothing_can_be_installed_there_is_still_python() {
     let state = StateDir::new(BINARY);
     let mut command = state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--prepare", TEMPLATE]);
-    // An index that nobody serves.
-    command.env("PIP_INDEX_URL", "http://127.0.0.1:9/simple").env("PIP_RETRIES", "0").env("PIP_DEFAULT_TIMEOUT", "1");
+    // An index that does not exist.
+    command.env("PIP_INDEX_URL", "http://index.invalid/simple").env("PIP_DEFAULT_TIMEOUT", "1");
     let rig = Rig::on(Served::start_command(&state, command));
     let sandbox = rig.create().await;
     let executed = run(&sandbox, "import sys\nprint('IPython' in sys.modules)\nsum(range(10))").await;
