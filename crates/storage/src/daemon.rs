@@ -1,0 +1,159 @@
+//! The daemon: one file system, its uploads, and the mounts that show parts of it.
+//!
+//! It is a process of its own, so that mounts outlive the server. Whoever runs it gives it a store and hands it mount
+//! points of this host, or descriptors that a sandbox has opened and mounted inside its own namespaces.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::fuse::{self, MountError, Session, SessionError};
+use crate::object::ObjectStore;
+use crate::sync::Sync;
+use crate::vfs::{Caller, FsError, Ino, OpenError, Quota, ROOT, Settings, Vfs};
+
+/// Where executions have their directories.
+const EXECUTIONS: &[u8] = b"executions";
+
+/// The file system of one bucket, being served.
+#[derive(Debug)]
+pub struct Daemon {
+    vfs: Arc<Vfs>,
+    sync: Sync,
+    mounts: Vec<(PathBuf, Session)>,
+}
+
+/// The name of an execution's directory: letters, digits, `.`, `_`, `-`, not beginning with a dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecutionName(String);
+
+/// Why a text is no name of an execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an execution is named by 1 to 128 letters, digits, '.', '_' and '-', and does not begin with a dot")]
+pub struct InvalidExecutionName;
+
+impl std::str::FromStr for ExecutionName {
+    type Err = InvalidExecutionName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidExecutionName> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let valid = (1..=128).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(good);
+        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidExecutionName) }
+    }
+}
+
+/// What a mount shows.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Only this execution's directory, which is made if needed; else the whole bucket.
+    pub execution: Option<ExecutionName>,
+    /// What may be in it.
+    pub quota: Quota,
+}
+
+/// Why a mount is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("the directory to show cannot be opened")]
+    View(#[from] FsError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl Daemon {
+    /// Opens the file system and goes on with what an earlier process left. Must be called inside a runtime.
+    pub fn start(store: Arc<dyn ObjectStore>, settings: Settings) -> Result<Self, OpenError> {
+        let vfs = Vfs::open(store, settings)?;
+        let sync = Sync::start(vfs.clone());
+        Ok(Self { vfs, sync, mounts: Vec::new() })
+    }
+
+    /// Shows a view on a directory of this host.
+    pub async fn mount(&mut self, path: &Path, view: &View) -> Result<(), ServeError> {
+        let root = self.open_view(view).await?;
+        let fd = fuse::mount(path)?;
+        match Session::serve(self.vfs.clone(), fd, root) {
+            Ok(session) => {
+                self.mounts.push((path.to_owned(), session));
+                Ok(())
+            }
+            Err(error) => {
+                fuse::unmount(path)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Shows a view through a descriptor that somebody else has mounted.
+    pub async fn serve(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
+        let root = self.open_view(view).await?;
+        Ok(Session::serve(self.vfs.clone(), fd, root)?)
+    }
+
+    /// Goes on with a connection that another daemon served and that somebody kept open meanwhile.
+    pub async fn take_over(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
+        let root = self.open_view(view).await?;
+        Ok(Session::take_over(self.vfs.clone(), fd, root)?)
+    }
+
+    pub fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    pub fn sync(&self) -> &Sync {
+        &self.sync
+    }
+
+    /// Takes the mounts of this host away and ends. What is not uploaded is uploaded after the next start.
+    pub async fn stop(self) {
+        for (path, session) in self.mounts {
+            if let Err(error) = fuse::unmount(&path) {
+                tracing::warn!(%error, "a mount stays");
+            }
+            session.stop();
+        }
+        self.sync.stop().await;
+    }
+
+    async fn open_view(&self, view: &View) -> Result<Ino, FsError> {
+        let Some(ExecutionName(name)) = &view.execution else { return Ok(ROOT) };
+        let executions = self.ensure_directory(ROOT, EXECUTIONS).await?;
+        let root = self.ensure_directory(executions, name.as_bytes()).await?;
+        // The kernel is told of it by mounting; it must not go away while it is the top of something.
+        self.vfs.remember(root)?;
+        if view.quota != Quota::default() {
+            self.vfs.limit(root, view.quota).await?;
+        }
+        Ok(root)
+    }
+
+    async fn ensure_directory(&self, parent: Ino, name: &[u8]) -> Result<Ino, FsError> {
+        match self.vfs.lookup(parent, name).await {
+            Ok(attr) => return Ok(attr.ino),
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        match self.vfs.make_directory(Caller::default(), parent, name, self.vfs.settings.dir_mode).await {
+            Ok(attr) => Ok(attr.ino),
+            Err(FsError::Exists) => Ok(self.vfs.lookup(parent, name).await?.ino),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for bad in ["", ".", "..", ".hidden", "a/b", "../a", "a\0", "a b", "ü", &"a".repeat(129)] {
+            assert!(bad.parse::<ExecutionName>().is_err(), "{bad:?}");
+        }
+        for good in ["a", "exec_1-2.3", &"a".repeat(128)] {
+            assert!(good.parse::<ExecutionName>().is_ok(), "{good:?}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The descriptor: one request per read, one answer per write, and a way to wake who waits for the next request.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use super::wire::{self, MAX_REQUEST};
+
+/// A connection to the kernel.
+#[derive(Debug)]
+pub(super) struct Device {
+    fd: OwnedFd,
+    stop: OwnedFd,
+    /// Buffers that nobody uses. They are as long as the longest request.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+/// What came out of a read.
+pub(super) enum Received {
+    Request(Vec<u8>, usize),
+    /// The mount is gone, or we are to stop.
+    End,
+}
+
+impl Device {
+    pub(super) fn new(fd: OwnedFd) -> rustix::io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Self { fd, stop: eventfd(0, EventfdFlags::CLOEXEC)?, spare: Mutex::default() })
+    }
+
+    /// Waits for a request.
+    pub(super) fn receive(&self) -> rustix::io::Result<Received> {
+        let mut buffer = self.spare.lock().expect("no panic while held").pop().unwrap_or_else(|| vec![0; MAX_REQUEST]);
+        loop {
+            match rustix::io::read(&self.fd, &mut buffer[..]) {
+                Ok(length) => return Ok(Received::Request(buffer, length)),
+                // The one who asked was killed meanwhile, or another thread was quicker.
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if self.wait()? {
+                        return Ok(Received::End);
+                    }
+                }
+                Err(Errno::NODEV) => return Ok(Received::End),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// True if it is time to stop.
+    fn wait(&self) -> rustix::io::Result<bool> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(!fds[1].revents().is_empty()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Wakes everybody who waits, for good.
+    pub(super) fn stop(&self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// Gives a buffer back.
+    pub(super) fn recycle(&self, buffer: Vec<u8>) {
+        const KEPT: usize = 4;
+        let mut spare = self.spare.lock().expect("no panic while held");
+        if spare.len() < KEPT {
+            spare.push(buffer);
+        }
+    }
+
+    pub(super) fn answer(&self, unique: u64, answer: Result<&[u8], Errno>) {
+        let (error, body) = match answer {
+            Ok(body) => (0, body),
+            Err(errno) => (errno.raw_os_error(), &[][..]),
+        };
+        let header = wire::Out::default().u32(16 + body.len() as u32).u32((-error) as u32).u64(unique);
+        match rustix::io::writev(&self.fd, &[IoSlice::new(&header.0), IoSlice::new(body)]) {
+            // The one who asked was killed, or the mount is gone.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => tracing::warn!(%error, unique, "an answer was refused by the kernel"),
+        }
+    }
+
+    /// Sends what nobody asked for. A node that the kernel has forgotten already is no error.
+    pub(super) fn notify(&self, message: &[u8]) {
+        match rustix::io::write(&self.fd, message) {
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTDIR) => {}
+            Err(error) => tracing::warn!(%error, "a notification was refused by the kernel"),
+        }
+    }
+}

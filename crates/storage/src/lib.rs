@@ -1,0 +1,25 @@
+//! The shared workspace: one bucket (or one directory) as a POSIX file system for the host and for sandboxes.
+//!
+//! `object` speaks to the bucket, `vfs` holds the tree with its journal and its local copies, `sync` carries changes to
+//! the bucket, `fuse` answers the kernel. The crate knows executions, but not what a sandbox is; keys of the bucket
+//! never leave it. What is promised stands in `docs/semantics/storage.md`.
+
+mod attributes;
+mod daemon;
+mod fuse;
+mod name;
+mod object;
+mod sync;
+mod vfs;
+
+pub use attributes::{Attributes, Kind, Metadata};
+pub use daemon::{Daemon, ExecutionName, InvalidExecutionName, ServeError, View};
+pub use fuse::{MountError, Session, SessionError, mount, unmount};
+pub use object::local::DirectoryStore;
+pub use object::s3::{Credentials, S3Settings, S3Store};
+pub use object::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
+pub use sync::{Sync, SyncStatus};
+pub use vfs::{
+    Attr, Caller, Change, DirEntry, FsError, Ino, MountId, OpenError, Quota, ROOT, Replace, Room, SetAttr, Settings,
+    Usage, Vfs, Watcher, XattrMode,
+};

@@ -1,0 +1,220 @@
+//! A bucket of Amazon S3, or of any server that speaks like it.
+//!
+//! Our own client, because keys must pass through untouched: markers of directories end in `/`, and one odd key of
+//! another tool must not spoil a listing. It is as small as the file system's needs.
+
+mod request;
+mod sign;
+mod upload;
+mod xml;
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+pub use sign::Credentials;
+
+use super::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
+use crate::attributes::Metadata;
+use request::{Answer, Client, Query};
+
+/// Mebibytes of bodies in memory at once.
+const ROOM: u32 = 96;
+const METADATA: &str = "x-amz-meta-";
+
+/// Where the bucket is and how to speak to it.
+#[derive(Clone, Debug)]
+pub struct S3Settings {
+    pub bucket: String,
+    pub region: String,
+    /// Another server than Amazon's, such as `http://127.0.0.1:9000`.
+    pub endpoint: Option<String>,
+    pub credentials: Credentials,
+    /// How long one request may take from its start to its last byte; one with a body may take longer.
+    pub request_timeout: Duration,
+    /// Files above this size go up in parts of this size.
+    pub part_size: u64,
+    /// How many parts of one file are under way at once.
+    pub parallel_parts: usize,
+}
+
+impl S3Settings {
+    /// A bucket of Amazon's with the usual settings.
+    pub fn new(bucket: &str, region: &str, credentials: Credentials) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            region: region.to_owned(),
+            endpoint: None,
+            credentials,
+            request_timeout: Duration::from_secs(20),
+            part_size: 16 << 20,
+            parallel_parts: 4,
+        }
+    }
+}
+
+/// A bucket that speaks S3.
+#[derive(Debug)]
+pub struct S3Store {
+    client: Client,
+    part_size: u64,
+    parallel_parts: usize,
+    /// Room for bodies, in mebibytes: however many files are under way, they share it.
+    room: Semaphore,
+}
+
+impl S3Store {
+    /// Makes the client; nothing is asked of the server yet.
+    pub fn new(settings: S3Settings) -> Result<Self, StoreError> {
+        let part_size = settings.part_size.clamp(5 << 20, u64::from(ROOM) << 20);
+        let parallel_parts = settings.parallel_parts.max(1);
+        let room = Semaphore::new(ROOM as usize);
+        Ok(Self { client: Client::new(settings)?, part_size, parallel_parts, room })
+    }
+
+    /// Waits for room for a body.
+    async fn room_for(&self, bytes: u64) -> Result<SemaphorePermit<'_>, StoreError> {
+        let share = bytes.div_ceil(1 << 20).clamp(1, u64::from(ROOM)) as u32;
+        self.room.acquire_many(share).await.map_err(|_| StoreError::Garbled { what: "wait for room" })
+    }
+
+    /// Asks for the bucket, so that a wrong name, wrong keys or a wrong region are told apart at the start.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.list(&ListRequest { shallow: true, limit: Some(1), ..ListRequest::default() }).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for S3Store {
+    async fn list(&self, request: &ListRequest) -> Result<Listing, StoreError> {
+        let mut query: Query = vec![
+            ("list-type", "2".to_owned()),
+            ("encoding-type", "url".to_owned()),
+            ("prefix", request.prefix.clone()),
+        ];
+        if request.shallow {
+            query.push(("delimiter", "/".to_owned()));
+        }
+        if let Some(limit) = request.limit {
+            query.push(("max-keys", limit.to_string()));
+        }
+        if let Some(after) = &request.after {
+            query.push(("continuation-token", after.clone()));
+        }
+        let answer = self.client.ask("list", Method::GET, None, &query, HeaderMap::new(), Bytes::new()).await?;
+        let text = answer.text();
+        xml::listing(&text).ok_or(StoreError::Garbled { what: "list" })
+    }
+
+    async fn head(&self, key: &str) -> Result<Option<ObjectInfo>, StoreError> {
+        match self.client.ask("head", Method::HEAD, Some(key), &vec![], HeaderMap::new(), Bytes::new()).await {
+            Ok(answer) => object_info(key, &answer).map(Some),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn get(&self, key: &str, tag: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let mut headers = HeaderMap::new();
+        header(&mut headers, "range", &format!("bytes={}-{}", range.start, range.end - 1))?;
+        header(&mut headers, "if-match", tag)?;
+        let _room = self.room_for(range.end - range.start).await?;
+        let answer = self.client.ask("get", Method::GET, Some(key), &vec![], headers, Bytes::new()).await?;
+        // A server that knows no ranges answers with everything; a proxy may answer with less.
+        let body = match answer.status {
+            StatusCode::PARTIAL_CONTENT => answer.body,
+            _ if answer.body.len() as u64 >= range.end => answer.body.slice(range.start as usize..range.end as usize),
+            _ => return Err(StoreError::Garbled { what: "get" }),
+        };
+        if body.len() as u64 != range.end - range.start {
+            return Err(StoreError::Garbled { what: "get" });
+        }
+        Ok(body)
+    }
+
+    async fn put(&self, key: &str, content: Content, metadata: &Metadata) -> Result<String, StoreError> {
+        match content {
+            Content::Bytes(bytes) => self.put_bytes(key, bytes, metadata).await,
+            Content::File(file, size) if size <= self.part_size => {
+                let _room = self.room_for(size).await?;
+                let bytes = upload::read_part(file, 0..size).await?;
+                self.put_bytes(key, bytes, metadata).await
+            }
+            Content::File(file, size) => self.put_parts(key, file, size, metadata).await,
+        }
+    }
+
+    async fn copy(&self, from: &ObjectInfo, to: &str, metadata: &Metadata) -> Result<String, StoreError> {
+        if from.size > upload::COPY_LIMIT {
+            return self.copy_parts(from, to, metadata).await;
+        }
+        let mut headers = metadata_headers(to, metadata)?;
+        header(&mut headers, "x-amz-copy-source", &self.client.copy_source(&from.key))?;
+        header(&mut headers, "x-amz-copy-source-if-match", &from.tag)?;
+        header(&mut headers, "x-amz-metadata-directive", "REPLACE")?;
+        let answer = self.client.ask("copy", Method::PUT, Some(to), &vec![], headers, Bytes::new()).await?;
+        let text = answer.text();
+        // A copy can fail after the server has said 200; then there is no tag in the answer.
+        xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "copy" })
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        match self.client.ask("delete", Method::DELETE, Some(key), &vec![], HeaderMap::new(), Bytes::new()).await {
+            Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl S3Store {
+    async fn put_bytes(&self, key: &str, bytes: Bytes, metadata: &Metadata) -> Result<String, StoreError> {
+        let headers = metadata_headers(key, metadata)?;
+        let answer = self.client.ask("put", Method::PUT, Some(key), &vec![], headers, bytes).await?;
+        answer.tag().ok_or(StoreError::Garbled { what: "put" })
+    }
+}
+
+fn metadata_headers(key: &str, metadata: &Metadata) -> Result<HeaderMap, StoreError> {
+    let mut headers = HeaderMap::new();
+    let kind = if key.ends_with('/') { "application/x-directory" } else { "application/octet-stream" };
+    header(&mut headers, "content-type", kind)?;
+    for (name, value) in metadata {
+        header(&mut headers, &format!("{METADATA}{name}"), value)?;
+    }
+    Ok(headers)
+}
+
+fn header(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), StoreError> {
+    let name = http::HeaderName::from_bytes(name.as_bytes());
+    let value = http::HeaderValue::from_str(value);
+    let (Ok(name), Ok(value)) = (name, value) else { return Err(StoreError::Garbled { what: "write a header" }) };
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn object_info(key: &str, answer: &Answer) -> Result<ObjectInfo, StoreError> {
+    let text = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
+    let size = text("content-length").and_then(|size| size.parse().ok());
+    let modified = text("last-modified").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
+    let (Some(size), Some(tag)) = (size, answer.tag()) else { return Err(StoreError::Garbled { what: "head" }) };
+    let metadata = answer.headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix(METADATA)?;
+        Some((name.to_owned(), value.to_str().ok()?.to_owned()))
+    });
+    Ok(ObjectInfo {
+        key: key.to_owned(),
+        size,
+        tag,
+        modified: modified.map_or(SystemTime::UNIX_EPOCH, SystemTime::from),
+        metadata: Some(metadata.collect()),
+    })
+}

@@ -1,0 +1,184 @@
+//! One request to an S3 server: the URL, the signature, the deadline, and what an answer that is not 2xx means.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::sign::{self, Credentials};
+use super::{S3Settings, StoreError, xml};
+
+/// Bytes a second that an upload is allowed to be as slow as.
+const SLOWEST: u64 = 64 << 10;
+
+pub(super) type Query = Vec<(&'static str, String)>;
+
+/// Speaks to one bucket.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Scheme and host, and what stands before the key in the path.
+    origin: String,
+    base_path: String,
+    host: String,
+    bucket: String,
+    region: String,
+    credentials: Credentials,
+    timeout: Duration,
+}
+
+/// A good answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Answer {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(super) fn tag(&self) -> Option<String> {
+        self.headers.get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned)
+    }
+}
+
+impl Client {
+    pub(super) fn new(settings: S3Settings) -> Result<Self, StoreError> {
+        let endpoint = settings.endpoint.unwrap_or_else(|| format!("https://s3.{}.amazonaws.com", settings.region));
+        let unusable = || StoreError::Unreachable { what: "start", reason: format!("{endpoint} is not an address") };
+        let uri: Uri = endpoint.trim_end_matches('/').parse().map_err(|_| unusable())?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(unusable()) };
+        if !matches!(scheme, "http" | "https") {
+            return Err(unusable());
+        }
+        let base_path = format!("{}/{}", uri.path().trim_end_matches('/'), sign::escape_path(&settings.bucket));
+        Ok(Self {
+            http: http_client()?,
+            origin: format!("{scheme}://{authority}"),
+            base_path,
+            host: authority.as_str().to_owned(),
+            bucket: settings.bucket,
+            region: settings.region,
+            credentials: settings.credentials,
+            timeout: settings.request_timeout,
+        })
+    }
+
+    /// The name of an object as the source of a copy.
+    pub(super) fn copy_source(&self, key: &str) -> String {
+        sign::escape_path(&format!("{}/{key}", self.bucket))
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(super) async fn ask(
+        &self,
+        what: &'static str,
+        method: Method,
+        key: Option<&str>,
+        query: &Query,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, StoreError> {
+        // A slow line must not make a big part fail for ever.
+        let timeout = self.timeout + Duration::from_secs(body.len() as u64 / SLOWEST);
+        let request = self.request(what, method, key, query, headers, body)?;
+        let unreachable = |reason: String| StoreError::Unreachable { what, reason };
+        let exchange = async {
+            let answer = self.http.request(request).await.map_err(|error| unreachable(reason(&error)))?;
+            let (parts, body) = answer.into_parts();
+            let body = body.collect().await.map_err(|error| unreachable(reason(&error)))?.to_bytes();
+            Ok(Answer { status: parts.status, headers: parts.headers, body })
+        };
+        let answer =
+            tokio::time::timeout(timeout, exchange).await.map_err(|_| unreachable("it took too long".to_owned()))??;
+        if answer.status.is_success() { Ok(answer) } else { Err(self.refusal(what, key.unwrap_or_default(), &answer)) }
+    }
+
+    fn request(
+        &self,
+        what: &'static str,
+        method: Method,
+        key: Option<&str>,
+        query: &Query,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, StoreError> {
+        let path = match key {
+            Some(key) => format!("{}/{}", self.base_path, sign::escape_path(key)),
+            None => self.base_path.clone(),
+        };
+        let mark = if query.is_empty() { "" } else { "?" };
+        let uri = format!("{}{path}{mark}{}", self.origin, sign::query(query));
+        // Inside TLS the hash of the body would be computed for nothing.
+        let body_hash =
+            if self.origin.starts_with("https") { "UNSIGNED-PAYLOAD".to_owned() } else { sign::hash(&body) };
+        let request = Request::builder().method(method).uri(uri).header("host", &self.host).body(Full::new(body));
+        let (mut parts, body) = request.map_err(|_| StoreError::Garbled { what })?.into_parts();
+        parts.headers.extend(headers);
+        sign::sign(&mut parts, &self.credentials, &self.region, &body_hash, SystemTime::now());
+        Ok(Request::from_parts(parts, body))
+    }
+
+    fn refusal(&self, what: &'static str, key: &str, answer: &Answer) -> StoreError {
+        let text = answer.text();
+        let code = xml::text(&text, "Code").unwrap_or_default().to_owned();
+        let region = answer.headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
+        match answer.status {
+            _ if code == "NoSuchBucket" => StoreError::NoBucket(self.bucket.clone()),
+            _ if matches!(code.as_str(), "PermanentRedirect" | "AuthorizationHeaderMalformed")
+                || answer.status.is_redirection() =>
+            {
+                StoreError::WrongRegion { region: region.unwrap_or("unknown").to_owned() }
+            }
+            StatusCode::NOT_FOUND => StoreError::NotFound(key.to_owned()),
+            StatusCode::PRECONDITION_FAILED => StoreError::Changed(key.to_owned()),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => StoreError::Denied { code },
+            status => StoreError::Refused { what, status: status.as_u16(), code },
+        }
+    }
+}
+
+fn http_client() -> Result<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, StoreError> {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(Duration::from_secs(5)));
+    let tls = tls_settings()?;
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+    Ok(HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(30))
+        .pool_max_idle_per_host(64)
+        .build(connector))
+}
+
+/// The certificates that this host trusts.
+fn tls_settings() -> Result<rustls::ClientConfig, StoreError> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| StoreError::Unreachable { what: "start", reason: error.to_string() })?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// An error with its causes: the outermost one only says that sending failed.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

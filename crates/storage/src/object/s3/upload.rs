@@ -1,0 +1,143 @@
+//! Big objects: files go up in parts, several at once, and copies beyond what one request can copy go in parts too.
+//!
+//! Parts become an object only when the last request succeeds. Parts of an upload that failed are given back.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use http::{HeaderMap, Method};
+
+use super::{S3Store, header, metadata_headers, xml};
+use crate::attributes::Metadata;
+use crate::object::{ObjectInfo, StoreError};
+
+/// S3 copies at most so much in one request.
+pub(super) const COPY_LIMIT: u64 = 5 << 30;
+
+/// S3 takes at most so many parts.
+const MAX_PARTS: u64 = 10_000;
+
+/// Reads a piece of a file into memory.
+pub(super) async fn read_part(file: Arc<File>, range: Range<u64>) -> Result<Bytes, StoreError> {
+    let read = move || {
+        let mut buffer = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut buffer, range.start).map(|()| Bytes::from(buffer))
+    };
+    let failed = |source| StoreError::Local { what: "read", path: "a local copy".to_owned(), source };
+    tokio::task::spawn_blocking(read).await.map_err(|error| failed(std::io::Error::other(error)))?.map_err(failed)
+}
+
+impl S3Store {
+    pub(super) async fn put_parts(
+        &self,
+        key: &str,
+        file: Arc<File>,
+        size: u64,
+        metadata: &Metadata,
+    ) -> Result<String, StoreError> {
+        let upload = self.begin(key, metadata).await?;
+        let send = |number: usize, range: Range<u64>| {
+            let (file, upload) = (file.clone(), upload.clone());
+            async move {
+                let _room = self.room_for(range.end - range.start).await?;
+                let body = read_part(file, range).await?;
+                let query = part_query(number, &upload);
+                let answer =
+                    self.client.ask("put part", Method::PUT, Some(key), &query, HeaderMap::new(), body).await?;
+                answer.tag().ok_or(StoreError::Garbled { what: "put part" })
+            }
+        };
+        let tags = self.all_parts(size, send).await;
+        self.finish(key, &upload, tags).await
+    }
+
+    pub(super) async fn copy_parts(
+        &self,
+        from: &ObjectInfo,
+        to: &str,
+        metadata: &Metadata,
+    ) -> Result<String, StoreError> {
+        let upload = self.begin(to, metadata).await?;
+        let send = |number: usize, range: Range<u64>| {
+            let upload = upload.clone();
+            async move {
+                let mut headers = HeaderMap::new();
+                header(&mut headers, "x-amz-copy-source", &self.client.copy_source(&from.key))?;
+                header(&mut headers, "x-amz-copy-source-if-match", &from.tag)?;
+                header(&mut headers, "x-amz-copy-source-range", &format!("bytes={}-{}", range.start, range.end - 1))?;
+                let query = part_query(number, &upload);
+                let answer = self.client.ask("copy part", Method::PUT, Some(to), &query, headers, Bytes::new()).await?;
+                let text = answer.text();
+                xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "copy part" })
+            }
+        };
+        let tags = self.all_parts(from.size, send).await;
+        self.finish(to, &upload, tags).await
+    }
+
+    async fn begin(&self, key: &str, metadata: &Metadata) -> Result<String, StoreError> {
+        let headers = metadata_headers(key, metadata)?;
+        let query = vec![("uploads", String::new())];
+        let answer = self.client.ask("begin an upload", Method::POST, Some(key), &query, headers, Bytes::new()).await?;
+        let text = answer.text();
+        xml::text(&text, "UploadId").map(xml::unescape).ok_or(StoreError::Garbled { what: "begin an upload" })
+    }
+
+    /// Sends every part, several at once, and returns their tags in order.
+    async fn all_parts<F>(&self, size: u64, send: impl Fn(usize, Range<u64>) -> F) -> Result<Vec<String>, StoreError>
+    where
+        F: Future<Output = Result<String, StoreError>>,
+    {
+        let part = self.part_size.max(size.div_ceil(MAX_PARTS));
+        let ranges = (0..size.div_ceil(part)).map(|index| index * part..((index + 1) * part).min(size));
+        futures::stream::iter(ranges.enumerate().map(|(index, range)| send(index + 1, range)))
+            .buffered(self.parallel_parts)
+            .try_collect()
+            .await
+    }
+
+    async fn finish(
+        &self,
+        key: &str,
+        upload: &str,
+        tags: Result<Vec<String>, StoreError>,
+    ) -> Result<String, StoreError> {
+        let query = vec![("uploadId", upload.to_owned())];
+        let completed = match tags {
+            Ok(tags) => self.complete(key, &query, &tags).await,
+            Err(error) => Err(error),
+        };
+        if completed.is_err() {
+            // The bill runs until the parts are gone; if this fails as well, the bucket's lifecycle rules must do it.
+            let abort =
+                self.client.ask("abort", Method::DELETE, Some(key), &query, HeaderMap::new(), Bytes::new()).await;
+            if let Err(error) = abort {
+                tracing::debug!(key, %error, "parts of a failed upload stay in the bucket");
+            }
+        }
+        completed
+    }
+
+    async fn complete(&self, key: &str, query: &super::request::Query, tags: &[String]) -> Result<String, StoreError> {
+        let parts: String = tags
+            .iter()
+            .enumerate()
+            .map(|(index, tag)| {
+                format!("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", index + 1, xml::escape(tag))
+            })
+            .collect();
+        let body = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+        let answer = self.client.ask("complete", Method::POST, Some(key), query, HeaderMap::new(), body.into()).await?;
+        let text = answer.text();
+        // As with copies, the server may say 200 first and fail afterwards.
+        xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "complete" })
+    }
+}
+
+fn part_query(number: usize, upload: &str) -> super::request::Query {
+    vec![("partNumber", number.to_string()), ("uploadId", upload.to_owned())]
+}

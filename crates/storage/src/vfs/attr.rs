@@ -1,0 +1,104 @@
+//! Attributes: reading and setting them, and the figures of the whole file system.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::node::{Ino, ROOT};
+use super::{Attr, Caller, Change, FsError, Quota, Usage, Vfs};
+
+/// What to set; the rest stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub mtime: Option<SystemTime>,
+}
+
+/// Room, as statfs tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub total: u64,
+    pub free: u64,
+    pub files: u64,
+    pub free_files: u64,
+}
+
+impl Vfs {
+    /// What a node is now.
+    pub async fn attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        let place = {
+            let core = self.core();
+            let node = core.tree.get(ino)?;
+            let settled = ino == ROOT || !node.linked || node.pending.is_some();
+            (!settled).then(|| (node.parent, node.name.clone()))
+        };
+        if let Some((parent, name)) = place {
+            // It may have been replaced by another tool; this brings the tree up to date.
+            self.find(parent, &name).await?;
+        }
+        if self.core().tree.get(ino)?.linked {
+            self.learn(ino).await?;
+        }
+        Ok(self.core().tree.get(ino)?.attr())
+    }
+
+    /// Sets attributes, all or none.
+    pub async fn set_attr(self: &Arc<Self>, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, FsError> {
+        self.learn(ino).await?;
+        if let Some(size) = set.size {
+            self.truncate(ino, size).await?;
+        }
+        let attr = {
+            let mut core = self.core();
+            let node = core.tree.get_mut(ino)?;
+            let before = node.attributes.clone();
+            let attributes = &mut node.attributes;
+            attributes.mode = set.mode.map_or(attributes.mode, |mode| mode & 0o7777);
+            attributes.uid = set.uid.unwrap_or(attributes.uid);
+            attributes.gid = set.gid.unwrap_or(attributes.gid);
+            attributes.mtime = set.mtime.unwrap_or(attributes.mtime);
+            if node.attributes != before && node.linked && ino != ROOT {
+                core.mark(ino, false, self.settings.upload_delay)?;
+                let record = core.record(ino)?;
+                core.commit(&[record])?;
+                self.work.notify_one();
+            }
+            core.tree.get(ino)?.attr()
+        };
+        let change = if set.size.is_some() { Change::Content(ino) } else { Change::Attributes(ino) };
+        self.announce(caller.mount, &[change]).await;
+        Ok(attr)
+    }
+
+    /// Limits what may be below a directory, and counts what is there.
+    pub async fn limit(&self, ino: Ino, quota: Quota) -> Result<(), FsError> {
+        self.load_below(ino).await?;
+        self.core().tree.set_scope(ino, quota)
+    }
+
+    /// What is used below a directory that has a quota.
+    pub fn usage(&self, ino: Ino) -> Option<(Usage, Quota)> {
+        self.core().tree.usage(ino)
+    }
+
+    /// The room below a directory: that of its quota, else that of the disk of the local copies.
+    pub fn room(&self, ino: Ino) -> Result<Room, FsError> {
+        let scope = {
+            let core = self.core();
+            core.tree.get(ino)?.scope.and_then(|scope| core.tree.usage(scope))
+        };
+        let (disk, disk_free) = self.cache.room().map_err(|source| FsError::Local { what: "look at", source })?;
+        let (usage, quota) = scope.unwrap_or_default();
+        let (total, free) = match quota.bytes {
+            Some(limit) => (limit, limit.saturating_sub(usage.bytes).min(disk_free)),
+            None => (disk, disk_free),
+        };
+        let (files, free_files) = match quota.files {
+            Some(limit) => (limit, limit.saturating_sub(usage.files)),
+            None => (u64::from(u32::MAX), u64::from(u32::MAX)),
+        };
+        Ok(Room { total, free, files, free_files })
+    }
+}

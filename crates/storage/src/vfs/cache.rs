@@ -1,0 +1,129 @@
+//! Local copies of files, in one directory.
+//!
+//! A named file `<ino>` holds all bytes of a node; for a file whose bytes the bucket does not have yet, it is the only
+//! place where they are. Pieces of an object that were only read lie in a file without a name, which goes away with the
+//! process unless it becomes complete.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+
+use super::error::FsError;
+use super::node::{Ino, Remote};
+
+/// How much of an object is fetched at once.
+pub(crate) const CHUNK: u64 = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Cache {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), directory })
+    }
+
+    /// A new, empty copy.
+    pub(crate) fn create(&self, ino: Ino) -> Result<Arc<File>, FsError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        self.open_with(ino, flags).map_err(|source| FsError::Local { what: "create", source })
+    }
+
+    pub(crate) fn open_copy(&self, ino: Ino) -> Result<Arc<File>, FsError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        self.open_with(ino, flags).map_err(|source| FsError::Local { what: "open", source })
+    }
+
+    fn open_with(&self, ino: Ino, flags: OFlags) -> io::Result<Arc<File>> {
+        let fd = rustix::fs::openat(&self.directory, file_name(ino), flags, Mode::from_raw_mode(0o600))?;
+        Ok(Arc::new(File::from(fd)))
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        let _ = rustix::fs::unlinkat(&self.directory, file_name(ino), AtFlags::empty());
+    }
+
+    /// A place for pieces of an object.
+    pub(crate) fn remote_copy(&self, remote: &Remote) -> Result<Arc<RemoteCopy>, FsError> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, ".", flags, Mode::from_raw_mode(0o600))
+            .map_err(|error| FsError::Local { what: "create", source: error.into() })?;
+        Ok(Arc::new(RemoteCopy { file: File::from(file), remote: remote.clone(), present: Mutex::default() }))
+    }
+
+    /// Makes a complete copy of an object the local copy of a node.
+    pub(crate) fn adopt(&self, ino: Ino, copy: &RemoteCopy) -> Result<(), FsError> {
+        let failed = |source: io::Error| FsError::Local { what: "keep", source };
+        copy.file.set_len(copy.remote.size).map_err(failed)?;
+        self.remove(ino);
+        let path = format!("/proc/self/fd/{}", copy.file.as_raw_fd());
+        rustix::fs::linkat(CWD, path, &self.directory, file_name(ino), AtFlags::SYMLINK_FOLLOW)
+            .map_err(|error| failed(error.into()))
+    }
+
+    /// The directory, for who makes names durable; the bytes are made so by their own file.
+    pub(crate) fn directory(&self) -> io::Result<File> {
+        self.directory.try_clone().map(File::from)
+    }
+
+    /// Removes all copies but these.
+    pub(crate) fn retain(&self, keep: &BTreeSet<Ino>) -> io::Result<()> {
+        let keep: BTreeSet<String> = keep.iter().map(|ino| file_name(*ino)).collect();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| keep.contains(name)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Total and free bytes of the disk below.
+    pub(crate) fn room(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstatvfs(&self.directory)?;
+        Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+}
+
+fn file_name(ino: Ino) -> String {
+    format!("{ino:016x}")
+}
+
+/// Pieces of one object, as far as they were fetched.
+#[derive(Debug)]
+pub(crate) struct RemoteCopy {
+    pub(crate) file: File,
+    pub(crate) remote: Remote,
+    /// Which chunks are there.
+    present: Mutex<BTreeSet<u64>>,
+}
+
+impl RemoteCopy {
+    /// The first chunk of a range that is missing.
+    pub(crate) fn first_missing(&self, from: u64, to: u64) -> Option<u64> {
+        let present = self.present.lock().expect("no panic while held");
+        (from / CHUNK..to.div_ceil(CHUNK)).find(|chunk| !present.contains(chunk))
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.first_missing(0, self.remote.size).is_none()
+    }
+
+    pub(crate) fn has(&self, chunk: u64) -> bool {
+        self.present.lock().expect("no panic while held").contains(&chunk)
+    }
+
+    pub(crate) fn arrived(&self, chunk: u64) {
+        self.present.lock().expect("no panic while held").insert(chunk);
+    }
+}

@@ -1,0 +1,257 @@
+//! Changing the bytes of files: opening, writing, truncating, making them durable.
+//!
+//! Bytes are written to the local copy, and only there. Before the first byte of a file changes, all of it is local and
+//! the journal says so; from then on the copy is the truth until it is uploaded, and its length is the file's.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use super::journal::Record;
+use super::node::Ino;
+use super::{Caller, Change, Core, FsError, Vfs};
+use crate::attributes::Kind;
+
+/// The largest object that S3 takes.
+const SIZE_MAX: u64 = 5 << 40;
+
+impl Vfs {
+    /// Opens a file.
+    pub async fn open_file(self: &Arc<Self>, ino: Ino, write: bool, truncate: bool) -> Result<(), FsError> {
+        self.learn(ino).await?;
+        match self.core().tree.get(ino)?.kind() {
+            Kind::Directory => return Err(FsError::IsDirectory),
+            Kind::Symlink => return Err(FsError::Invalid),
+            Kind::File => {}
+        }
+        if truncate {
+            self.truncate(ino, 0).await?;
+        }
+        let mut core = self.core();
+        let node = core.tree.get_mut(ino)?;
+        node.opens += 1;
+        node.writers += u32::from(write);
+        if node.opens == 1 && node.linked && node.remote.is_some() {
+            let record = core.opened_record(ino)?;
+            core.commit(&[record])?;
+        }
+        Ok(())
+    }
+
+    /// Closes a file that was opened the same way. Everything written is safe from a crash of this process.
+    pub fn close_file(&self, ino: Ino, write: bool) -> Result<(), FsError> {
+        let mut core = self.core();
+        let node = core.tree.get_mut(ino)?;
+        node.opens = node.opens.saturating_sub(1);
+        node.writers = node.writers.saturating_sub(u32::from(write));
+        let (idle, linked, pending) = (node.opens == 0, node.linked, node.pending.is_some());
+        let was_noted = node.remote.is_some();
+        if idle {
+            self.put_away(&mut core, ino)?;
+        }
+        let mut records = Vec::new();
+        if write && linked && pending {
+            records.push(core.record(ino)?);
+            self.work.notify_one();
+        }
+        if idle && was_noted {
+            records.push(Record::Closed(ino));
+        }
+        core.commit(&records)?;
+        self.reap(&mut core, ino);
+        Ok(())
+    }
+
+    /// Writes bytes at an offset, or at the end, and returns where they went.
+    pub async fn write(
+        self: &Arc<Self>,
+        caller: Caller,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+    ) -> Result<u64, FsError> {
+        let file = self.writable(ino).await?;
+        let at = {
+            let mut core = self.core();
+            let node = core.tree.get(ino)?;
+            let (size, scope) = (node.size(), node.scope.filter(|_| node.linked));
+            let at = if append { size } else { offset };
+            let end = at.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
+            core.tree.allow(scope, end.saturating_sub(size), 0)?;
+            core.tree.resize(ino, size.max(end))?;
+            self.wrote(&mut core, ino)?;
+            at
+        };
+        if let Err(source) = file.write_all_at(data, at) {
+            self.remeasure(ino, &file)?;
+            return Err(FsError::Local { what: "write to", source });
+        }
+        self.announce(caller.mount, &[Change::Content(ino)]).await;
+        Ok(at)
+    }
+
+    /// Cuts a file off, or lengthens it with zeros.
+    pub(super) async fn truncate(self: &Arc<Self>, ino: Ino, size: u64) -> Result<(), FsError> {
+        if size > SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if size == 0 {
+            let mut core = self.core();
+            self.check_file(&core, ino)?;
+            return self.empty(&mut core, ino);
+        }
+        let file = self.writable(ino).await?;
+        let mut core = self.core();
+        let node = core.tree.get(ino)?;
+        core.tree.allow(node.scope.filter(|_| node.linked), size.saturating_sub(node.size()), 0)?;
+        file.set_len(size).map_err(|source| FsError::Local { what: "resize", source })?;
+        core.tree.resize(ino, size)?;
+        self.wrote(&mut core, ino)?;
+        self.note(&mut core, ino)
+    }
+
+    /// Makes everything about a file, and every change of names so far, last through a power failure.
+    pub async fn sync_file(&self, ino: Ino) -> Result<(), FsError> {
+        let (file, syncer) = {
+            let mut core = self.core();
+            let node = core.tree.get(ino)?;
+            let dirty = node.pending.as_ref().is_some_and(|pending| pending.content);
+            let file = if dirty { Some(self.local_file(&mut core, ino)?) } else { None };
+            self.note(&mut core, ino)?;
+            (file, core.journal.syncer())
+        };
+        let failed = |source| FsError::Local { what: "make durable", source };
+        let directory = self.cache.directory().map_err(failed)?;
+        let work = move || {
+            file.map_or(Ok(()), |file| file.sync_data())?;
+            syncer.sync(|| directory.sync_all())
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| failed(std::io::Error::other(error)))?.map_err(failed)
+    }
+
+    /// The local copy of a file, ready to be changed.
+    async fn writable(self: &Arc<Self>, ino: Ino) -> Result<Arc<File>, FsError> {
+        loop {
+            {
+                let mut core = self.core();
+                self.check_file(&core, ino)?;
+                let node = core.tree.get(ino)?;
+                let dirty = node.pending.as_ref().is_some_and(|pending| pending.content);
+                let (local, size) = node.file().map_or((false, 0), |file| (file.local, file.size));
+                if !local && size == 0 {
+                    self.empty(&mut core, ino)?;
+                    return self.local_file(&mut core, ino);
+                }
+                if local {
+                    let file = self.local_file(&mut core, ino)?;
+                    if !dirty {
+                        self.begin_change(&mut core, ino)?;
+                    }
+                    return Ok(file);
+                }
+            }
+            self.localize(ino).await?;
+        }
+    }
+
+    /// Says in the journal that the local copy is the truth from now on.
+    pub(crate) fn begin_change(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
+        if !core.tree.get(ino)?.linked {
+            return Ok(());
+        }
+        core.mark(ino, true, self.settings.upload_delay)?;
+        let left = self.leave_key(core, ino)?;
+        let record = core.record(ino)?;
+        let records: Vec<_> = left.into_iter().chain([record]).collect();
+        core.commit(&records)?;
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Makes a file empty, whatever it was.
+    fn empty(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
+        let copy = self.cache.create(ino)?;
+        core.tree.resize(ino, 0)?;
+        let node = core.tree.get_mut(ino)?;
+        let open = node.opens > 0;
+        if let Some(file) = node.file_mut() {
+            file.local = true;
+            file.copy = None;
+            file.file = open.then_some(copy);
+        }
+        self.begin_change(core, ino)?;
+        self.wrote(core, ino)
+    }
+
+    /// Notes that the bytes have changed.
+    fn wrote(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
+        let now = SystemTime::now();
+        let node = core.tree.get_mut(ino)?;
+        node.attributes.mtime = now;
+        // A program that writes to a file takes its special rights away, as everywhere.
+        node.attributes.mode &= !0o6000;
+        if node.linked {
+            core.mark(ino, true, self.settings.upload_delay)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what a node is, if there is something to be done for it.
+    fn note(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
+        let node = core.tree.get(ino)?;
+        if node.linked && node.pending.is_some() {
+            let record = core.record(ino)?;
+            core.commit(&[record])?;
+        }
+        Ok(())
+    }
+
+    /// The open local copy; kept open while a program has the file open.
+    pub(crate) fn local_file(&self, core: &mut Core, ino: Ino) -> Result<Arc<File>, FsError> {
+        let node = core.tree.get_mut(ino)?;
+        let open = node.opens > 0;
+        let file = node.file_mut().ok_or(FsError::IsDirectory)?;
+        file.used = Some(Instant::now());
+        if let Some(file) = &file.file {
+            return Ok(file.clone());
+        }
+        let copy = self.cache.open_copy(ino)?;
+        file.file = open.then(|| copy.clone());
+        Ok(copy)
+    }
+
+    /// Nobody has the file open any more: descriptors are given back, complete copies are kept by name.
+    fn put_away(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
+        let Some(file) = core.tree.get_mut(ino)?.file_mut() else { return Ok(()) };
+        file.file = None;
+        file.used = Some(Instant::now());
+        if let Some(copy) = file.copy.take()
+            && !file.local
+            && copy.is_complete()
+            && self.cache.adopt(ino, &copy).is_ok()
+        {
+            file.local = true;
+            self.cached_bytes.fetch_add(copy.remote.size, Ordering::Relaxed);
+            self.trim_cache(core);
+        }
+        Ok(())
+    }
+
+    /// After a write that failed half-way, the copy tells how long the file is.
+    fn remeasure(&self, ino: Ino, file: &File) -> Result<(), FsError> {
+        let length = file.metadata().map_err(|source| FsError::Local { what: "look at", source })?.len();
+        self.core().tree.resize(ino, length)
+    }
+
+    fn check_file(&self, core: &Core, ino: Ino) -> Result<(), FsError> {
+        match core.tree.get(ino)?.kind() {
+            Kind::File => Ok(()),
+            Kind::Directory => Err(FsError::IsDirectory),
+            Kind::Symlink => Err(FsError::Invalid),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening the file system: the journal is read, the tree gets back what the bucket does not have, and uploads go on.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use super::cache::Cache;
+use super::journal::{Journal, NodeRecord, Record};
+use super::node::{Body, FileBody, Ino, ROOT};
+use super::tree::Tree;
+use super::{Core, FsError, Settings, Vfs};
+use crate::attributes::{Attributes, Kind};
+use crate::name;
+use crate::object::ObjectStore;
+
+/// Why the file system could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot use the state directory {path}")]
+    State { path: String, source: io::Error },
+    #[error("another process uses the state directory {0}")]
+    InUse(String),
+    #[error("the journal contradicts itself")]
+    Journal(#[source] FsError),
+}
+
+/// What the journal says, after later records have overruled earlier ones.
+#[derive(Debug, Default)]
+struct Remembered {
+    nodes: BTreeMap<Ino, NodeRecord>,
+    opened: BTreeMap<Ino, NodeRecord>,
+    doomed: BTreeSet<String>,
+    highest: Ino,
+}
+
+impl Vfs {
+    /// Opens the file system over a store.
+    pub fn open(store: Arc<dyn ObjectStore>, settings: Settings) -> Result<Arc<Self>, OpenError> {
+        let failed = |source| OpenError::State { path: settings.state.display().to_string(), source };
+        let lock = lock(&settings)?;
+        let (journal, records) = Journal::open(&settings.state).map_err(failed)?;
+        let cache = Cache::open(&settings.state.join("copies")).map_err(failed)?;
+        let remembered = Remembered::from(records);
+        let dirty = remembered.nodes.values().filter(|node| node.content).map(|node| node.ino).collect();
+        cache.retain(&dirty).map_err(failed)?;
+        let root = Attributes {
+            mode: settings.dir_mode,
+            uid: 0,
+            gid: 0,
+            mtime: SystemTime::now(),
+            xattrs: Default::default(),
+        };
+        let mut core = Core { tree: Tree::new(root), journal, queue: BTreeSet::new(), busy: HashSet::new() };
+        restore(&mut core, &cache, &settings, remembered).map_err(OpenError::Journal)?;
+        let live = core.live_records();
+        core.journal.compact(&live).map_err(failed)?;
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            core: Mutex::new(core),
+            store,
+            cache,
+            settings,
+            work: Default::default(),
+            settled: Default::default(),
+            watchers: Default::default(),
+            fetches: Default::default(),
+            store_rest: Mutex::new(None),
+            cached_bytes: AtomicU64::new(0),
+            _lock: lock,
+        }))
+    }
+}
+
+/// One process at a time; the kernel gives the lock back when it ends, however it ends.
+fn lock(settings: &Settings) -> Result<std::fs::File, OpenError> {
+    let path = settings.state.display().to_string();
+    let failed = |source| OpenError::State { path: path.clone(), source };
+    std::fs::create_dir_all(&settings.state).map_err(failed)?;
+    let file = std::fs::File::create(settings.state.join("lock")).map_err(failed)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse(path)),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+impl From<Vec<Record>> for Remembered {
+    fn from(records: Vec<Record>) -> Self {
+        let mut remembered = Self::default();
+        for record in records {
+            match record {
+                Record::Node(node) => {
+                    remembered.highest = remembered.highest.max(node.ino);
+                    remembered.nodes.insert(node.ino, *node);
+                }
+                Record::Opened(node) => {
+                    remembered.highest = remembered.highest.max(node.ino);
+                    remembered.opened.insert(node.ino, *node);
+                }
+                Record::Closed(ino) => drop(remembered.opened.remove(&ino)),
+                Record::Settled(ino) => drop(remembered.nodes.remove(&ino)),
+                Record::Doom(key) => drop(remembered.doomed.insert(key)),
+                Record::Undoom(key) => drop(remembered.doomed.remove(&key)),
+            }
+        }
+        remembered
+    }
+}
+
+fn restore(core: &mut Core, cache: &Cache, settings: &Settings, remembered: Remembered) -> Result<(), FsError> {
+    core.tree.skip_to(remembered.highest);
+    // Parents come before what is in them, because their keys are shorter.
+    let mut nodes: Vec<NodeRecord> = remembered.nodes.into_values().collect();
+    nodes.sort_by(|a, b| a.key.len().cmp(&b.key.len()).then_with(|| a.key.cmp(&b.key)));
+    for record in nodes {
+        restore_node(core, cache, settings, record)?;
+    }
+    for record in remembered.opened.into_values() {
+        restore_opened(core, settings, record)?;
+    }
+    for key in remembered.doomed {
+        core.doom(key, Duration::ZERO);
+    }
+    Ok(())
+}
+
+fn restore_node(core: &mut Core, cache: &Cache, settings: &Settings, record: NodeRecord) -> Result<(), FsError> {
+    let (above, last) = record.key.rsplit_once('/').unwrap_or(("", &record.key));
+    let Some(name) = name::decode(last) else { return Err(FsError::Invalid) };
+    let parent = ensure_directory(core, settings, above)?;
+    let mut attributes = record.attributes;
+    let body = match record.kind {
+        Kind::Directory => Body::Directory(Default::default()),
+        Kind::Symlink => Body::Symlink(record.target.unwrap_or_default()),
+        Kind::File if record.content => {
+            let stat = cache.open_copy(record.ino)?.metadata();
+            let stat = stat.map_err(|source| FsError::Local { what: "look at", source })?;
+            if stat.len() != record.size {
+                // It was written to after the last record; the copy knows better.
+                attributes.mtime = stat.modified().unwrap_or(attributes.mtime);
+            }
+            tracing::debug!(key = record.key, size = stat.size(), "a file that was not uploaded is back");
+            Body::File(FileBody { size: stat.len(), local: true, ..FileBody::default() })
+        }
+        Kind::File => Body::File(FileBody { size: record.size, ..FileBody::default() }),
+    };
+    if let Some(old) = core.tree.child(parent, &name)? {
+        // Only directories that were made up above can be here.
+        if core.tree.get(old)?.kind() != Kind::Directory || record.kind != Kind::Directory {
+            return Err(FsError::Exists);
+        }
+        core.tree.get_mut(old)?.attributes = attributes;
+        return core.mark(old, false, Duration::ZERO);
+    }
+    let mut node = core.tree.blank(record.ino, body, attributes);
+    node.known = record.known;
+    node.remote = record.remote;
+    // Somebody may have been about to write it when everything ended.
+    node.attempted = Some(if record.kind == Kind::Directory { record.key.clone() + "/" } else { record.key.clone() });
+    core.tree.attach(node, parent, name)?;
+    core.mark(record.ino, record.content, Duration::ZERO)?;
+    core.tree.lend(record.ino);
+    Ok(())
+}
+
+/// A file that was only read: it gets its number back, unless something else stands there by now.
+fn restore_opened(core: &mut Core, settings: &Settings, record: NodeRecord) -> Result<(), FsError> {
+    let (above, last) = record.key.rsplit_once('/').unwrap_or(("", &record.key));
+    let Some(name) = name::decode(last) else { return Err(FsError::Invalid) };
+    if core.tree.get(record.ino).is_ok() {
+        return Ok(());
+    }
+    let Ok(parent) = ensure_directory(core, settings, above) else { return Ok(()) };
+    if core.tree.child(parent, &name)?.is_some() {
+        return Ok(());
+    }
+    let body = Body::File(FileBody { size: record.size, ..FileBody::default() });
+    let mut node = core.tree.blank(record.ino, body, record.attributes);
+    node.known = record.known;
+    node.remote = record.remote;
+    core.tree.attach(node, parent, name)
+}
+
+/// The directory at a key; what the journal does not know of it will be asked of the store.
+fn ensure_directory(core: &mut Core, settings: &Settings, key: &str) -> Result<Ino, FsError> {
+    let mut at = ROOT;
+    for part in key.split('/').filter(|part| !part.is_empty()) {
+        let name = name::decode(part).ok_or(FsError::Invalid)?;
+        at = match core.tree.child(at, &name)? {
+            Some(ino) => ino,
+            None => {
+                let ino = core.tree.next_ino();
+                let attributes = Attributes {
+                    mode: settings.dir_mode,
+                    uid: 0,
+                    gid: 0,
+                    mtime: SystemTime::UNIX_EPOCH,
+                    xattrs: Default::default(),
+                };
+                let node = core.tree.blank(ino, Body::Directory(Default::default()), attributes);
+                core.tree.attach(node, at, name)?;
+                ino
+            }
+        };
+    }
+    Ok(at)
+}

@@ -1,0 +1,366 @@
+//! The tree in memory: nodes, their places, which keys are still lent, and what each execution uses.
+//!
+//! Pure bookkeeping: it neither asks the store nor writes the journal. A key is *lent* while a node's bytes still lie
+//! there although the node has moved away; nobody may write or delete it before they were carried on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::error::FsError;
+use super::node::{Body, Ino, Node, ROOT, Remote};
+use crate::attributes::{Attributes, Kind};
+use crate::name;
+
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: HashMap<Ino, Node>,
+    next_ino: Ino,
+    /// Counts local changes, to tell what a listing cannot know.
+    pub(crate) clock: u64,
+    /// Objects to be deleted.
+    pub(crate) doomed: BTreeMap<String, Doom>,
+    /// Keys whose object belongs to a node that stands elsewhere by now.
+    lent: BTreeMap<String, Ino>,
+    scopes: HashMap<Ino, Scope>,
+    /// Objects that were deleted lately, with the clock and the time.
+    deleted: HashMap<String, (u64, Instant)>,
+}
+
+/// When to try to delete an object.
+#[derive(Debug)]
+pub(crate) struct Doom {
+    pub(crate) due: Instant,
+    pub(crate) attempts: u32,
+}
+
+/// What an execution may use, and uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+/// The most that an execution may use. Nothing means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    pub bytes: Option<u64>,
+    pub files: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Scope {
+    usage: Usage,
+    quota: Quota,
+}
+
+impl Tree {
+    pub(crate) fn new(root: Attributes) -> Self {
+        let mut tree = Self {
+            nodes: HashMap::new(),
+            next_ino: ROOT + 1,
+            clock: 0,
+            doomed: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            scopes: HashMap::new(),
+            deleted: HashMap::new(),
+        };
+        let mut node = tree.blank(ROOT, Body::Directory(Default::default()), root);
+        node.linked = true;
+        node.known = true;
+        tree.nodes.insert(ROOT, node);
+        tree
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Result<&Node, FsError> {
+        self.nodes.get(&ino).ok_or(FsError::Stale)
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Node, FsError> {
+        self.nodes.get_mut(&ino).ok_or(FsError::Stale)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub(crate) fn next_ino(&mut self) -> Ino {
+        self.next_ino += 1;
+        self.next_ino - 1
+    }
+
+    /// From now on no number up to this one is given out.
+    pub(crate) fn skip_to(&mut self, ino: Ino) {
+        self.next_ino = self.next_ino.max(ino + 1);
+    }
+
+    /// A node that stands nowhere yet.
+    pub(crate) fn blank(&self, ino: Ino, body: Body, attributes: Attributes) -> Node {
+        Node {
+            ino,
+            parent: ROOT,
+            name: Vec::new(),
+            linked: false,
+            body,
+            attributes,
+            known: false,
+            ctime: SystemTime::now(),
+            remote: None,
+            attempted: None,
+            pending: None,
+            version: 0,
+            uploaded: 0,
+            touched: 0,
+            checked: None,
+            opens: 0,
+            writers: 0,
+            lookups: 0,
+            scope: None,
+            gate: Default::default(),
+        }
+    }
+
+    pub(crate) fn child(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
+        let directory = self.get(parent)?.directory().ok_or(FsError::NotDirectory)?;
+        Ok(directory.children.get(name).copied())
+    }
+
+    /// Puts a node into a directory, under a name that is free.
+    pub(crate) fn attach(&mut self, mut node: Node, parent: Ino, name: Vec<u8>) -> Result<(), FsError> {
+        let above = self.get_mut(parent)?;
+        let scope = above.scope;
+        above.directory_mut().ok_or(FsError::NotDirectory)?.children.insert(name.clone(), node.ino);
+        node.parent = parent;
+        node.name = name;
+        node.linked = true;
+        node.scope = scope;
+        self.charge(scope, node.weight() as i64, 1);
+        self.nodes.insert(node.ino, node);
+        Ok(())
+    }
+
+    /// Takes a node out of its directory. It stays in the table until `reap`.
+    pub(crate) fn detach(&mut self, ino: Ino) -> Result<(), FsError> {
+        let node = self.get_mut(ino)?;
+        if !std::mem::replace(&mut node.linked, false) {
+            return Ok(());
+        }
+        let (parent, name, scope, weight) = (node.parent, node.name.clone(), node.scope, node.weight());
+        self.charge(scope, -(weight as i64), -1);
+        if let Ok(above) = self.get_mut(parent)
+            && let Some(directory) = above.directory_mut()
+        {
+            directory.children.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Moves a node to a free name. Keys below it change with it; `lend` must follow.
+    pub(crate) fn relocate(&mut self, ino: Ino, parent: Ino, name: Vec<u8>) -> Result<(), FsError> {
+        self.detach(ino)?;
+        let scope = self.get(parent)?.scope;
+        let above = self.get_mut(parent)?.directory_mut().ok_or(FsError::NotDirectory)?;
+        above.children.insert(name.clone(), ino);
+        let node = self.get_mut(ino)?;
+        node.parent = parent;
+        node.name = name;
+        node.linked = true;
+        let weight = node.weight();
+        let old = std::mem::replace(&mut node.scope, scope);
+        self.charge(scope, weight as i64, 1);
+        if old != scope {
+            for below in self.below(ino) {
+                let Ok(node) = self.get_mut(below) else { continue };
+                let weight = node.weight() as i64;
+                node.scope = scope;
+                self.charge(old, -weight, -1);
+                self.charge(scope, weight, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a node that is neither in the tree nor in use. True if it is gone.
+    pub(crate) fn reap(&mut self, ino: Ino) -> bool {
+        let gone = self.nodes.get(&ino).is_some_and(|node| !node.linked && node.opens == 0 && node.lookups == 0);
+        if gone {
+            self.unlend(ino);
+            self.nodes.remove(&ino);
+        }
+        gone
+    }
+
+    /// All nodes below a directory, parents first.
+    pub(crate) fn below(&self, ino: Ino) -> Vec<Ino> {
+        let mut found = Vec::new();
+        let mut todo = vec![ino];
+        while let Some(next) = todo.pop() {
+            let Some(directory) = self.nodes.get(&next).and_then(Node::directory) else { continue };
+            for child in directory.children.values() {
+                found.push(*child);
+                todo.push(*child);
+            }
+        }
+        found
+    }
+
+    /// The key of a node: for a directory the prefix without its last `/`.
+    pub(crate) fn path_key(&self, ino: Ino) -> String {
+        let mut parts = Vec::new();
+        let mut at = ino;
+        while at != ROOT {
+            let Some(node) = self.nodes.get(&at) else { break };
+            parts.push(name::encode(&node.name));
+            at = node.parent;
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// The key of the object that stands for a node.
+    pub(crate) fn object_key(&self, ino: Ino) -> String {
+        let key = self.path_key(ino);
+        let is_directory = self.nodes.get(&ino).is_some_and(|node| node.kind() == Kind::Directory);
+        if is_directory { key + "/" } else { key }
+    }
+
+    /// What lies below a directory starts with this.
+    pub(crate) fn prefix(&self, ino: Ino) -> String {
+        if ino == ROOT { String::new() } else { self.path_key(ino) + "/" }
+    }
+
+    /// The node that stands at a key now.
+    pub(crate) fn resolve(&self, key: &str) -> Option<Ino> {
+        let mut at = ROOT;
+        for part in key.trim_end_matches('/').split('/') {
+            at = *self.nodes.get(&at)?.directory()?.children.get(&name::decode(part)?)?;
+        }
+        let is_directory = self.nodes.get(&at)?.kind() == Kind::Directory;
+        (is_directory == key.ends_with('/')).then_some(at)
+    }
+
+    /// True if `ino` is `above` or lies below it.
+    pub(crate) fn is_within(&self, ino: Ino, above: Ino) -> bool {
+        let mut at = ino;
+        loop {
+            if at == above {
+                return true;
+            }
+            match self.nodes.get(&at) {
+                Some(node) if at != ROOT => at = node.parent,
+                _ => return false,
+            }
+        }
+    }
+
+    /// Notes whether the object of a node lies where the node stands.
+    pub(crate) fn lend(&mut self, ino: Ino) {
+        self.unlend(ino);
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let Some(Remote { key, .. }) = &node.remote else { return };
+        let Some(file) = node.file() else { return };
+        let replaced = node.pending.as_ref().is_some_and(|pending| pending.content);
+        let needed =
+            if node.linked { !replaced && *key != self.object_key(ino) } else { node.opens > 0 && !file.local };
+        if needed {
+            let key = key.clone();
+            self.lent.insert(key, ino);
+        }
+    }
+
+    /// Notes which object holds a node from now on.
+    pub(crate) fn set_remote(&mut self, ino: Ino, remote: Option<Remote>) -> Result<(), FsError> {
+        self.unlend(ino);
+        self.get_mut(ino)?.remote = remote;
+        self.lend(ino);
+        Ok(())
+    }
+
+    fn unlend(&mut self, ino: Ino) {
+        if let Some(Remote { key, .. }) = self.nodes.get(&ino).and_then(|node| node.remote.as_ref())
+            && self.lent.get(key) == Some(&ino)
+        {
+            let key = key.clone();
+            self.lent.remove(&key);
+        }
+    }
+
+    /// Who still needs the object at a key, other than `ino`.
+    pub(crate) fn borrower(&self, key: &str, ino: Option<Ino>) -> Option<Ino> {
+        self.lent.get(key).copied().filter(|borrower| Some(*borrower) != ino)
+    }
+
+    /// An object was deleted: a listing that was asked for before may still show it.
+    pub(crate) fn note_deletion(&mut self, key: &str, memory: Duration) {
+        self.clock += 1;
+        let now = Instant::now();
+        // Now and then: looking through all of them at every deletion would take long.
+        if self.deleted.len().is_power_of_two() {
+            self.deleted.retain(|_, (_, when)| now.duration_since(*when) < memory);
+        }
+        self.deleted.insert(key.to_owned(), (self.clock, now));
+    }
+
+    /// True if a listing that was asked for at `clock` shows an object only because nobody had time to take it away.
+    pub(crate) fn is_hidden(&self, key: &str, clock: u64) -> bool {
+        let went_since = self.deleted.get(key).is_some_and(|(when, _)| *when > clock);
+        went_since || self.doomed.contains_key(key) || self.lent.contains_key(key)
+    }
+
+    /// True if something below the key of a directory is hidden. The mark that hides the directory goes last.
+    pub(crate) fn hides_below(&self, prefix: &str) -> bool {
+        let after = (Bound::Excluded(prefix.to_owned()), Bound::Unbounded);
+        let starts = |key: Option<&String>| key.is_some_and(|key| key.starts_with(prefix));
+        starts(self.doomed.range(after.clone()).next().map(|(key, _)| key))
+            || starts(self.lent.range(after).next().map(|(key, _)| key))
+    }
+
+    /// Makes a directory one whose usage is counted, and limited.
+    pub(crate) fn set_scope(&mut self, ino: Ino, quota: Quota) -> Result<(), FsError> {
+        self.get(ino)?;
+        let below = self.below(ino);
+        let scope = self.scopes.entry(ino).or_default();
+        scope.quota = quota;
+        scope.usage = Usage::default();
+        self.get_mut(ino)?.scope = Some(ino);
+        for below in below {
+            let node = self.get_mut(below)?;
+            node.scope = Some(ino);
+            let weight = node.weight() as i64;
+            self.charge(Some(ino), weight, 1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn usage(&self, scope: Ino) -> Option<(Usage, Quota)> {
+        self.scopes.get(&scope).map(|scope| (scope.usage, scope.quota))
+    }
+
+    /// Refuses what would go beyond the quota.
+    pub(crate) fn allow(&self, scope: Option<Ino>, bytes: u64, files: u64) -> Result<(), FsError> {
+        let Some(scope) = scope.and_then(|ino| self.scopes.get(&ino)) else { return Ok(()) };
+        let over = |used: u64, more: u64, limit: Option<u64>| {
+            more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
+        };
+        let full =
+            over(scope.usage.bytes, bytes, scope.quota.bytes) || over(scope.usage.files, files, scope.quota.files);
+        if full { Err(FsError::Quota) } else { Ok(()) }
+    }
+
+    /// Changes the size of a file, and what its execution uses.
+    pub(crate) fn resize(&mut self, ino: Ino, size: u64) -> Result<(), FsError> {
+        let node = self.get_mut(ino)?;
+        let scope = node.scope.filter(|_| node.linked);
+        let file = node.file_mut().ok_or(FsError::IsDirectory)?;
+        let difference = size as i64 - file.size as i64;
+        file.size = size;
+        self.charge(scope, difference, 0);
+        Ok(())
+    }
+
+    fn charge(&mut self, scope: Option<Ino>, bytes: i64, files: i64) {
+        let Some(scope) = scope.and_then(|ino| self.scopes.get_mut(&ino)) else { return };
+        scope.usage.bytes = scope.usage.bytes.saturating_add_signed(bytes);
+        scope.usage.files = scope.usage.files.saturating_add_signed(files);
+    }
+}

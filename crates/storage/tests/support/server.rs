@@ -1,0 +1,201 @@
+//! A real S3 server (moto) for a test, and a proxy in front of it that fails on demand.
+//!
+//! The server lives in a virtual environment under the user's cache directory, made at the first need.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use isopod_storage::{Credentials, S3Settings, S3Store};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::Random;
+
+/// A running server with an empty bucket called `bucket`.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// Starts the server; nothing if it cannot be had here, with the reason told.
+    pub(crate) async fn start() -> Option<Self> {
+        let python = environment()?;
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new(python.join("bin/moto_server"))
+            .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { child, address };
+        server.make_bucket().await;
+        Some(server)
+    }
+
+    async fn make_bucket(&self) {
+        // The server takes a while to load; the bucket is made by a plain request, because no client of ours makes one.
+        let request = "PUT /bucket HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        for _ in 0..600 {
+            if let Ok(mut stream) = TcpStream::connect(self.address).await {
+                stream.write_all(request.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.unwrap();
+                assert!(answer.contains(" 200 "), "{answer}");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the server does not listen");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn settings(address: SocketAddr) -> S3Settings {
+    let credentials =
+        Credentials { access_key: "test-key".into(), secret_key: "test-secret".into(), session_token: None };
+    let mut settings = S3Settings::new("bucket", "us-east-1", credentials);
+    settings.endpoint = Some(format!("http://{address}"));
+    settings.request_timeout = Duration::from_secs(10);
+    settings
+}
+
+pub(crate) fn store(address: SocketAddr) -> Arc<S3Store> {
+    Arc::new(S3Store::new(settings(address)).unwrap())
+}
+
+/// Where moto is installed, or will be.
+fn environment() -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os("HOME")?).join(".cache/isopod/moto-venv");
+    if path.join("bin/moto_server").exists() {
+        return Some(path);
+    }
+    let made = Command::new("python3").args(["-m", "venv"]).arg(&path).status().is_ok_and(|status| status.success());
+    let installed = made
+        && Command::new(path.join("bin/pip"))
+            .args(["install", "-q", "moto[server]"])
+            .status()
+            .is_ok_and(|status| status.success());
+    if !installed {
+        super::skip("moto cannot be installed here");
+    }
+    installed.then_some(path)
+}
+
+/// A rate of failure that means: no answer at all.
+const HANG: u32 = 1000;
+
+/// Stands between a client and the server, and makes trouble.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    percent: Arc<AtomicU32>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(server: SocketAddr, seed: u64) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let percent = Arc::new(AtomicU32::new(0));
+        let counter = Arc::new(AtomicU64::new(seed));
+        let rate = percent.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (rate, counter) = (rate.clone(), counter.clone());
+                tokio::spawn(async move { pass(client, server, &rate, &counter).await });
+            }
+        });
+        Self { address, percent, task }
+    }
+
+    /// From now on nothing is answered.
+    pub(crate) fn hang(&self) {
+        self.percent.store(HANG, Ordering::Relaxed);
+    }
+
+    /// From now on so many of a hundred requests fail.
+    pub(crate) fn fail(&self, percent: u32) {
+        self.percent.store(percent, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One request: passed on, or answered with trouble of some kind.
+async fn pass(mut client: TcpStream, server: SocketAddr, rate: &AtomicU32, counter: &AtomicU64) -> Option<()> {
+    let request = read_request(&mut client).await?;
+    let mut random = Random(counter.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed));
+    let rate = rate.load(Ordering::Relaxed);
+    let kind = match rate {
+        HANG => 3,
+        _ if random.below(100) < u64::from(rate) => random.below(5),
+        _ => 99,
+    };
+    match kind {
+        0 => return refuse(&mut client, "500 Internal Server Error", "InternalError").await,
+        1 => return refuse(&mut client, "503 Slow Down", "SlowDown").await,
+        // The connection just ends, or nothing ever comes.
+        2 => return None,
+        3 => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            return None;
+        }
+        _ => {}
+    }
+    let mut upstream = TcpStream::connect(server).await.ok()?;
+    upstream.write_all(&request).await.ok()?;
+    let mut answer = Vec::new();
+    upstream.read_to_end(&mut answer).await.ok()?;
+    // Done, but half of the answer is lost.
+    let told = if kind == 4 { answer.len() / 2 } else { answer.len() };
+    client.write_all(&answer[..told]).await.ok()
+}
+
+async fn refuse(client: &mut TcpStream, status: &str, code: &str) -> Option<()> {
+    let body = format!("<Error><Code>{code}</Code></Error>");
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    client.write_all((head + &body).as_bytes()).await.ok()
+}
+
+/// A whole request, changed so that the server closes the connection after it.
+async fn read_request(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        if client.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+    };
+    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    while bytes.len() < head + 4 + length.unwrap_or(0) {
+        if client.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let mut request = (text + "\r\nConnection: close\r\n\r\n").into_bytes();
+    request.extend_from_slice(&bytes[head + 4..]);
+    Some(request)
+}
