@@ -1,9 +1,8 @@
 //! The code interpreter through its official Python SDK, beside `ipykernel`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use isopod_testkit::StateDir;
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use crate::report::{Bound, Report, Table};
 use crate::samples::{millis, times};
 use crate::scale::Scale;
 use crate::sdk::{Results, samples};
-use crate::server::{KEY, make_venv, scripts, start_ours};
+use crate::server::{drive, make_venv, start_ours};
 use crate::stage::abandon_if_held;
 
 const TEMPLATE: &str = "code-interpreter-v1";
@@ -27,27 +26,12 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     let results = {
         let options = ["--prepare", TEMPLATE, "--pool-ready", POOL, "--pool-prepared", POOL];
         let server = start_ours(binary, &state, &options)?;
-        drive(&python, &server.address, scale)?
+        let orders = json!({ "calls": scale.sdk_calls, "burst": 50, "megabytes": OUTPUT_MB });
+        drive(&python, "interpreter.py", &orders, &server.address)?
     };
     abandon_if_held(state);
     report.add(&table(&results)?);
     Ok(())
-}
-
-fn drive(python: &Path, address: &str, scale: &Scale) -> anyhow::Result<Results> {
-    let orders = json!({ "calls": scale.sdk_calls, "burst": 50, "megabytes": OUTPUT_MB, "template": TEMPLATE });
-    let output = Command::new(python)
-        .arg(scripts().join("interpreter.py"))
-        .arg(orders.to_string())
-        .env("E2B_API_KEY", KEY)
-        .env("E2B_API_URL", format!("http://{address}"))
-        .env("E2B_SANDBOX_URL", format!("http://{address}"))
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        bail!("the SDK's program ended with {}", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
 }
 
 fn table(results: &Results) -> anyhow::Result<Table> {

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
 use isopod_testkit::StateDir;
 use serde_json::{Value, json};
 
 use crate::report::{Bound, Report, Table};
 use crate::samples::{Samples, millis, times};
 use crate::scale::Scale;
-use crate::server::{KEY, Server, make_venv, scripts, start, start_ours};
+use crate::server::{Server, drive, make_venv, scripts, start, start_ours};
 use crate::stage::abandon_if_held;
 
 const SDK: &str = "e2b==2.63.0";
@@ -34,8 +33,8 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     let (ours, floor) = {
         let server = start_ours(binary, &state, &["--prepare", "none"])?;
         let canned = start_floor(&python)?;
-        let ours = drive(&python, &server.address, scale, true)?;
-        (ours, drive(&python, &canned.address, scale, false)?)
+        let ours = measure_calls(&python, &server.address, scale, true)?;
+        (ours, measure_calls(&python, &canned.address, scale, false)?)
     };
     abandon_if_held(state);
     report.add(&calls_table(&ours, &floor));
@@ -51,23 +50,12 @@ fn start_floor(python: &Path) -> anyhow::Result<Server> {
 
 pub(crate) type Results = BTreeMap<String, Value>;
 
-fn drive(python: &Path, address: &str, scale: &Scale, real: bool) -> anyhow::Result<Results> {
+fn measure_calls(python: &Path, address: &str, scale: &Scale, real: bool) -> anyhow::Result<Results> {
     let orders = json!({
         "calls": scale.sdk_calls, "bursts": 3, "crowd": scale.crowd, "real": real, "address": address,
         "mib": scale.stream_mib,
     });
-    let output = Command::new(python)
-        .arg(scripts().join("sdk.py"))
-        .arg(orders.to_string())
-        .env("E2B_API_KEY", KEY)
-        .env("E2B_API_URL", format!("http://{address}"))
-        .env("E2B_SANDBOX_URL", format!("http://{address}"))
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        bail!("the SDK's program ended with {}", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
+    drive(python, "sdk.py", &orders, address)
 }
 
 pub(crate) fn samples(results: &Results, name: &str) -> Samples {

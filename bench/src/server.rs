@@ -6,8 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 use isopod_testkit::StateDir;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 /// A child that is ended with its owner.
 pub(crate) struct Server {
@@ -64,4 +66,25 @@ pub(crate) fn start(mut command: Command, address: impl Fn(&str) -> Option<Strin
         }
     }
     bail!("the server ended without telling its address")
+}
+
+/// Runs one of the Python programs against a server. It gets its orders as JSON and answers with JSON.
+pub(crate) fn drive<T: DeserializeOwned>(
+    python: &Path,
+    script: &str,
+    orders: &Value,
+    address: &str,
+) -> anyhow::Result<T> {
+    let output = Command::new(python)
+        .arg(scripts().join(script))
+        .arg(orders.to_string())
+        .env("E2B_API_KEY", KEY)
+        .env("E2B_API_URL", format!("http://{address}"))
+        .env("E2B_SANDBOX_URL", format!("http://{address}"))
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("the SDK's program ended with {}", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
 }

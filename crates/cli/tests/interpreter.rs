@@ -282,6 +282,40 @@ async fn where_nothing_can_be_installed_there_is_still_python() {
 }
 
 #[test]
+fn a_server_that_is_stopped_while_it_builds_or_warms_leaves_nothing() {
+    let start = |state: &StateDir| {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--prepare", TEMPLATE];
+        Served::start_command(state, state.isopod().command(&arguments))
+    };
+    let building = StateDir::new(BINARY);
+    let server = start(&building);
+    // The recipe has begun when its sandbox is there.
+    let boxes = building.path().join("homes/serve/boxes");
+    let is_building = || {
+        let records = fs::read_dir(&boxes).into_iter().flatten().flatten();
+        records
+            .map(|entry| entry.path().join("record.json"))
+            .any(|path| fs::read_to_string(path).is_ok_and(|record| record.contains("isopod.build")))
+    };
+    wait_until(is_building);
+    server.stop();
+    building.assert_nothing_left();
+
+    let warming = StateDir::new(BINARY).with_shared_templates();
+    build_template(&warming);
+    start(&warming).stop();
+    warming.assert_nothing_left();
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn code_can_be_piped_into_a_repl() {
     let state = StateDir::new(BINARY).with_shared_templates();
     build_template(&state);

@@ -1,6 +1,7 @@
 //! The templates that are in use on a node, each with a pool of its own.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use isopod_wire::node::{TemplateInfo, TemplateState};
@@ -38,6 +39,8 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     entries: Mutex<BTreeMap<&'static str, Entry>>,
+    /// Set when the node ends: what is still being built or warmed then is not wanted any more.
+    is_closed: AtomicBool,
     /// Told whenever an entry changes.
     pub(crate) changed: Notify,
 }
@@ -93,10 +96,17 @@ impl Kinds {
         true
     }
 
-    pub(crate) fn clear(&self) -> Vec<Arc<Kind>> {
+    /// Opens nothing from now on and forgets all but the base. The caller closes their pools.
+    pub(crate) fn close(&self) -> Vec<Arc<Kind>> {
+        self.is_closed.store(true, Ordering::Release);
         let kinds = self.open_kinds();
-        self.entries().clear();
+        self.entries().retain(|name, _| *name == BASE);
+        self.changed.notify_waiters();
         kinds
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn infos(&self) -> Vec<TemplateInfo> {

@@ -105,12 +105,13 @@ impl Pool {
         Self { shared, workers: Mutex::default() }
     }
 
-    /// Begins to fill the shelves. Not before the sandboxes of an earlier process are adopted: a blank in the making
+    /// Begins to fill the shelves, once. Not before the sandboxes of an earlier process are adopted: a blank in the making
     /// looks like one that a killed process left.
     pub(crate) fn start(&self) {
-        let count = if self.shared.size == PoolSize::NONE { 0 } else { WORKERS };
-        let workers = (0..count).map(|_| tokio::spawn(Arc::clone(&self.shared).work()));
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).extend(workers);
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if workers.is_empty() && self.shared.size != PoolSize::NONE && !self.shared.shelves().closed {
+            workers.extend((0..WORKERS).map(|_| tokio::spawn(Arc::clone(&self.shared).work())));
+        }
     }
 
     /// A ready one, if the shelf has one of this kind.

@@ -135,7 +135,7 @@ impl Fleet {
             }
         }
         self.sandboxes().clear();
-        for kind in self.kinds.clear() {
+        for kind in self.kinds.close() {
             kind.pool.close().await;
         }
         let workshop = Arc::clone(&self.workshop);
@@ -149,8 +149,8 @@ fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
     Some(NodeSandbox { incarnation: incarnation.clone(), spec, state: life.state() })
 }
 
-/// How long background work, such as a look at the host's packages, may still take.
-const LAST_USERS_DEADLINE: Duration = Duration::from_secs(5);
+/// How long background work, such as a look at the host's packages or a zygote that gets warm, may still take.
+const LAST_USERS_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Gives back what the process holds, as far as nobody else in it still uses it.
 fn leave(workshop: Arc<Workshop>) {

@@ -85,6 +85,9 @@ impl Fleet {
 
     /// A recipe that failed still gives a template, if it is one that can do without.
     fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<KeptLayer, String>) {
+        if self.kinds.is_closed() {
+            return;
+        }
         let (layer, reduced) = match built {
             Ok(layer) => (Some(Arc::new(layer)), None),
             Err(reason) => {
@@ -117,18 +120,16 @@ impl Fleet {
         let fleet = Arc::downgrade(self);
         let handle = tokio::runtime::Handle::current();
         tokio::task::spawn_blocking(move || {
-            let Some(strong) = fleet.upgrade() else { return };
+            let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.kinds.is_closed()) else { return };
             let Some(Entry::Open(kind)) = strong.kinds.get(recipe.name) else { return };
             let cold = kind.template();
             let again = { move || restart_zygote(&handle, fleet, recipe) };
             match Zygote::start(&strong.workshop, &cold, again) {
+                // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
+                Ok(_) if strong.kinds.is_closed() || kind.template().generation() != cold.generation() => return,
                 Ok(zygote) => {
                     let interpreter = Some(Interpreter { zygote: Some(zygote) });
-                    kind.replace(strong.kinds.base().template().derive(
-                        recipe.name,
-                        cold.layer().cloned(),
-                        interpreter,
-                    ));
+                    kind.replace(cold.derive(recipe.name, cold.layer().cloned(), interpreter));
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;

@@ -74,7 +74,7 @@ impl Template {
         }))
     }
 
-    /// Something that stands on this one, which is a base.
+    /// Something that stands on the same base.
     pub(crate) fn derive(
         &self,
         name: &str,
