@@ -43,4 +43,4 @@ pub use removal::remove_everything;
 pub use spawner::SpawnerProgram;
 pub use state::{StateError, StateRoot};
 pub use sweep::{SweepReport, sweep_abandoned};
-pub use template::{LayerInfo, Made, can_make, list_layers, made_templates, remove_layer};
+pub use template::{LayerInfo, Made, can_make, list_layers, made_templates, remove_layer, remove_unfinished};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use isopod_node::base::{BaseOptions, Generation, current_fingerprint, list_generations, remove_generation};
 use isopod_node::disk::DiskOptions;
-use isopod_node::{StateRoot, guest_program_bytes, list_layers, remove_layer, sweep_abandoned};
+use isopod_node::{StateRoot, guest_program_bytes, list_layers, remove_layer, remove_unfinished, sweep_abandoned};
 use serde_json::json;
 
 use crate::args::PruneArgs;
@@ -26,6 +26,7 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
             templates.push(generation.id);
         }
     }
+    remove_unfinished(&state.templates())?;
     // Minutes of work and a download: only when everything is to go.
     if args.all {
         for layer in list_layers(&state.templates())?.into_iter().filter(|layer| !layer.in_use) {

@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 const IN_USE: &str = "in-use";
 /// Something that is being made or removed.
 const TEMPORARY: &str = ".tmp-";
+/// Of that, something that made way for a newer one.
+const OLD: &str = "old-";
 
 /// Why a layer cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +60,8 @@ impl KeptLayer {
             other => other.map_err(LayerError::on("open", &marker))?,
         };
         flock(&held, FlockOperation::LockShared).map_err(|error| LayerError::on("lock", &marker)(error.into()))?;
-        if !marker.exists() {
+        // It may have been replaced while we waited; then the lock is on a file that has no name any more.
+        if !is_same(&held, &marker) {
             return Err(missing());
         }
         Ok(Self { id: id.to_owned(), root: directory.join("root"), usr: directory.join("usr"), _held: held })
@@ -89,7 +92,7 @@ pub(super) fn begin_making(templates: &Path, id: &str) -> Result<Making, LayerEr
     // Layers hold set-uid programs that are meant for sandboxes alone.
     let private = DirBuilder::new().recursive(true).mode(0o700).create(templates);
     private.map_err(LayerError::on("make", templates))?;
-    let path = templates.join(format!(".{id}.lock"));
+    let path = lock_path(templates, id);
     let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let lock = lock.map_err(LayerError::on("open", &path))?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| LayerError::on("lock", &path)(error.into()))?;
@@ -127,9 +130,36 @@ fn remove(templates: &Path, id: &str) -> Result<(), LayerError> {
     let held = OpenOptions::new().create(true).append(true).open(&marker).map_err(LayerError::on("open", &marker))?;
     let locked = flock(&held, FlockOperation::NonBlockingLockExclusive);
     locked.map_err(|error| LayerError::on("remove, because sandboxes stand on it,", &path)(error.into()))?;
-    let doomed = templates.join(format!("{TEMPORARY}old-{id}"));
+    let doomed = templates.join(format!("{TEMPORARY}{OLD}{id}"));
     fs::rename(&path, &doomed).map_err(LayerError::on("move away", &path))?;
     fs::remove_dir_all(&doomed).map_err(LayerError::on("remove", &doomed))
+}
+
+fn is_same(file: &File, path: &Path) -> bool {
+    let identity = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    matches!((file.metadata(), path.metadata()), (Ok(held), Ok(named)) if identity(&held) == identity(&named))
+}
+
+/// Removes what builds that were killed have left. Those that go on hold their lock.
+pub fn remove_unfinished(templates: &Path) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(templates)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY)) else { continue };
+        let id = id.strip_prefix(OLD).unwrap_or(id);
+        let lock = OpenOptions::new().create(true).append(true).open(lock_path(templates, id))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_dir_all(entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Held by whoever makes this layer.
+fn lock_path(templates: &Path, id: &str) -> PathBuf {
+    templates.join(format!(".{id}.lock"))
 }
 
 /// A kept layer as others see it.
@@ -204,6 +234,17 @@ mod tests {
         drop(held);
         remove_layer(templates.path(), "a-1").unwrap();
         assert!(list_layers(templates.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_removed_and_what_is_being_built_is_not() {
+        let templates = tempfile::tempdir().unwrap();
+        let making = begin_making(templates.path(), "a-1").unwrap();
+        fs::create_dir(templates.path().join(".tmp-b-2")).unwrap();
+        assert_eq!(remove_unfinished(templates.path()).unwrap(), 1);
+        assert!(making.directory.is_dir());
+        drop(making);
+        assert_eq!(remove_unfinished(templates.path()).unwrap(), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 pub(crate) use keep::{KeepError, keep_area};
 pub(crate) use layer::{KeptLayer, LayerError};
-pub use layer::{LayerInfo, list_layers, remove_layer};
+pub use layer::{LayerInfo, list_layers, remove_layer, remove_unfinished};
 pub(crate) use progress::{Step, read_progress};
 pub use recipe::{Made, can_make, made_templates};
 pub(crate) use recipe::{Recipe, find_recipe, recipes};
