@@ -4,6 +4,7 @@ mod connection;
 mod dispatch;
 mod handshake;
 mod patience;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -345,6 +345,45 @@ async fn slow_heads_are_cut_and_idle_connections_are_kept() {
     assert!(read.is_err() || answer.starts_with(b"HTTP/1.1 431"), "{:?}", String::from_utf8_lossy(&answer));
 }
 
+/// The answer may be there before the body is. The connection must live on: a client puts it back to be used again as soon
+/// as it has the answer, and would otherwise lose its next request.
+#[tokio::test]
+async fn a_refusal_before_the_body_came_does_not_cost_the_connection() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let gone = "e2b-sandbox-id: igone00000000000000000\r\ne2b-sandbox-port: 49983\r\n";
+    for (head, answer) in [
+        (format!("POST /process.Process/Start HTTP/1.1\r\nhost: localhost\r\n{gone}content-length: 4\r\n\r\n"), 502),
+        ("POST /v2/sandboxes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n\r\n".to_owned(), 401),
+    ] {
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let text = read_answer(&mut stream).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {answer}")), "{text}");
+        assert!(!text.to_ascii_lowercase().contains("connection: close"), "{text}");
+        stream.write_all(b"late").await.unwrap();
+    }
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    assert!(read_answer(&mut stream).await.starts_with("HTTP/1.1 204"));
+}
+
+/// One answer with its body, which must have a length.
+async fn read_answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let lower = head.to_ascii_lowercase();
+            let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.trim().parse().unwrap()) {
+                return text;
+            }
+        }
+        let mut buffer = [0; 4096];
+        let read = stream.read(&mut buffer).await.unwrap();
+        assert!(read > 0, "the connection closed after {text:?}");
+        text.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+    }
+}
+
 #[tokio::test]
 async fn a_stopping_server_leaves_its_sandboxes_alone() {
     let mut server = Server::start().await;

@@ -26,7 +26,7 @@ const INTERNAL_PATHS: [&str; 8] = ["init", "logs", "freeze", "unfreeze", "collap
 const API_KEY_HEADER: &str = "x-api-key";
 
 /// Carries the request. A refusal becomes the answer that the SDKs know.
-pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: Peer, request: Request<Body>) -> Response<Body> {
     let asked_with = request.headers().clone();
     match try_carry(fleet, address, peer, request).await {
         Ok(response) => response,
@@ -38,7 +38,7 @@ async fn try_carry(
     fleet: &Fleet,
     address: Address,
     peer: Peer,
-    mut request: Request<Incoming>,
+    mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let sandbox = fleet.find(&address.sandbox).ok_or_else(|| Refusal::NotFound(address.sandbox.clone()))?;
     if let Form::Path(path) = &address.form {
@@ -63,7 +63,7 @@ async fn try_carry(
 }
 
 /// Internal paths do not exist for clients, and ports other than the guest's may ask for a token.
-fn check_access(view: &View, address: &Address, request: &Request<Incoming>) -> Result<(), Refusal> {
+fn check_access(view: &View, address: &Address, request: &Request<Body>) -> Result<(), Refusal> {
     if address.port == GUEST_PORT {
         return if is_internal(request.uri().path()) { Err(Refusal::InternalPath) } else { Ok(()) };
     }
@@ -109,7 +109,7 @@ async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, R
     }
 }
 
-fn rewrite_path(request: &mut Request<Incoming>, path: &str) -> Result<(), Refusal> {
+fn rewrite_path(request: &mut Request<Body>, path: &str) -> Result<(), Refusal> {
     let text = match request.uri().query() {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
@@ -119,7 +119,7 @@ fn rewrite_path(request: &mut Request<Incoming>, path: &str) -> Result<(), Refus
 }
 
 /// Makes the head of the request what the inside should see.
-async fn prepare(fleet: &Fleet, sandbox: &Sandbox, address: &Address, peer: Peer, request: &mut Request<Incoming>) {
+async fn prepare(fleet: &Fleet, sandbox: &Sandbox, address: &Address, peer: Peer, request: &mut Request<Body>) {
     let authority = request.uri().authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     // Only the path: a service inside is an origin, not a proxy.
@@ -164,10 +164,9 @@ async fn send(
     address: &Address,
     life: &Arc<Life>,
     permit: OwnedSemaphorePermit,
-    mut request: Request<Incoming>,
+    mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let upgrade = request.headers().contains_key(header::UPGRADE).then(|| tunnel::client_half(&mut request));
-    let request = request.map(Body::new);
     let mut response = match target_of(address.port) {
         Target::Guest if upgrade.is_none() => send_kept(fleet, address, life, request).await?,
         target => send_fresh(fleet, address, life, target, request).await?,

@@ -1,5 +1,6 @@
 //! After a protocol switch: bytes both ways until one side or the sandbox ends.
 
+use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 const BUFFER: usize = 64 << 10;
 
 /// The client's half of a switch, to be taken before the request is sent on.
-pub(super) fn client_half(request: &mut Request<Incoming>) -> OnUpgrade {
+pub(super) fn client_half(request: &mut Request<Body>) -> OnUpgrade {
     hyper::upgrade::on(request)
 }
 

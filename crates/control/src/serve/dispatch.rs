@@ -10,6 +10,7 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::patience::{Patience, PatientBody};
+use super::unread::RequestBody;
 use crate::app::App;
 use crate::edge::{Peer, Route, carry, route};
 use crate::http::{check_browser, router};
@@ -37,6 +38,7 @@ impl Dispatch {
         let under_way = patience.begin();
         let id = new_uuid();
         let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
+        let request = request.map(|body| Body::new(RequestBody::new(body)));
         let mut response = self.route(peer, request).instrument(span).await;
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert("x-request-id", id);
@@ -48,7 +50,7 @@ impl Dispatch {
         response.map(|body| Body::new(PatientBody::new(body, under_way)))
     }
 
-    async fn route(&self, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    async fn route(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let way = route(&parts, &self.app.domain, &self.app.fleet);
         let (kind, response) = match way {
@@ -65,13 +67,13 @@ impl Dispatch {
         response
     }
 
-    async fn answer_api(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer_api(&self, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let permission = match check_browser(&self.app, &parts) {
             Ok(permission) => permission,
             Err(refusal) => return *refusal,
         };
-        let request = Request::from_parts(parts, Body::new(body));
+        let request = Request::from_parts(parts, body);
         let mut response = match self.api.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
