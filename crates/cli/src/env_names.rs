@@ -28,3 +28,18 @@ pub(crate) const E2B_DOMAIN: &str = "E2B_DOMAIN";
 pub(crate) const CA_FILE: &str = "ISOPOD_CA_FILE";
 /// A file with all authorities that programs of this machine trust.
 pub(crate) const SSL_CERT_FILE: &str = "SSL_CERT_FILE";
+
+/// Of OpenTelemetry: where traces go. The server sends none unless one of these two says so.
+pub(crate) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// The same, for traces alone and with its whole path.
+pub(crate) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// `name=value,…` sent along, such as a key for the collector.
+pub(crate) const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+/// How traces are written; ours are `http/json`.
+pub(crate) const OTLP_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+/// What the server is called in traces.
+pub(crate) const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+/// `name=value,…` about the server.
+pub(crate) const OTEL_RESOURCE_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
+/// `true` sends nothing, whatever the others say.
+pub(crate) const OTEL_SDK_DISABLED: &str = "OTEL_SDK_DISABLED";

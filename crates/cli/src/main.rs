@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod env_names;
 mod failure;
+mod logging;
 mod privilege;
 
 use std::process::ExitCode;
@@ -23,16 +24,8 @@ fn main() -> ExitCode {
     if let Command::Spawner(spawner) = &args.command {
         return commands::spawner::run(spawner);
     }
-    init_logging(&args);
-    match commands::dispatch(args) {
+    match logging::init(&args).and_then(|traces| commands::dispatch(args, traces)) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }
-}
-
-fn init_logging(args: &Args) {
-    let default = if matches!(args.command, Command::Serve(_)) { "info" } else { "error" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env(env_names::LOG)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

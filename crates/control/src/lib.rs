@@ -20,6 +20,7 @@ mod webhooks;
 pub use config::{ConnectionLimits, Retention, ServeConfig, TeamLimits};
 pub use serve::{ServeError, serve};
 pub use store::{FirstKey, LocalKey, Store, StoreError};
+pub use telemetry::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub use tls::{TlsError, TlsIdentity};
 
 /// An error with everything that caused it, in one line for the log.

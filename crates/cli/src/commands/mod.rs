@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use isopod_control::OtlpExporter;
 
 use crate::args::{Args, Command};
 use crate::privilege::require_root;
@@ -51,7 +52,7 @@ fn default_state_dir() -> PathBuf {
 }
 
 /// Does what was typed.
-pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Result<ExitCode> {
     let state_dir = args.state_dir.clone().unwrap_or_else(default_state_dir);
     match args.command {
         Command::Completions { shell } => completions::run(shell),
@@ -77,7 +78,7 @@ pub(crate) fn dispatch(args: Args) -> anyhow::Result<ExitCode> {
             match command {
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
                 Command::Repl(repl) => block_on(repl::run(&state_dir, repl)),
-                Command::Serve(serve) => block_on(serve::run(args.state_dir, serve)),
+                Command::Serve(serve) => block_on(serve::run(args.state_dir, serve, traces)),
                 Command::Template(template) => block_on(template::run(&state_dir, template)),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use isopod_wire::NetworkPolicyError;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
 use serde_json::json;
+use tracing::{Instrument as _, Span, field};
 
 use super::fleet::Fleet;
 use super::handle::Sandbox;
@@ -71,7 +72,8 @@ impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let fleet = Arc::clone(self);
         let started = Instant::now();
-        let making = tokio::spawn(async move { fleet.create_to_the_end(wanted).await });
+        let span = tracing::info_span!("create sandbox", template = wanted.template, sandbox = field::Empty);
+        let making = tokio::spawn(async move { fleet.create_to_the_end(wanted).await }.instrument(span));
         let made = making.await.unwrap_or(Err(CreateRefusal::Aborted));
         self.counters.created(made.is_ok(), started.elapsed());
         made
@@ -80,6 +82,7 @@ impl Fleet {
     async fn create_to_the_end(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let place = self.places.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);
+        Span::current().record("sandbox", row.id.as_str());
         let _making = self.begin_making(row.id.clone());
         let spec = spec_of(&row, wanted.env)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
@@ -146,7 +149,8 @@ impl Fleet {
     async fn ask_node(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateRefusal> {
         let limit = self.settings.create_timeout;
         let fleet = Arc::clone(self);
-        let mut asking = tokio::spawn(async move { fleet.node.create(spec).await });
+        let mut asking =
+            tokio::spawn(async move { fleet.node.create(spec).await }.instrument(tracing::info_span!("node create")));
         match tokio::time::timeout(limit, &mut asking).await {
             Ok(Ok(answer)) => answer.map_err(CreateRefusal::Node),
             Ok(Err(_)) => Err(CreateRefusal::Aborted),

@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tower::ServiceExt as _;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span, field};
 
 use super::patience::{Patience, PatientBody};
 use super::unread::RequestBody;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::edge::{Peer, Route, carry, route};
 use crate::http::{check_browser, router};
 use crate::secrets::new_uuid;
-use crate::telemetry::Kind;
+use crate::telemetry::{Kind, TraceParent};
 
 pub(super) struct Dispatch {
     app: Arc<App>,
@@ -37,9 +37,10 @@ impl Dispatch {
     ) -> Response<Body> {
         let under_way = patience.begin();
         let id = new_uuid();
-        let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
+        let span = span_of(&id, &request);
         let request = request.map(|body| Body::new(RequestBody::new(body)));
-        let mut response = self.route(peer, request).instrument(span).await;
+        let mut response = self.route(peer, request).instrument(span.clone()).await;
+        span.record("http.response.status_code", response.status().as_u16());
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert("x-request-id", id);
         }
@@ -81,4 +82,17 @@ impl Dispatch {
         permission.mark(response.headers_mut());
         response
     }
+}
+
+/// One per request, under the names that OpenTelemetry has for these things; a child of the caller's where it names one.
+/// Only the path: a query may carry a signature.
+fn span_of(id: &str, request: &Request<Incoming>) -> Span {
+    tracing::info_span!(
+        "request",
+        id,
+        http.request.method = %request.method(),
+        url.path = request.uri().path(),
+        http.response.status_code = field::Empty,
+        traceparent = request.headers().get("traceparent").and_then(|header| header.to_str().ok()).filter(|text| TraceParent::parse(text).is_some()),
+    )
 }

@@ -1,7 +1,10 @@
-//! What can be counted about this server, and its text form for Prometheus.
+//! What can be counted about this server, its text form for Prometheus, and traces for a collector.
 
 mod counters;
+mod otlp;
 mod prometheus;
 
 pub(crate) use counters::{Counters, Kind};
+pub(crate) use otlp::TraceParent;
+pub use otlp::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub(crate) use prometheus::render;

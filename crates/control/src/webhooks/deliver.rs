@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::post::{PostError, Poster};
+use super::post::Poster;
+use super::request::PostError;
 use crate::clock::Timestamp;
 use crate::store::{Delivery, Store, StoreError};
 

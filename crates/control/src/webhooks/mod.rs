@@ -4,8 +4,11 @@
 mod address;
 mod deliver;
 mod post;
+mod request;
 mod trust;
 
-pub(crate) use address::Target;
+pub(crate) use address::{Target, TargetError};
 pub(crate) use deliver::run_deliveries;
 pub(crate) use post::Poster;
+pub(crate) use request::{PostError, request};
+pub(crate) use trust::Trust;

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use isopod_control::{ServeConfig, Store, TlsIdentity, serve};
+use isopod_control::{OtlpExporter, ServeConfig, Store, TlsIdentity, serve};
 use isopod_node::{Node, StateRoot};
 use isopod_wire::node::{NodeApi, Secret};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::tls::{ServerTls, ensure_for_server};
 use super::{DATABASE, node_config};
@@ -22,7 +23,23 @@ use crate::failure::Hint;
 use greeting::Greeting;
 use settings::{Settings, TlsChoice};
 
-pub(super) async fn run(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    state_dir: Option<PathBuf>,
+    args: ServeArgs,
+    traces: Option<OtlpExporter>,
+) -> anyhow::Result<ExitCode> {
+    let (end_traces, traces_end) = oneshot::channel::<()>();
+    let traces = traces.map(|traces| tokio::spawn(traces.run(traces_end)));
+    let code = serve_until_told(state_dir, args).await;
+    drop(end_traces);
+    if let Some(traces) = traces {
+        // Only fails if it panicked, which was said by then.
+        let _ = traces.await;
+    }
+    code
+}
+
+async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before anything is made: who is asked to stop while it starts still leaves in an orderly way.
     let stop = stop_signal()?;
     let settings = Settings::resolve(state_dir, args)?;

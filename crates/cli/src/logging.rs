@@ -1,0 +1,118 @@
+//! What is said besides the result: log lines on standard error, and traces of the server for a collector, where the
+//! environment names one as OpenTelemetry programs are told it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use isopod_control::{OtlpConfig, OtlpExporter, OtlpLayer, otlp};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, filter::Targets};
+
+use crate::args::{Args, Command};
+use crate::env_names;
+use crate::failure::Hint;
+
+const SERVICE_NAME: &str = "isopod";
+const TRACES_PATH: &str = "/v1/traces";
+/// As OpenTelemetry's own programs wait.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Whose spans are sent.
+const OURS: [&str; 3] = ["isopod_control", "isopod_node", "isopod"];
+
+/// Begins to log. What is returned must be run where traces are wanted.
+pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
+    let is_server = matches!(args.command, Command::Serve(_));
+    let default = if is_server { "info" } else { "error" };
+    let filter = EnvFilter::try_from_env(env_names::LOG).unwrap_or_else(|_| EnvFilter::new(default));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter);
+    let (layer, exporter) = match is_server.then(|| traces(read)).transpose()?.flatten() {
+        Some((layer, exporter)) => (Some(layer), Some(exporter)),
+        None => (None, None),
+    };
+    let ours = Targets::new().with_targets(OURS.map(|name| (name, LevelFilter::INFO)));
+    tracing_subscriber::registry().with(lines).with(layer.map(|layer| layer.with_filter(ours))).init();
+    Ok(exporter)
+}
+
+fn read(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn traces(read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<(OtlpLayer, OtlpExporter)>> {
+    config(read)?.map(|config| otlp(config).context("could not use the address for traces")).transpose()
+}
+
+fn config(read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<OtlpConfig>> {
+    if read(env_names::OTEL_SDK_DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Ok(None);
+    }
+    let whole = read(env_names::OTLP_TRACES_ENDPOINT);
+    let base = read(env_names::OTLP_ENDPOINT).map(|base| format!("{}{TRACES_PATH}", base.trim_end_matches('/')));
+    let Some(url) = whole.or(base) else { return Ok(None) };
+    if read(env_names::OTLP_PROTOCOL).is_some_and(|protocol| protocol.trim() == "grpc") {
+        return Err(Hint::new(
+            format!("{} asks for grpc, and traces are sent over HTTP only", env_names::OTLP_PROTOCOL),
+            "use http/json and the collector's HTTP port, which is 4318 in most",
+        ));
+    }
+    let service_name = read(env_names::OTEL_SERVICE_NAME).unwrap_or_else(|| SERVICE_NAME.to_owned());
+    let attributes = pairs(env_names::OTEL_RESOURCE_ATTRIBUTES, read(env_names::OTEL_RESOURCE_ATTRIBUTES))?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs(env_names::OTLP_HEADERS, read(env_names::OTLP_HEADERS))? {
+        let bad = || format!("{} has a header that cannot be sent: {name:?}", env_names::OTLP_HEADERS);
+        let mut value = HeaderValue::try_from(value).with_context(bad)?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::try_from(&name).with_context(bad)?, value);
+    }
+    Ok(Some(OtlpConfig { url, headers, service_name, attributes, timeout: TIMEOUT }))
+}
+
+/// `name=value,name=value`, the values percent-encoded where they must be.
+fn pairs(variable: &str, text: Option<String>) -> anyhow::Result<Vec<(String, String)>> {
+    let text = text.unwrap_or_default();
+    let mut pairs = Vec::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((name, value)) = pair.split_once('=') else { bail!("{variable} must be name=value,name=value") };
+        let value = percent_encoding::percent_decode_str(value.trim()).decode_utf8();
+        let value = value.with_context(|| format!("{variable} has a value that is no text"))?;
+        pairs.push((name.trim().to_owned(), value.into_owned()));
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given<'a>(all: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        move |name| all.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn the_usual_variables_say_where_traces_go() {
+        assert!(config(given(&[])).unwrap().is_none());
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/");
+        let found = config(given(&[base, ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")])).unwrap().unwrap();
+        assert_eq!((found.url.as_str(), found.service_name.as_str()), ("http://127.0.0.1:4318/v1/traces", "isopod"));
+        assert_eq!((found.headers["x-key"].as_bytes(), found.headers["other"].as_bytes()), (&b"a b"[..], &b"c"[..]));
+        let whole = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/t");
+        assert_eq!(config(given(&[base, whole])).unwrap().unwrap().url, "http://127.0.0.1:9/t");
+        assert!(config(given(&[base, ("OTEL_SDK_DISABLED", "true")])).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+        for bad in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "nonsense"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "a b=c"),
+        ] {
+            assert!(config(given(&[base, bad])).is_err(), "{bad:?}");
+        }
+        assert!(traces(given(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4317")])).is_err());
+    }
+}

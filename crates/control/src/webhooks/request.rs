@@ -1,0 +1,63 @@
+//! One request on a connection of its own. Nobody reads what the other side says beyond the head of its answer.
+
+use axum::body::Body;
+use http::Request;
+use http::response::Parts;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::address::{Target, TargetError};
+use super::trust::Trust;
+
+/// Why a delivery was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("could not connect")]
+    Connect(#[source] std::io::Error),
+    #[error("the host name cannot stand in a certificate")]
+    ServerName(#[source] InvalidDnsNameError),
+    #[error("the other side could not prove who it is, or does not speak TLS")]
+    Tls(#[source] std::io::Error),
+    #[error("could not write the request")]
+    Request(#[from] http::Error),
+    #[error("the other side broke off")]
+    Http(#[from] hyper::Error),
+    #[error("the answer was {0}")]
+    Status(http::StatusCode),
+    #[error("no answer in time")]
+    Timeout,
+}
+
+/// Sends it to where the target says, if that may be.
+pub(crate) async fn request(
+    target: &Target,
+    trust: &Trust,
+    allow_internal: bool,
+    request: Request<Body>,
+) -> Result<Parts, PostError> {
+    let address = target.resolve(allow_internal).await?;
+    let stream = TcpStream::connect(address).await.map_err(PostError::Connect)?;
+    if !target.tls {
+        return send(stream, request).await;
+    }
+    let name = ServerName::try_from(target.host.clone()).map_err(PostError::ServerName)?;
+    let stream = trust.connector().connect(name, stream).await.map_err(PostError::Tls)?;
+    send(stream, request).await
+}
+
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Body>,
+) -> Result<Parts, PostError> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let response = tokio::select! {
+        response = sender.send_request(request) => response?,
+        // Ends first only without an answer; the request then says the same.
+        ended = connection => return Err(ended.map_or_else(PostError::Http, |()| PostError::Timeout)),
+    };
+    Ok(response.into_parts().0)
+}
