@@ -1,6 +1,7 @@
 //! Contracts that the parts of Isopod share: typed ids, limits, network policy, the node API and the guest's RPC
 //! messages. Nothing here does I/O or knows how a contract is kept.
 
+pub mod build;
 mod id;
 mod limits;
 mod network;

@@ -11,7 +11,12 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
+use crate::build::{
+    BuildError, BuildEvent, BuildFailure, BuildPhase, BuildSpec, BuiltTemplate, KeptTemplate, RemoveTemplateError,
+};
 use crate::{Bytes, ExecutionId, Limits, NetworkPolicy, SandboxId};
 
 /// One life of one sandbox.
@@ -297,4 +302,32 @@ pub trait NodeApi: Send + Sync + 'static {
 
     /// The templates that this node has or can make.
     async fn templates(&self) -> Vec<TemplateInfo>;
+
+    /// Builds a template and waits for the end of it. Whoever reads `events` slowly slows the build down. After
+    /// `cancel`, or when it fails, nothing is left but steps that the next build can use. A node that cannot build
+    /// says so.
+    async fn build_template(
+        &self,
+        spec: BuildSpec,
+        events: mpsc::Sender<BuildEvent>,
+        cancel: CancellationToken,
+    ) -> Result<BuiltTemplate, BuildError> {
+        let _ = (spec, events, cancel);
+        Err(BuildError {
+            failure: BuildFailure::Internal,
+            phase: BuildPhase::Base,
+            place: None,
+            message: "this node does not build templates".to_owned(),
+        })
+    }
+
+    /// The templates that builds left here. Their ids are names for [`SandboxSpec::template`].
+    async fn built_templates(&self) -> Vec<KeptTemplate> {
+        Vec::new()
+    }
+
+    /// Removes what a build left. Layers that other templates share stay.
+    async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
+        Err(RemoveTemplateError::NotFound(id.to_owned()))
+    }
 }
