@@ -1,0 +1,341 @@
+//! Unpacking archives that nobody trusts into a directory, without ever leaving it.
+//!
+//! Every name is resolved by the kernel inside the directory (`openat2` with `RESOLVE_IN_ROOT`), so a link that the
+//! archive itself brought leads nowhere else. Names with `..` are refused, devices are left out, and what is written is
+//! counted: an archive that unpacks to more than it may ends with an error.
+
+mod compression;
+mod tree;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, linkat,
+    mknodat, openat, symlinkat, utimensat,
+};
+use rustix::io::Errno;
+use tar::{Archive, Entry, EntryType};
+
+pub use compression::decompress;
+use tree::Tree;
+
+/// What an archive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A layer of an image: owners count, and files named `.wh.…` hide those of lower layers.
+    Layer,
+    /// Files with their owners.
+    Owned,
+    /// Files that become root's.
+    Plain,
+}
+
+/// How much an archive may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Unpacked.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub entries: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { bytes: 64 << 30, entries: 4_000_000 }
+    }
+}
+
+/// What was unpacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Of files.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Devices and other things that were left out.
+    pub left_out: u64,
+    /// Entries whose owner has no id in a sandbox; they are nobody's.
+    pub foreign_owners: u64,
+}
+
+/// Why an archive was not unpacked. What there is of it is the caller's to remove.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// It is no archive, or it ends too early.
+    #[error("the archive is damaged")]
+    Archive(#[source] io::Error),
+    /// A name that leads out.
+    #[error("the archive holds {0:?}, which leads out of it")]
+    Path(PathBuf),
+    /// Too much in it.
+    #[error("the archive unpacks to more than {0}")]
+    TooLarge(String),
+    /// An entry could not be made.
+    #[error("could not unpack {path:?}")]
+    Entry {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whiteouts as archives write them.
+const HIDDEN: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+const OPAQUE_MARK: &str = "trusted.overlay.opaque";
+/// The last id of a sandbox, and the one of nobody.
+const LAST_ID: u64 = 65_535;
+const NOBODY: u32 = 65_534;
+/// Extended attributes that come along; those of overlays would make layers say what they must not.
+const KEPT_MARKS: &[&str] = &["user.", "security.capability", "system.posix_acl_"];
+
+/// Unpacks a tar stream, already decompressed, into a directory.
+///
+/// # Errors
+/// When it is damaged, leads out, holds too much, or cannot be written.
+pub fn unpack(archive: impl Read, directory: &Path, kind: Kind, bounds: Bounds) -> Result<Unpacked, UnpackError> {
+    let failed = |source| UnpackError::Entry { path: directory.to_owned(), source };
+    let root: OwnedFd = File::open(directory).map_err(failed)?.into();
+    let mut unpacker = Unpacker { tree: Tree::new(root), kind, bounds, done: Unpacked::default(), times: Vec::new() };
+    let mut archive = Archive::new(archive);
+    for entry in archive.entries().map_err(UnpackError::Archive)? {
+        unpacker.entry(&mut entry.map_err(UnpackError::Archive)?)?;
+    }
+    unpacker.set_directory_times();
+    Ok(unpacker.done)
+}
+
+struct Unpacker {
+    tree: Tree,
+    kind: Kind,
+    bounds: Bounds,
+    done: Unpacked,
+    /// Of directories, to be set when nothing is written into them any more.
+    times: Vec<(PathBuf, u64)>,
+}
+
+/// What an entry says about itself.
+struct Meta {
+    mode: Mode,
+    owner: Option<(Uid, Gid)>,
+    modified: u64,
+}
+
+impl Unpacker {
+    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
+            return Ok(());
+        }
+        let path = clean(&entry.path_bytes())?;
+        self.done.entries += 1;
+        if self.done.entries > self.bounds.entries {
+            return Err(UnpackError::TooLarge(format!("{} entries", self.bounds.entries)));
+        }
+        let made = match self.kind {
+            Kind::Layer if is_mark(&path) => self.mark(&path),
+            _ => self.make(entry, kind, &path),
+        };
+        made.map_err(|failure| match failure {
+            Failure::Io(source) => UnpackError::Entry { path, source },
+            Failure::Unpack(error) => error,
+        })
+    }
+
+    fn make(&mut self, entry: &mut Entry<'_, impl Read>, kind: EntryType, path: &Path) -> Result<(), Failure> {
+        let meta = self.meta(entry)?;
+        if path.as_os_str().is_empty() {
+            return match kind {
+                EntryType::Directory => Ok(finish(self.tree.root(), &meta)?),
+                _ => Ok(()),
+            };
+        }
+        match kind {
+            EntryType::Directory => self.directory(path, &meta, &marks(entry)),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => self.file(entry, path, &meta),
+            EntryType::Symlink => {
+                let target = link_name(entry)?;
+                let (parent, name) = self.tree.place_for(path)?;
+                symlinkat(std::ffi::OsStr::from_bytes(&target), &parent, name)?;
+                own(&parent, name, &meta)
+            }
+            EntryType::Link => {
+                let target = clean(&link_name(entry)?)?;
+                let existing = self.tree.open_path(&target)?;
+                let (parent, name) = self.tree.place_for(path)?;
+                Ok(linkat(&existing, "", &parent, name, AtFlags::EMPTY_PATH)?)
+            }
+            EntryType::Fifo => {
+                let (parent, name) = self.tree.place_for(path)?;
+                mknodat(&parent, name, FileType::Fifo, meta.mode, 0)?;
+                own(&parent, name, &meta)
+            }
+            // Devices mean nothing in a sandbox, which has its own.
+            _ => {
+                self.done.left_out += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn directory(&mut self, path: &Path, meta: &Meta, marks: &[(String, Vec<u8>)]) -> Result<(), Failure> {
+        let directory = self.tree.ensure_directory(path, true)?;
+        finish(&directory, meta)?;
+        set_marks(&directory, marks)?;
+        self.times.push((path.to_owned(), meta.modified));
+        Ok(())
+    }
+
+    fn file(&mut self, entry: &mut Entry<'_, impl Read>, path: &Path, meta: &Meta) -> Result<(), Failure> {
+        let marks = marks(entry);
+        let (parent, name) = self.tree.place_for(path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let left = self.bounds.bytes.saturating_sub(self.done.bytes);
+        let copied = io::copy(&mut entry.take(left + 1), &mut file)?;
+        if copied > left {
+            return Err(Failure::Unpack(UnpackError::TooLarge(format!("{} bytes", self.bounds.bytes))));
+        }
+        self.done.bytes += copied;
+        finish(&file, meta)?;
+        set_marks(&file, &marks)?;
+        Ok(rustix::fs::futimens(&file, &times(meta.modified))?)
+    }
+
+    /// A file of an image's layer that says something about lower layers.
+    fn mark(&mut self, path: &Path) -> Result<(), Failure> {
+        let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if name == OPAQUE {
+            let directory = self.tree.ensure_directory(parent, false)?;
+            return Ok(rustix::fs::fsetxattr(&directory, OPAQUE_MARK, b"y", XattrFlags::empty())?);
+        }
+        let hidden = &name[HIDDEN.len()..];
+        // Others of the kind are notes of an old file system.
+        if hidden.starts_with(HIDDEN) || matches!(hidden, b"" | b"." | b"..") {
+            return Ok(());
+        }
+        let hidden = parent.join(std::ffi::OsStr::from_bytes(hidden));
+        let (parent, name) = self.tree.place_for(&hidden)?;
+        Ok(mknodat(&parent, name, FileType::CharacterDevice, Mode::empty(), 0)?)
+    }
+
+    fn meta(&mut self, entry: &Entry<'_, impl Read>) -> Result<Meta, Failure> {
+        let header = entry.header();
+        let damaged = |error| Failure::Unpack(UnpackError::Archive(error));
+        let mode = Mode::from_raw_mode(header.mode().map_err(damaged)? & 0o7777);
+        let (uid, gid) = (header.uid().map_err(damaged)?, header.gid().map_err(damaged)?);
+        if self.kind != Kind::Plain && (uid > LAST_ID || gid > LAST_ID) {
+            self.done.foreign_owners += 1;
+        }
+        let id = |id: u64| u32::try_from(id).ok().filter(|_| id <= LAST_ID).unwrap_or(NOBODY);
+        let owner = match self.kind {
+            Kind::Plain => None,
+            Kind::Layer | Kind::Owned => Some((Uid::from_raw(id(uid)), Gid::from_raw(id(gid)))),
+        };
+        Ok(Meta { mode, owner, modified: header.mtime().unwrap_or(0) })
+    }
+
+    fn set_directory_times(&mut self) {
+        for (path, modified) in std::mem::take(&mut self.times) {
+            // Whoever replaced it later has its own time.
+            if let Ok(directory) = self.tree.ensure_directory(&path, false) {
+                let _ = rustix::fs::futimens(&directory, &times(modified));
+            }
+        }
+    }
+}
+
+enum Failure {
+    Io(io::Error),
+    Unpack(UnpackError),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<UnpackError> for Failure {
+    fn from(error: UnpackError) -> Self {
+        Self::Unpack(error)
+    }
+}
+
+/// A name without leading slash and without parts that mean nothing.
+fn clean(name: &[u8]) -> Result<PathBuf, UnpackError> {
+    let mut path = PathBuf::new();
+    for part in name.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+        if part == b".." {
+            return Err(UnpackError::Path(PathBuf::from(std::ffi::OsStr::from_bytes(name))));
+        }
+        path.push(std::ffi::OsStr::from_bytes(part));
+    }
+    Ok(path)
+}
+
+fn is_mark(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(HIDDEN))
+}
+
+fn link_name(entry: &Entry<'_, impl Read>) -> Result<Vec<u8>, Failure> {
+    let missing = || UnpackError::Archive(io::Error::new(io::ErrorKind::InvalidData, "a link without a target"));
+    Ok(entry.link_name_bytes().ok_or_else(missing)?.into_owned())
+}
+
+fn marks(entry: &mut Entry<'_, impl Read>) -> Vec<(String, Vec<u8>)> {
+    let Ok(Some(extensions)) = entry.pax_extensions() else { return Vec::new() };
+    let kept = extensions.flatten().filter_map(|extension| {
+        let name = extension.key().ok()?.strip_prefix("SCHILY.xattr.")?;
+        let is_kept = KEPT_MARKS.iter().any(|prefix| name.starts_with(prefix));
+        is_kept.then(|| (name.to_owned(), extension.value_bytes().to_vec()))
+    });
+    kept.collect()
+}
+
+fn set_marks(file: impl AsFd, marks: &[(String, Vec<u8>)]) -> rustix::io::Result<()> {
+    for (name, value) in marks {
+        match rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty()) {
+            // The file system of the store may know less than that of the image's author.
+            Err(Errno::NOTSUP) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Owner first: changing it takes away the set-uid bit.
+fn finish(file: impl AsFd, meta: &Meta) -> rustix::io::Result<()> {
+    if let Some((uid, gid)) = meta.owner {
+        fchown(&file, Some(uid), Some(gid))?;
+    }
+    fchmod(&file, meta.mode)
+}
+
+fn own(parent: &OwnedFd, name: &std::ffi::OsStr, meta: &Meta) -> Result<(), Failure> {
+    if let Some((uid, gid)) = meta.owner {
+        chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(utimensat(parent, name, &times(meta.modified), AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn times(modified: u64) -> Timestamps {
+    let time = Timespec { tv_sec: i64::try_from(modified).unwrap_or(i64::MAX), tv_nsec: 0 };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! A directory that nothing leads out of: every path is resolved by the kernel as if the directory were `/`.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat2, statat, unlinkat};
+use rustix::io::Errno;
+
+/// Deeper than any honest archive, and few enough that a removal never runs out of descriptors.
+const DEEPEST: usize = 200;
+
+pub(super) struct Tree {
+    root: OwnedFd,
+    /// The directory of the last entry: archives name the files of a directory one after the other.
+    last: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Tree {
+    pub(super) fn new(root: OwnedFd) -> Self {
+        Self { root, last: None }
+    }
+
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Something that exists, for links to it; a link itself is not followed.
+    pub(super) fn open_path(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, OFlags::PATH | OFlags::NOFOLLOW)
+    }
+
+    /// A free place for an entry: what had its name is removed, and directories on the way are made.
+    pub(super) fn place_for<'a>(&mut self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = self.parent_of(path)?;
+        match unlinkat(&parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => {
+                self.last = None;
+                remove_tree(&parent, name, DEEPEST)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok((parent, name))
+    }
+
+    /// A directory, made when it is missing. Where `replaces`, something else of its name goes first.
+    pub(super) fn ensure_directory(&mut self, path: &Path, replaces: bool) -> io::Result<OwnedFd> {
+        if path.components().count() > DEEPEST {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let Some(name) = path.file_name() else { return self.open(Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY) };
+        if replaces {
+            let parent = self.parent_of(path)?;
+            let stat = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
+            if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
+                unlinkat(&parent, name, AtFlags::empty())?;
+            }
+        }
+        match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = self.parent_of(path)?;
+                mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+                self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)
+            }
+            other => other,
+        }
+    }
+
+    fn parent_of(&mut self, path: &Path) -> io::Result<OwnedFd> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if let Some((last, directory)) = &self.last
+            && last == parent
+        {
+            return directory.try_clone();
+        }
+        let directory = self.ensure_directory(parent, false)?;
+        self.last = Some((parent.to_owned(), directory.try_clone()?));
+        Ok(directory)
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    }
+}
+
+fn remove_tree(parent: impl AsFd, name: &OsStr, depth: usize) -> io::Result<()> {
+    let deeper = depth.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let inner = entry.file_name();
+        if matches!(inner.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match unlinkat(&directory, inner, AtFlags::empty()) {
+            Err(Errno::ISDIR) => {
+                remove_tree(&directory, std::os::unix::ffi::OsStrExt::from_bytes(inner.to_bytes()), deeper)?;
+            }
+            other => other?,
+        }
+    }
+    Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+}
