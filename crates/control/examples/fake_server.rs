@@ -1,5 +1,8 @@
 //! The API over sandboxes that run nothing, to try clients against: `cargo run --example fake_server -- 127.0.0.1:3000`.
 
+#[path = "../tests/support/builder.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod builder;
 #[path = "../tests/support/guest.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod guest;

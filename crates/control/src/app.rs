@@ -5,11 +5,15 @@ use std::sync::Arc;
 use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::lifecycle::Fleet;
+use crate::templates::Catalogue;
 
 /// Shared by all requests.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) fleet: Arc<Fleet>,
+    pub(crate) catalogue: Arc<Catalogue>,
+    /// Whether clients speak TLS with us.
+    pub(crate) is_tls: bool,
     /// As told to clients.
     pub(crate) domain_text: String,
     /// As compared with the names that clients use.
@@ -21,9 +25,11 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(config: &ServeConfig, fleet: Arc<Fleet>) -> Self {
+    pub(crate) fn new(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> Self {
         Self {
             fleet,
+            catalogue,
+            is_tls: config.tls.is_some(),
             domain_text: config.domain.clone(),
             domain: Domain::new(&config.domain),
             allowed_origins: config.allowed_origins.clone(),

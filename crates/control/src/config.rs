@@ -35,6 +35,8 @@ pub struct ServeConfig {
     pub node_timeout: Duration,
     /// What one connection may do.
     pub connections: ConnectionLimits,
+    /// What builds of templates may use.
+    pub builds: BuildLimits,
     /// How long records are kept.
     pub retention: Retention,
     /// How often the use of resources is recorded.
@@ -73,6 +75,21 @@ pub struct ConnectionLimits {
     pub max_body: usize,
 }
 
+/// What builds of templates may use.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildLimits {
+    /// Builds at the same time; others wait.
+    pub at_once: usize,
+    /// How long one may take.
+    pub timeout: Duration,
+    /// Size of one upload.
+    pub upload: u64,
+    /// Size of all uploads of a team that are kept.
+    pub team_uploads: u64,
+    /// How long uploads are kept after they were last used.
+    pub uploads_kept: Duration,
+}
+
 /// How long records are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
@@ -105,6 +122,7 @@ impl ServeConfig {
             create_timeout: Duration::from_secs(45),
             node_timeout: Duration::from_secs(30),
             connections: ConnectionLimits::default(),
+            builds: BuildLimits::default(),
             retention: Retention::default(),
             sample_every: Duration::from_secs(5),
             recheck_every: Duration::from_secs(30),
@@ -131,6 +149,12 @@ impl Default for ConnectionLimits {
             max_head: 256 << 10,
             max_body: 4 << 20,
         }
+    }
+}
+
+impl Default for BuildLimits {
+    fn default() -> Self {
+        Self { at_once: 2, timeout: HOUR, upload: 4 << 30, team_uploads: 32 << 30, uploads_kept: HOUR * 24 * 14 }
     }
 }
 

@@ -14,10 +14,11 @@ mod secrets;
 mod serve;
 mod store;
 mod telemetry;
+mod templates;
 mod tls;
 mod webhooks;
 
-pub use config::{ConnectionLimits, Retention, ServeConfig, TeamLimits};
+pub use config::{BuildLimits, ConnectionLimits, Retention, ServeConfig, TeamLimits};
 pub use serve::{ServeError, serve};
 pub use store::{FirstKey, LocalKey, Store, StoreError};
 pub use telemetry::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};

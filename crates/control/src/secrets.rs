@@ -22,6 +22,12 @@ pub(crate) fn new_token() -> Secret {
     Secret(hex(&random::<32>()))
 }
 
+/// A new template id: twenty small letters and digits, as E2B's look.
+pub(crate) fn new_template_id() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
+    random::<20>().iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
+}
+
 /// A new UUID (version 4).
 pub(crate) fn new_uuid() -> String {
     let mut bytes: [u8; 16] = random();

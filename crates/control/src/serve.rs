@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::config::ServeConfig;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
 use crate::store::StoreError;
+use crate::templates::{Catalogue, run_template_upkeep};
 use crate::webhooks::{Poster, run_deliveries};
 use connection::Connections;
 
@@ -50,8 +51,12 @@ pub async fn serve(
     let found = reconcile(&fleet).await.map_err(ServeError::Reconcile)?;
     tracing::info!(adopted = found.adopted, ended = found.ended, removed = found.removed, "took over");
 
-    let background = start_background(&config, &fleet, &stop);
-    let app = Arc::new(App::new(&config, fleet));
+    let catalogue = Arc::new(Catalogue::new(&config, Arc::clone(&fleet.node), stop.clone()));
+    catalogue.recover().await.map_err(ServeError::Reconcile)?;
+
+    let mut background = start_background(&config, &fleet, &stop);
+    background.spawn(run_template_upkeep(Arc::clone(&catalogue), stop.clone()));
+    let app = Arc::new(App::new(&config, fleet, catalogue));
     let connections = Connections::new(Arc::clone(&app), config.connections, config.tls.clone());
     tokio::select! {
         () = accept_all(&listener, &connections, config.connections.total) => {}

@@ -83,6 +83,11 @@ impl Query {
         value.filter(|value| !value.is_empty())
     }
 
+    /// All values of a key that may be given several times, as they are.
+    pub(super) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// All values of a list: given several times, joined by commas, or both.
     pub(super) fn list<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         let given = self.0.iter().filter(move |(key, _)| key == name);

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
 use crate::store::StoreError;
+use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
 
 /// An answer that says no.
 #[derive(Debug)]
@@ -63,6 +64,11 @@ impl ApiError {
     pub(super) fn unsupported(what: &str) -> Self {
         let message = format!("{what} is not supported by this server");
         Self { should_retry: Some(false), ..Self::new(StatusCode::NOT_IMPLEMENTED, message) }
+    }
+
+    /// What is told.
+    pub(super) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn with_code(self, code: &'static str) -> Self {
@@ -170,6 +176,58 @@ impl From<CreateRefusal> for ApiError {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, message).with_code("sandbox_placement_timeout")
             }
             CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
+        }
+    }
+}
+
+impl From<NameError> for ApiError {
+    fn from(error: NameError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<FindError> for ApiError {
+    fn from(error: FindError) -> Self {
+        let message = error.to_string();
+        match error {
+            FindError::Name(error) => error.into(),
+            FindError::NotFound(_) | FindError::NoTag { .. } => Self::not_found(message),
+            FindError::Forbidden(_) => Self::forbidden(message),
+            FindError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PlanError> for ApiError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Store(error) => error.into(),
+            PlanError::Template(FindError::Store(error)) => error.into(),
+            PlanError::Template(error @ FindError::Forbidden(_)) => error.into(),
+            other => Self::bad_request(other.to_string()),
+        }
+    }
+}
+
+impl From<UploadError> for ApiError {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::TooLarge(_) | UploadError::TeamFull(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+            }
+            UploadError::BrokeOff => Self::bad_request(error.to_string()),
+            UploadError::Disk { .. } => Self::unavailable(&error, "the upload cannot be kept at the moment"),
+            UploadError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ContextError> for ApiError {
+    fn from(error: ContextError) -> Self {
+        match error {
+            ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be kept at the moment"),
+            ContextError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+            other => Self::bad_request(other.to_string()),
         }
     }
 }

@@ -24,6 +24,12 @@ mod sandbox_pause;
 mod sandbox_timeout;
 mod sandbox_views;
 mod teams;
+mod template_build;
+mod template_change;
+mod template_context;
+mod template_files;
+mod template_status;
+mod template_tags;
 mod templates;
 mod unsupported;
 mod webhooks;
@@ -41,6 +47,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(sandbox_routes())
         .merge(other_routes())
+        .merge(template_routes())
         .merge(unsupported::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
@@ -74,13 +81,35 @@ fn other_routes() -> Router<Arc<App>> {
         .route("/teams", get(teams::list))
         .route("/api-keys", get(api_keys::list).post(api_keys::create))
         .route("/api-keys/{id}", patch(api_keys::rename).merge(delete(api_keys::revoke)))
-        .route("/templates", get(templates::list))
-        .route("/v2/templates", get(templates::list))
-        .route("/default-templates", get(templates::list))
-        .route("/templates/aliases/{alias}", get(templates::alias))
-        .route("/templates/{id}", get(templates::get))
         .route("/events/webhooks", get(webhooks::list).post(webhooks::create))
         .route("/events/webhooks/{id}", get(webhooks::get).patch(webhooks::change).delete(webhooks::remove))
         .route("/events/sandboxes", get(events::of_team))
         .route("/events/sandboxes/{id}", get(events::of_sandbox))
+}
+
+fn template_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/templates", get(templates::list).post(template_build::request_legacy))
+        .route("/v2/templates", get(templates::list).post(template_build::request))
+        .route("/v3/templates", post(template_build::request))
+        .route("/default-templates", get(templates::list_default))
+        .route("/templates/aliases/{alias}", get(templates::alias))
+        .route("/templates/tags", post(template_tags::assign).merge(delete(template_tags::remove)))
+        .route(
+            "/templates/{id}",
+            get(templates::get)
+                .post(template_build::rebuild_legacy)
+                .patch(template_change::change)
+                .delete(template_change::remove),
+        )
+        .route("/v2/templates/{id}", patch(template_change::change))
+        .route("/templates/{id}/tags", get(template_tags::list))
+        .route("/templates/{id}/files/{hash}", get(template_files::link))
+        .route("/templates/{id}/builds/{build}", post(template_build::start_legacy))
+        .route("/v2/templates/{id}/builds/{build}", post(template_build::start))
+        .route("/templates/{id}/builds/{build}/status", get(template_status::status))
+        .route("/templates/{id}/builds/{build}/logs", get(template_status::logs))
+        .route("/isopod/uploads/{token}", put(template_files::upload))
+        .route("/isopod/templates/builds", post(template_context::build))
+        .route("/isopod/templates/builds/{build}/cancel", post(template_build::cancel))
 }

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::network_config::NetworkBody;
-use super::templates::without_default_tag;
 use crate::app::App;
 use crate::lifecycle::{NewSandbox, SESSION_KEY};
 
@@ -52,7 +51,7 @@ pub(super) const V1: Defaults = Defaults { timeout: Duration::from_secs(15), alw
 pub(super) const V2: Defaults = Defaults { timeout: Duration::from_secs(300), always_secure: true };
 
 impl NewSandboxBody {
-    pub(super) fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
+    pub(super) async fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
         self.refuse_later_work()?;
         if defaults.always_secure && self.secure.is_some() {
             return Err(ApiError::bad_request("invalid request body: unknown field `secure`"));
@@ -70,7 +69,7 @@ impl NewSandboxBody {
         let metadata = self.metadata.unwrap_or_default();
         Ok(NewSandbox {
             team: caller.team.clone(),
-            template: checked_template(&self.template_id)?,
+            template: app.catalogue.usable(&caller.team, checked_template(&self.template_id)?).await?,
             timeout: checked_timeout(self.timeout, app)?.unwrap_or(defaults.timeout),
             auto_pause: self.auto_pause.unwrap_or(false),
             auto_pause_memory,
@@ -99,12 +98,11 @@ impl NewSandboxBody {
     }
 }
 
-fn checked_template(name: &str) -> Result<String, ApiError> {
-    let name = without_default_tag(name);
+fn checked_template(name: &str) -> Result<&str, ApiError> {
     if name.is_empty() || name.len() > 256 {
         return Err(ApiError::bad_request("templateID must have 1 to 256 characters"));
     }
-    Ok(name.to_owned())
+    Ok(name)
 }
 
 /// Seconds, within the longest life.

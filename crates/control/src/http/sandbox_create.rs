@@ -34,7 +34,7 @@ async fn create(
     defaults: Defaults,
 ) -> Answer {
     let attempt = idempotency::Attempt::from_request(headers, &body.0, defaults)?;
-    let wanted = body.parse::<NewSandboxBody>()?.checked(&app, &caller, defaults)?;
+    let wanted = body.parse::<NewSandboxBody>()?.checked(&app, &caller, defaults).await?;
     let sandbox = match attempt {
         None => make(&app.fleet, wanted).await?,
         Some(attempt) => attempt.make_once(&app, wanted).await?,

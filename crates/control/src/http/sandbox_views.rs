@@ -20,7 +20,7 @@ pub(super) fn made(app: &App, row: &SandboxRow) -> Value {
     json!({
         "sandboxID": row.id,
         "templateID": row.template,
-        "alias": row.template,
+        "alias": row.alias.as_ref().unwrap_or(&row.template),
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": row.access_token,
@@ -57,7 +57,7 @@ pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
     Listed {
         sandbox_id: &row.id,
         template_id: &row.template,
-        alias: &row.template,
+        alias: row.alias.as_ref().unwrap_or(&row.template),
         client_id: CLIENT_ID,
         started_at: row.started_at,
         end_at: row.ends_at,

@@ -20,12 +20,13 @@ use super::state::{Ending, State};
 use crate::clock::Timestamp;
 use crate::secrets::{new_sandbox_id, new_token};
 use crate::store::{EventType, InsertError, Level, SandboxRow, StoreError, TeamId};
+use crate::templates::Usable;
 
 /// What is asked for, checked and with all defaults filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSandbox {
     pub(crate) team: TeamId,
-    pub(crate) template: String,
+    pub(crate) template: Usable,
     pub(crate) timeout: Duration,
     pub(crate) auto_pause: bool,
     pub(crate) auto_pause_memory: bool,
@@ -84,7 +85,7 @@ impl Fleet {
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _making = self.begin_making(row.id.clone());
-        let spec = spec_of(&row, wanted.env)?;
+        let spec = spec_of(&row, wanted.template.node_template, wanted.env)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
             Ok(incarnation) => incarnation,
@@ -112,7 +113,8 @@ impl Fleet {
         SandboxRow {
             id: new_sandbox_id(),
             team: wanted.team.clone(),
-            template: wanted.template.clone(),
+            template: wanted.template.id.clone(),
+            alias: wanted.template.alias.clone(),
             state: State::Creating,
             execution: None,
             created_at: now,
@@ -126,7 +128,7 @@ impl Fleet {
             allow_internet: wanted.allow_internet,
             network: wanted.network.clone(),
             metadata: wanted.metadata.clone(),
-            limits: self.settings.sandbox_limits,
+            limits: wanted.template.limits,
             access_token: wanted.secure.then(new_token),
             traffic_token: private.then(new_token),
             session_key: wanted.session_key.clone(),
@@ -204,10 +206,14 @@ impl Fleet {
     }
 }
 
-fn spec_of(row: &SandboxRow, env: BTreeMap<String, String>) -> Result<SandboxSpec, NetworkPolicyError> {
+fn spec_of(
+    row: &SandboxRow,
+    template: String,
+    env: BTreeMap<String, String>,
+) -> Result<SandboxSpec, NetworkPolicyError> {
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
-        template: row.template.clone(),
+        template,
         limits: row.limits,
         network: row.network.policy(row.allow_internet)?,
         env,

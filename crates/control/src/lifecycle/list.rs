@@ -74,7 +74,7 @@ impl ListQuery {
     fn matches(&self, row: &SandboxRow) -> bool {
         let has = |(key, value): &(String, String)| row.metadata.get(key) == Some(value);
         self.metadata.iter().all(has)
-            && self.template.as_ref().is_none_or(|template| *template == row.template)
+            && self.template.as_ref().is_none_or(|name| *name == row.template || Some(name) == row.alias.as_ref())
             && self.started_after.is_none_or(|after| row.started_at >= after)
     }
 

@@ -65,7 +65,7 @@ impl Fleet {
 }
 
 fn check_same(row: &SandboxRow, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
-    let same = row.template == wanted.template
+    let same = row.template == wanted.template.id
         && row.allow_internet == wanted.allow_internet
         && row.network == wanted.network
         && row.access_token.is_some() == wanted.secure;

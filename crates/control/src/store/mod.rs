@@ -3,6 +3,8 @@
 //! One connection writes, several read (WAL). Each method is one transaction, so a crash leaves all of it or nothing.
 //! It records what it is told; what may happen when is decided elsewhere.
 
+mod build_logs;
+mod builds;
 mod events;
 mod idempotency;
 mod keys;
@@ -15,6 +17,8 @@ mod prune;
 mod restore;
 mod sandboxes;
 mod spawns;
+mod template_files;
+mod templates;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +28,8 @@ use std::time::Duration;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
+pub(crate) use build_logs::{BuildLine, BuildLogQuery};
+pub(crate) use builds::{Build, BuildReason, BuildStatus, Tag};
 pub(crate) use events::{Event, EventQuery, EventType};
 pub(crate) use idempotency::Claim;
 pub use keys::FirstKey;
@@ -34,6 +40,7 @@ pub(crate) use metrics::Sample;
 pub(crate) use output::OutputPosition;
 pub(crate) use restore::StoreFile;
 pub(crate) use sandboxes::{InsertError, SandboxRow};
+pub(crate) use templates::Template;
 pub(crate) use webhooks::{Delivery, Webhook};
 
 /// A handle to the store; clones share it.
@@ -99,6 +106,11 @@ impl Store {
         let identity = restore::identity(path).map_err(|source| failed(sqlx::Error::Io(source)))?;
         let file = StoreFilePlace { path: path.to_owned(), identity: tokio::sync::Mutex::new(identity) };
         Ok(Self { write, read, file: Arc::new(file) })
+    }
+
+    /// The directory that the store is in.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.file.path.parent().map(Path::to_owned).unwrap_or_default()
     }
 
     /// Writes what is pending and closes the file.

@@ -19,6 +19,8 @@ pub(crate) struct SandboxRow {
     pub(crate) id: SandboxId,
     pub(crate) team: TeamId,
     pub(crate) template: String,
+    /// What the template was called, where that is not its id.
+    pub(crate) alias: Option<String>,
     pub(crate) state: State,
     pub(crate) execution: Option<ExecutionId>,
     pub(crate) created_at: Timestamp,
@@ -51,7 +53,7 @@ pub(crate) enum InsertError {
 
 const COLUMNS: &str = "id, team, template, state, pause_mode, end_reason, execution, created_at, started_at, ends_at, \
      ended_at, timeout_seconds, auto_pause, auto_pause_memory, auto_resume, allow_internet, network, metadata, limits, \
-     access_token, traffic_token, session_key";
+     access_token, traffic_token, session_key, alias";
 
 impl SandboxRow {
     /// The life that the row speaks of, once there is one.
@@ -77,7 +79,7 @@ impl Store {
         values.push_bind(json(&row.network)).push_bind(json(&row.metadata)).push_bind(json(&row.limits));
         values.push_bind(row.access_token.as_ref().map(|token| &token.0));
         values.push_bind(row.traffic_token.as_ref().map(|token| &token.0));
-        values.push_bind(row.session_key.as_ref());
+        values.push_bind(row.session_key.as_ref()).push_bind(row.alias.as_ref());
         query.push(")");
         match query.build().execute(&self.write).await {
             Ok(_) => Ok(()),
@@ -186,6 +188,7 @@ fn read_row(row: &SqliteRow) -> Result<SandboxRow, StoreError> {
         access_token: secret(19),
         traffic_token: secret(20),
         session_key: row.get(21),
+        alias: row.get(22),
     })
 }
 

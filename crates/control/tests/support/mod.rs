@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, reason = "every test uses another part")]
 
+pub mod builder;
 pub mod client;
 pub mod guest;
 pub mod node;

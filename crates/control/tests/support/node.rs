@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_wire::build::{BuildError, BuildEvent, BuildSpec, BuiltTemplate, KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::{
     CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeState, PauseMode,
     SandboxSpec, Stream, Target, TemplateInfo, TemplateState, Usage,
@@ -43,6 +44,8 @@ pub struct FakeNode {
     pub printed: Arc<guest::Printed>,
     pub creates: AtomicU64,
     pub dials: AtomicU64,
+    /// What its builds have made.
+    pub builder: super::builder::FakeBuilder,
     made: Mutex<HashMap<SandboxId, Made>>,
     executions: AtomicU64,
     /// The node does not die with a server.
@@ -63,6 +66,7 @@ impl FakeNode {
             printed: Arc::default(),
             creates: AtomicU64::new(0),
             dials: AtomicU64::new(0),
+            builder: Default::default(),
             made: Mutex::default(),
             executions: AtomicU64::new(0),
             events_in,
@@ -106,7 +110,8 @@ impl FakeNode {
 
     async fn create_to_the_end(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         tokio::time::sleep(Duration::from_millis(self.faults.create_takes.load(Ordering::Relaxed))).await;
-        if !self.templates().await.iter().any(|template| template.is_called(&spec.template)) {
+        let is_known = self.templates().await.iter().any(|template| template.is_called(&spec.template));
+        if !is_known && !self.builder.has(&spec.template) {
             return Err(CreateError::UnknownTemplate(spec.template));
         }
         if self.faults.full.load(Ordering::Relaxed) {
@@ -277,5 +282,26 @@ impl NodeApi for FakeNode {
             state: TemplateState::Ready,
         };
         ["base", "code-interpreter-v1"].map(info).to_vec()
+    }
+
+    async fn build_template(
+        &self,
+        spec: BuildSpec,
+        events: mpsc::Sender<BuildEvent>,
+        cancel: CancellationToken,
+    ) -> Result<BuiltTemplate, BuildError> {
+        self.builder.build(spec, events, cancel).await
+    }
+
+    async fn built_templates(&self) -> Vec<KeptTemplate> {
+        let in_use: BTreeSet<String> = self.list().await.into_iter().map(|sandbox| sandbox.spec.template).collect();
+        self.builder.kept(&in_use)
+    }
+
+    async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
+        if self.list().await.iter().any(|sandbox| sandbox.spec.template == id) {
+            return Err(RemoveTemplateError::InUse(id.to_owned()));
+        }
+        self.builder.remove(id)
     }
 }

@@ -1,0 +1,270 @@
+//! Asking for a build and starting it, in the present form (`/v3/templates`, then `/v2/…/builds/{build}`) and in the two
+//! older ones. Asking gives ids; starting says what to do.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use isopod_wire::build::{BuildSource, BuildSpec};
+use isopod_wire::{Bytes, Limits};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::templates::check_team;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::secrets::new_uuid;
+use crate::store::{Build, BuildStatus, TeamId, Template};
+use crate::templates::{DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps};
+
+/// `POST /v3/templates` and `POST /v2/templates`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RequestBuild {
+    pub(super) name: Option<String>,
+    pub(super) alias: Option<String>,
+    pub(super) tags: Option<Vec<String>>,
+    #[serde(rename = "teamID")]
+    pub(super) team_id: Option<String>,
+    pub(super) cpu_count: Option<u32>,
+    #[serde(rename = "memoryMB")]
+    pub(super) memory_mb: Option<u64>,
+    pub(super) min_free_disk_mb: Option<u64>,
+}
+
+/// `POST /templates`, of clients that gave a Dockerfile along and pushed an image.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RequestLegacy {
+    dockerfile: String,
+    alias: Option<String>,
+    start_cmd: Option<String>,
+    ready_cmd: Option<String>,
+    #[serde(rename = "teamID")]
+    team_id: Option<String>,
+    cpu_count: Option<u32>,
+    #[serde(rename = "memoryMB")]
+    memory_mb: Option<u64>,
+}
+
+type Answer = Result<(StatusCode, Json<Value>), ApiError>;
+
+const MOST_TAGS: usize = 100;
+
+pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
+    let wanted: RequestBuild = body.parse()?;
+    check_team(&caller, wanted.team_id.as_deref())?;
+    let (template, build) = register(&app, &caller.team, wanted, None).await?;
+    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+}
+
+/// `POST /templates`
+pub(super) async fn request_legacy(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
+    let (wanted, legacy) = body.parse::<RequestLegacy>()?.split();
+    check_team(&caller, wanted.team_id.as_deref())?;
+    // Without a name it is found by its id only; a name of its own keeps it apart from the others.
+    let name = wanted.alias.clone().unwrap_or_else(|| format!("unnamed-{}", &new_uuid()[..8]));
+    let (template, build) =
+        register(&app, &caller.team, RequestBuild { name: Some(name), ..wanted }, Some(legacy)).await?;
+    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+}
+
+/// `POST /templates/{id}`
+pub(super) async fn rebuild_legacy(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Answer {
+    let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
+    let (wanted, legacy) = body.parse::<RequestLegacy>()?.split();
+    check_team(&caller, wanted.team_id.as_deref())?;
+    let build = insert(&app, &template, vec![DEFAULT_TAG.to_owned()], &wanted, Some(legacy)).await?;
+    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+}
+
+/// `POST /v2/templates/{id}/builds/{build}`
+pub(super) async fn start(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, build)): Path<(String, String)>,
+    body: JsonBody,
+) -> Result<StatusCode, ApiError> {
+    let build = find_build(&app, &caller, &id, &build).await?;
+    let mut wanted: StartBuild = body.parse()?;
+    let (force, start, ready) = (wanted.force, wanted.start_cmd.take(), wanted.ready_cmd.take());
+    let source = plan_steps(&app.catalogue, &caller.team, wanted).await?;
+    let spec = BuildSpec { force, start_cmd: given(start), ready_cmd: given(ready), ..spec(&app, &build, source) };
+    begin(&app, Job { build, spec, context: None }).await
+}
+
+/// `POST /templates/{id}/builds/{build}`: the Dockerfile came with the request.
+pub(super) async fn start_legacy(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, build)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let build = find_build(&app, &caller, &id, &build).await?;
+    let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str::<LegacyBuild>(text).ok());
+    let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was asked for without a Dockerfile"))?;
+    let source = legacy_source(&legacy);
+    let (start_cmd, ready_cmd) = (given(legacy.start_cmd), given(legacy.ready_cmd));
+    let spec = BuildSpec { start_cmd, ready_cmd, ..spec(&app, &build, source) };
+    begin(&app, Job { build, spec, context: None }).await
+}
+
+/// `POST /isopod/templates/builds/{build}/cancel`
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(build): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let known = app.catalogue.store.template_of_build(&caller.team, &build).await?;
+    known.ok_or_else(|| no_such_build(&build))?;
+    if app.catalogue.builds.cancel(&build) {
+        return Ok(StatusCode::ACCEPTED);
+    }
+    Err(ApiError::conflict("the build is not under way"))
+}
+
+/// The build, of a template of the caller's own.
+pub(super) async fn find_build(app: &App, caller: &Caller, id: &str, build: &str) -> Result<Build, ApiError> {
+    let (template, _) = app.catalogue.find_own(&caller.team, id).await?;
+    app.catalogue.store.build(&template.id, build).await?.ok_or_else(|| no_such_build(build))
+}
+
+fn no_such_build(build: &str) -> ApiError {
+    let shown: String = build.chars().take(64).collect();
+    ApiError::not_found(format!("build '{shown}' not found"))
+}
+
+/// Records a template of that name and a build of it.
+pub(super) async fn register(
+    app: &App,
+    team: &TeamId,
+    wanted: RequestBuild,
+    legacy: Option<LegacyBuild>,
+) -> Result<(Template, Build), ApiError> {
+    let asked = wanted.name.as_deref().or(wanted.alias.as_deref());
+    let asked = asked.ok_or_else(|| ApiError::bad_request("name is required"))?;
+    let reference = Reference::parse(asked)?;
+    let tags = checked_tags(reference.tag.clone(), wanted.tags.as_deref().unwrap_or_default())?;
+    checked_limits(app.catalogue.default_limits, &wanted)?;
+    let template = match (&reference.namespace, app.catalogue.find_own(team, asked).await) {
+        // By its id, or by a name with the team before it.
+        (_, Ok((template, _))) => template,
+        (Some(space), Err(_)) => {
+            return Err(ApiError::forbidden(format!("you cannot build templates in '{space}'")));
+        }
+        (None, Err(_)) => app.catalogue.ensure(team, &reference.name).await?,
+    };
+    let build = insert(app, &template, tags, &wanted, legacy).await?;
+    Ok((template, build))
+}
+
+async fn insert(
+    app: &App,
+    template: &Template,
+    tags: Vec<String>,
+    wanted: &RequestBuild,
+    legacy: Option<LegacyBuild>,
+) -> Result<Build, ApiError> {
+    let build = Build {
+        id: new_uuid(),
+        template: template.id.clone(),
+        status: BuildStatus::Requested,
+        tags,
+        limits: checked_limits(app.catalogue.default_limits, wanted)?,
+        legacy: legacy.map(|legacy| json!(legacy).to_string()),
+        node_template: None,
+        size: None,
+        reason: None,
+        created_at: Timestamp::now(),
+        finished_at: None,
+    };
+    app.catalogue.store.insert_build(&build).await?;
+    Ok(build)
+}
+
+pub(super) fn requested(template: &Template, build: &Build) -> Value {
+    json!({
+        "templateID": template.id, "buildID": build.id, "public": template.public,
+        "aliases": template.names, "names": template.names, "tags": build.tags,
+    })
+}
+
+/// What a node is told besides the source, without commands.
+pub(super) fn spec(app: &App, build: &Build, source: BuildSource) -> BuildSpec {
+    BuildSpec {
+        build: build.id.clone(),
+        source,
+        force: false,
+        start_cmd: None,
+        ready_cmd: None,
+        limits: build.limits,
+        timeout: app.catalogue.builds.timeout(),
+    }
+}
+
+pub(super) async fn begin(app: &App, job: Job) -> Result<StatusCode, ApiError> {
+    if app.catalogue.builds.start(job).await? {
+        return Ok(StatusCode::ACCEPTED);
+    }
+    Err(ApiError::conflict("this build has been started already"))
+}
+
+/// A command that is not just blank.
+pub(super) fn given(command: Option<String>) -> Option<String> {
+    command.filter(|command| !command.trim().is_empty())
+}
+
+fn checked_tags(of_name: Option<String>, more: &[String]) -> Result<Vec<String>, ApiError> {
+    let mut tags: Vec<String> = of_name.into_iter().collect();
+    for tag in more {
+        let tag = parse_tag(tag)?;
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    if tags.len() > MOST_TAGS {
+        return Err(ApiError::bad_request(format!("a build can have {MOST_TAGS} tags")));
+    }
+    if tags.is_empty() {
+        tags.push(DEFAULT_TAG.to_owned());
+    }
+    Ok(tags)
+}
+
+fn checked_limits(default: Limits, wanted: &RequestBuild) -> Result<Limits, ApiError> {
+    let mut limits = default;
+    if let Some(count) = wanted.cpu_count {
+        limits.cpu_millis = count.saturating_mul(1000);
+    }
+    if let Some(size) = wanted.memory_mb {
+        limits.memory = Bytes(size.saturating_mul(1 << 20));
+    }
+    // A sandbox without a limit has all that the disk has.
+    if let (Some(least), Some(disk)) = (wanted.min_free_disk_mb, limits.disk) {
+        limits.disk = Some(disk.max(Bytes(least.saturating_mul(1 << 20))));
+    }
+    limits.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(limits)
+}
+
+impl RequestLegacy {
+    fn split(self) -> (RequestBuild, LegacyBuild) {
+        let wanted = RequestBuild {
+            alias: self.alias,
+            team_id: self.team_id,
+            cpu_count: self.cpu_count,
+            memory_mb: self.memory_mb,
+            ..RequestBuild::default()
+        };
+        let legacy = LegacyBuild { dockerfile: self.dockerfile, start_cmd: self.start_cmd, ready_cmd: self.ready_cmd };
+        (wanted, legacy)
+    }
+}

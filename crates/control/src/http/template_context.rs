@@ -1,0 +1,125 @@
+//! `POST /isopod/templates/builds`: a Dockerfile with its context, in one request. The body is the context as a tar
+//! archive; the query says the rest. Not a part of E2B's API: `isopod template build` uses it.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use http::StatusCode;
+use isopod_wire::build::{BuildSource, BuildSpec, DockerfileSource};
+use serde_json::Value;
+
+use super::auth::Caller;
+use super::body::Query;
+use super::error::ApiError;
+use super::template_build::{RequestBuild, begin, given, register, requested, spec};
+use crate::app::App;
+use crate::templates::{ContextError, Job, unpack_context};
+
+const KNOWN: [&str; 10] =
+    ["name", "tag", "dockerfile", "cpu_count", "memory_mb", "start_cmd", "ready_cmd", "arg", "target", "no_cache"];
+const LARGEST_DOCKERFILE: u64 = 1 << 20;
+
+pub(super) async fn build(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    query: Query,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let query = query.only(&KNOWN)?;
+    let args = query.all("arg").map(argument).collect::<Result<BTreeMap<_, _>, _>>()?;
+    let file = query.text("dockerfile").unwrap_or("e2b.Dockerfile").to_owned();
+    check_inside(&file)?;
+    let wanted = RequestBuild {
+        name: query.text("name").map(str::to_owned),
+        tags: Some(query.all("tag").map(str::to_owned).collect()),
+        cpu_count: query.number("cpu_count", 1, 256)?.and_then(|count| u32::try_from(count).ok()),
+        memory_mb: query.number("memory_mb", 1, i64::from(u32::MAX))?.map(i64::unsigned_abs),
+        ..RequestBuild::default()
+    };
+    if wanted.name.is_none() {
+        return Err(ApiError::bad_request("name is required"));
+    }
+    // The archive first: a request that breaks off leaves neither a template nor a build.
+    let (archive, _) = app.catalogue.uploads.receive_part(body, u64::MAX).await?;
+    let (template, build) = register(&app, &caller.team, wanted, None).await?;
+    let context = app.catalogue.uploads.context(&build.id);
+    let unpacked = {
+        let (archive, context, file) = (archive, context.clone(), file.clone());
+        tokio::task::spawn_blocking(move || unpack(archive.path(), &context, &file)).await
+    };
+    let text = match unpacked {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => return Err(fail(&app, &build.id, error).await),
+        Err(_) => return Err(fail(&app, &build.id, ApiError::bad_request("the context could not be read")).await),
+    };
+    let source = BuildSource::Dockerfile(DockerfileSource {
+        context: Some(context.clone()),
+        name: file,
+        text,
+        args,
+        target: query.text("target").map(str::to_owned),
+        auth: None,
+    });
+    let spec = BuildSpec {
+        force: matches!(query.text("no_cache"), Some("1" | "true")),
+        start_cmd: given(query.text("start_cmd").map(str::to_owned)),
+        ready_cmd: given(query.text("ready_cmd").map(str::to_owned)),
+        ..spec(&app, &build, source)
+    };
+    let answer = requested(&template, &build);
+    begin(&app, Job { build, spec, context: Some(context) }).await?;
+    Ok((StatusCode::ACCEPTED, Json(answer)))
+}
+
+/// A build that cannot start has failed, and says so to those who list it.
+async fn fail(app: &App, build: &str, error: ApiError) -> ApiError {
+    let reason = crate::store::BuildReason { message: error.message().to_owned(), step: None };
+    if let Err(error) = app.catalogue.store.fail_build(build, &reason).await {
+        tracing::warn!(build, error = crate::chain(&error), "a build that cannot start was not recorded as such");
+    }
+    error
+}
+
+fn unpack(archive: &Path, context: &Path, file: &str) -> Result<String, ApiError> {
+    unpack_context(archive, context, MOST_UNPACKED)?;
+    read_dockerfile(context, file).inspect_err(|_| {
+        let _ = std::fs::remove_dir_all(context);
+    })
+}
+
+const MOST_UNPACKED: u64 = 16 << 30;
+
+/// A link in its place could point anywhere on this machine, so it is not followed.
+fn read_dockerfile(context: &Path, file: &str) -> Result<String, ApiError> {
+    let missing = || ApiError::bad_request(format!("the context has no file {file:?}"));
+    let mut place = context.to_owned();
+    for part in Path::new(file).components() {
+        place.push(part);
+        let found = std::fs::symlink_metadata(&place).map_err(|_| missing())?;
+        if found.is_symlink() {
+            return Err(ApiError::bad_request(format!("{file:?} is a link; the Dockerfile must be a file")));
+        }
+    }
+    let found = std::fs::symlink_metadata(&place).map_err(|_| missing())?;
+    if !found.is_file() || found.len() > LARGEST_DOCKERFILE {
+        return Err(ApiError::bad_request(format!("{file:?} is not a file of at most {LARGEST_DOCKERFILE} bytes")));
+    }
+    let bytes = std::fs::read(&place).map_err(|source| ContextError::Disk { path: place, source })?;
+    String::from_utf8(bytes).map_err(|_| ApiError::bad_request(format!("{file:?} is not UTF-8 text")))
+}
+
+fn check_inside(file: &str) -> Result<(), ApiError> {
+    let inside = Path::new(file).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if inside { Ok(()) } else { Err(ApiError::bad_request("dockerfile must be a path inside the context")) }
+}
+
+fn argument(text: &str) -> Result<(String, String), ApiError> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(ApiError::bad_request(format!("arg: {text:?} is not KEY=VALUE"))),
+    }
+}

@@ -1,0 +1,53 @@
+//! Files for builds: `GET /templates/{id}/files/{hash}` gives a link, and what is put there is kept.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use super::error::ApiError;
+use crate::app::App;
+use crate::edge::host_of;
+use crate::templates::is_files_hash;
+
+/// The link is given also when the files are there: a client may insist.
+pub(super) async fn link(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, hash)): Path<(String, String)>,
+    parts: Parts,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
+    if !is_files_hash(&hash) {
+        return Err(ApiError::bad_request("the hash must have 64 hexadecimal digits"));
+    }
+    let present = app.catalogue.store.touch_template_file(&template.team, &hash).await?;
+    let token = app.catalogue.uploads.new_link(&template.team, &hash);
+    let host = host_of(&parts).ok_or_else(|| ApiError::bad_request("the request has no Host"))?;
+    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(&app, &parts.headers));
+    Ok((StatusCode::CREATED, Json(json!({ "present": present, "url": url }))))
+}
+
+/// `PUT /isopod/uploads/{token}`: the token is all that is needed, and it works once.
+pub(super) async fn upload(
+    State(app): State<Arc<App>>,
+    Path(token): Path<String>,
+    body: Body,
+) -> Result<StatusCode, ApiError> {
+    let link = app.catalogue.uploads.use_link(&token);
+    let (team, hash) = link.ok_or_else(|| ApiError::forbidden("this link was used, has ended or never was"))?;
+    app.catalogue.uploads.receive(&app.catalogue.store, &team, &hash, body).await?;
+    Ok(StatusCode::OK)
+}
+
+/// Behind a proxy that speaks TLS for us, the client's scheme is what the proxy says. Only the caller's own link is
+/// made of it.
+fn scheme(app: &App, headers: &HeaderMap) -> &'static str {
+    let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    if app.is_tls || forwarded { "https" } else { "http" }
+}

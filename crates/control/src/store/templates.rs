@@ -1,0 +1,184 @@
+//! The rows of templates and their names. Names belong to teams; a public template can be found by others too.
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+
+/// A template that a team has built or is about to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    pub(crate) id: String,
+    pub(crate) team: TeamId,
+    pub(crate) public: bool,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    /// What it is called, the oldest name first.
+    pub(crate) names: Vec<String>,
+}
+
+const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at, (SELECT json_group_array(name) FROM \
+     (SELECT name FROM template_names n WHERE n.template = t.id ORDER BY n.created_at, n.name)) FROM templates t WHERE ";
+
+impl Store {
+    /// The team's template of that name, made with this id if there is none.
+    pub(crate) async fn ensure_template(&self, team: &TeamId, name: &str, id: &str) -> Result<Template, StoreError> {
+        let failed = StoreError::doing("record a template");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        let now = Timestamp::now();
+        let present = sqlx::query("SELECT template FROM template_names WHERE team = ? AND name = ?")
+            .bind(&team.0)
+            .bind(name)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        let id = match present {
+            Some(row) => row.get::<String, _>(0),
+            None => {
+                sqlx::query("INSERT INTO templates (id, team, public, created_at, updated_at) VALUES (?, ?, 0, ?, ?)")
+                    .bind(id)
+                    .bind(&team.0)
+                    .bind(now.0)
+                    .bind(now.0)
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(&failed)?;
+                sqlx::query("INSERT INTO template_names (team, name, template, created_at) VALUES (?, ?, ?, ?)")
+                    .bind(&team.0)
+                    .bind(name)
+                    .bind(id)
+                    .bind(now.0)
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(&failed)?;
+                id.to_owned()
+            }
+        };
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} t.id = ?")))
+            .bind(&id)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        read_template(&row)
+    }
+
+    /// By id, whoever owns it.
+    pub(crate) async fn template(&self, id: &str) -> Result<Option<Template>, StoreError> {
+        self.one_template("t.id = ?", &[id]).await
+    }
+
+    /// By a name of the team's own, else by one that another team has made public: the oldest where several have.
+    pub(crate) async fn visible_template(&self, team: &TeamId, name: &str) -> Result<Option<Template>, StoreError> {
+        let visible = "t.id IN (SELECT template FROM template_names WHERE name = ?) AND (t.public OR t.team = ?) \
+             ORDER BY t.team <> ?, t.created_at, t.id LIMIT 1";
+        self.one_template(visible, &[name, &team.0, &team.0]).await
+    }
+
+    /// By a name of the team that has this id or name itself.
+    pub(crate) async fn template_of_namespace(&self, space: &str, name: &str) -> Result<Option<Template>, StoreError> {
+        let of_space = "t.id IN (SELECT n.template FROM template_names n JOIN teams s ON s.id = n.team \
+             WHERE n.name = ? AND (s.id = ? OR lower(replace(s.name, ' ', '-')) = ?)) ORDER BY t.created_at LIMIT 1";
+        self.one_template(of_space, &[name, space, space]).await
+    }
+
+    async fn one_template(&self, which: &'static str, values: &[&str]) -> Result<Option<Template>, StoreError> {
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} {which}")));
+        for value in values {
+            query = query.bind(*value);
+        }
+        let row = query.fetch_optional(&self.read).await.map_err(StoreError::doing("look up a template"))?;
+        row.as_ref().map(read_template).transpose()
+    }
+
+    pub(crate) async fn list_templates(&self, team: &TeamId) -> Result<Vec<Template>, StoreError> {
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} t.team = ? ORDER BY t.created_at, t.id")))
+            .bind(&team.0)
+            .fetch_all(&self.read)
+            .await
+            .map_err(StoreError::doing("list templates"))?;
+        rows.iter().map(read_template).collect()
+    }
+
+    pub(crate) async fn publish_template(&self, id: &str, public: bool) -> Result<(), StoreError> {
+        sqlx::query("UPDATE templates SET public = ?, updated_at = ? WHERE id = ?")
+            .bind(public)
+            .bind(Timestamp::now().0)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("publish a template"))?;
+        Ok(())
+    }
+
+    /// Removes a template with its names, tags, builds and their logs. Gives back what the node made for it that no
+    /// other template needs.
+    pub(crate) async fn remove_template(&self, id: &str) -> Result<Vec<String>, StoreError> {
+        let failed = StoreError::doing("remove a template");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        let rows = sqlx::query(
+            "SELECT DISTINCT node_template FROM template_builds b WHERE template = ? AND node_template IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM template_builds o WHERE o.node_template = b.node_template AND o.template <> ?)",
+        )
+        .bind(id)
+        .bind(id)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(&failed)?;
+        sqlx::query("DELETE FROM templates WHERE id = ?").bind(id).execute(&mut *transaction).await.map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+fn read_template(row: &SqliteRow) -> Result<Template, StoreError> {
+    let names: &str = row.get(5);
+    Ok(Template {
+        id: row.get(0),
+        team: TeamId(row.get(1)),
+        public: row.get(2),
+        created_at: Timestamp(row.get(3)),
+        updated_at: Timestamp(row.get(4)),
+        names: serde_json::from_str(names)
+            .map_err(|_| StoreError::Corrupt { what: "the names of a template", value: names.to_owned() })?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn store(dir: &tempfile::TempDir) -> (Store, TeamId) {
+        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let team = store.ensure_team().await.unwrap();
+        (store, team)
+    }
+
+    #[tokio::test]
+    async fn a_name_keeps_its_template() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, team) = store(&dir).await;
+        let first = store.ensure_template(&team, "web", "tone").await.unwrap();
+        let again = store.ensure_template(&team, "web", "ttwo").await.unwrap();
+        assert_eq!((first.id.as_str(), again.id.as_str()), ("tone", "tone"));
+        assert_eq!(store.visible_template(&team, "web").await.unwrap().unwrap().names, ["web"]);
+        assert_eq!(store.template("ttwo").await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn others_find_a_name_only_when_it_is_public() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, team) = store(&dir).await;
+        store.ensure_template(&team, "web", "tone").await.unwrap();
+        let other = TeamId("other".to_owned());
+        assert_eq!(store.visible_template(&other, "web").await.unwrap(), None);
+        store.publish_template("tone", true).await.unwrap();
+        assert_eq!(store.visible_template(&other, "web").await.unwrap().unwrap().id, "tone");
+        assert_eq!(store.template_of_namespace("default", "web").await.unwrap().unwrap().id, "tone");
+        assert_eq!(store.template_of_namespace("other", "web").await.unwrap(), None);
+        store.remove_template("tone").await.unwrap();
+        assert_eq!(store.visible_template(&other, "web").await.unwrap(), None);
+        assert_eq!(store.visible_template(&team, "web").await.unwrap(), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! The builds that are under way. Each is a task: it waits for its turn, has the node build, and records what the node
+//! says and how it ended. A server that dies leaves builds in the middle; the next one finds and fails them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use isopod_wire::build::{
+    BuildError, BuildEvent, BuildFailure, BuildLevel, BuildSpec, BuiltTemplate, RemoveTemplateError,
+};
+use isopod_wire::node::NodeApi;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::catalogue::Catalogue;
+use crate::clock::Timestamp;
+use crate::config::{BuildLimits, ServeConfig};
+use crate::store::{Build, BuildLine, BuildReason, BuildStatus, Level, Store, StoreError};
+
+/// Builds under way.
+pub(crate) struct Builds {
+    store: Store,
+    node: Arc<dyn NodeApi>,
+    limits: BuildLimits,
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    /// By build id. Written when a build is queued, ends or is cancelled.
+    cancels: Mutex<HashMap<String, CancellationToken>>,
+}
+
+/// A build that is to be run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) build: Build,
+    pub(crate) spec: BuildSpec,
+    /// A directory that goes when the build ends.
+    pub(crate) context: Option<PathBuf>,
+}
+
+const EVENTS_AT_ONCE: usize = 256;
+const MOST_LINES: i64 = 200_000;
+const LONGEST_LINE: usize = 16 << 10;
+
+impl Builds {
+    pub(super) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, stop: CancellationToken) -> Self {
+        Self {
+            store: config.store.clone(),
+            node,
+            limits: config.builds,
+            places: Arc::new(Semaphore::new(config.builds.at_once)),
+            tasks: TaskTracker::new(),
+            stop,
+            cancels: Mutex::default(),
+        }
+    }
+
+    /// How long one may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
+    /// Queues a build that was asked for. `false`: it has begun already.
+    pub(crate) async fn start(self: &Arc<Self>, job: Job) -> Result<bool, StoreError> {
+        if !self.store.advance_build(&job.build.id, BuildStatus::Requested, BuildStatus::Queued).await? {
+            remove_context(job.context.as_deref()).await;
+            return Ok(false);
+        }
+        let cancel = self.stop.child_token();
+        self.lock().insert(job.build.id.clone(), cancel.clone());
+        let builds = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let id = job.build.id.clone();
+            builds.run(job, cancel).await;
+            builds.lock().remove(&id);
+        });
+        Ok(true)
+    }
+
+    /// Ends a build that is queued or under way. `false`: there is none.
+    pub(crate) fn cancel(&self, build: &str) -> bool {
+        self.lock().get(build).map(CancellationToken::cancel).is_some()
+    }
+
+    async fn run(&self, job: Job, cancel: CancellationToken) {
+        let place = tokio::select! {
+            () = cancel.cancelled() => None,
+            place = self.places.acquire() => place.ok(),
+        };
+        let outcome = match place {
+            Some(_place) => self.build(&job, cancel).await,
+            None => Ok(Err(BuildReason { message: "the build was cancelled".to_owned(), step: None })),
+        };
+        remove_context(job.context.as_deref()).await;
+        let recorded = match outcome {
+            Ok(Ok(built)) => self.finish(&job.build, &built).await,
+            Ok(Err(reason)) => self.store.fail_build(&job.build.id, &reason).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = recorded {
+            // The row stays as it is and is failed by the next start of the server.
+            tracing::error!(build = job.build.id, error = crate::chain(&error), "the end of a build was not recorded");
+        }
+    }
+
+    async fn build(
+        &self,
+        job: &Job,
+        cancel: CancellationToken,
+    ) -> Result<Result<BuiltTemplate, BuildReason>, StoreError> {
+        if !self.store.advance_build(&job.build.id, BuildStatus::Queued, BuildStatus::Building).await? {
+            let message = "the build was removed".to_owned();
+            return Ok(Err(BuildReason { message, step: None }));
+        }
+        let (events_in, events) = mpsc::channel(EVENTS_AT_ONCE);
+        let writing = tokio::spawn(write_events(self.store.clone(), job.build.id.clone(), events));
+        let built = self.node.build_template(job.spec.clone(), events_in.clone(), cancel).await;
+        if let Err(error) = &built {
+            let last = BuildEvent {
+                at: std::time::SystemTime::now(),
+                level: BuildLevel::Error,
+                phase: error.phase,
+                message: told(error),
+            };
+            let _ = events_in.send(last).await;
+        }
+        drop(events_in);
+        // Everything that was said is on record before the end is.
+        let _ = writing.await;
+        Ok(built.map_err(|error| BuildReason { message: told(&error), step: Some(error.phase.to_string()) }))
+    }
+
+    async fn finish(&self, build: &Build, built: &BuiltTemplate) -> Result<(), StoreError> {
+        let size = i64::try_from(built.size.0).unwrap_or(i64::MAX);
+        if self.store.finish_build(build, &built.id, size).await? {
+            return Ok(());
+        }
+        // Its template was removed in the meantime.
+        self.discard(&built.id).await
+    }
+
+    /// Removes what the node made, unless some build needs it or a sandbox stands on it.
+    pub(crate) async fn discard(&self, node_template: &str) -> Result<(), StoreError> {
+        if self.store.needs_node_template(node_template).await? {
+            return Ok(());
+        }
+        match self.node.remove_template(node_template).await {
+            Ok(()) | Err(RemoveTemplateError::NotFound(_) | RemoveTemplateError::InUse(_)) => {}
+            Err(error) => tracing::warn!(node_template, error = crate::chain(&error), "a template was not removed"),
+        }
+        Ok(())
+    }
+
+    /// Removes what the node keeps and nobody needs: templates that were in use when they were removed.
+    async fn discard_unneeded(&self) -> Result<(), StoreError> {
+        // What a build has just made is not in the store yet, so none may be under way.
+        let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
+        let Ok(_alone) = self.places.try_acquire_many(all) else { return Ok(()) };
+        for kept in self.node.built_templates().await {
+            if !kept.in_use {
+                self.discard(&kept.template.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CancellationToken>> {
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Builds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builds").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What people are told. What broke on our side is in the message too: whoever builds here owns the machine.
+fn told(error: &BuildError) -> String {
+    match error.failure {
+        BuildFailure::Cancelled => "the build was cancelled".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+async fn write_events(store: Store, build: String, mut events: mpsc::Receiver<BuildEvent>) {
+    let (mut next, mut batch) = (0, Vec::new());
+    while events.recv_many(&mut batch, EVENTS_AT_ONCE).await > 0 {
+        let lines: Vec<BuildLine> = batch.drain(..).map(line_of).collect();
+        if next >= MOST_LINES {
+            continue;
+        }
+        match store.insert_build_lines(&build, next, &lines).await {
+            Ok(()) => next += i64::try_from(lines.len()).unwrap_or(0),
+            Err(error) => tracing::warn!(build, error = crate::chain(&error), "what a build said was not recorded"),
+        }
+    }
+}
+
+fn line_of(event: BuildEvent) -> BuildLine {
+    let level = match event.level {
+        BuildLevel::Debug => Level::Debug,
+        BuildLevel::Info => Level::Info,
+        BuildLevel::Warn => Level::Warn,
+        BuildLevel::Error => Level::Error,
+    };
+    let mut message = event.message;
+    if message.len() > LONGEST_LINE {
+        message.truncate(message.floor_char_boundary(LONGEST_LINE));
+        message.push('…');
+    }
+    BuildLine { at: Timestamp::from(event.at), level, step: Some(event.phase.to_string()), message }
+}
+
+async fn remove_context(context: Option<&std::path::Path>) {
+    let Some(context) = context else { return };
+    if let Err(error) = tokio::fs::remove_dir_all(context).await {
+        tracing::warn!(path = %context.display(), %error, "the context of a build was not removed");
+    }
+}
+
+const UPKEEP_EVERY: Duration = Duration::from_secs(60);
+const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Fails what an earlier server left in the middle, then keeps house until the server stops, and waits for the builds.
+pub(crate) async fn run_template_upkeep(catalogue: Arc<Catalogue>, stop: CancellationToken) {
+    loop {
+        if let Err(error) = keep_house(&catalogue).await {
+            tracing::warn!(error = crate::chain(&error), "old builds were not removed");
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(UPKEEP_EVERY) => {}
+        }
+    }
+    catalogue.builds.end().await;
+}
+
+impl Catalogue {
+    /// At the start of a server, before it answers: nothing is under way yet.
+    pub(crate) async fn recover(&self) -> Result<(), StoreError> {
+        let reason = "the server was stopped while this was built; start the build again";
+        let failed = self.store.fail_interrupted_builds(reason).await?;
+        if failed > 0 {
+            tracing::warn!(failed, "builds that a stopped server left");
+        }
+        if let Err(error) = self.uploads.clear_unfinished() {
+            tracing::warn!(%error, "unfinished uploads were not removed");
+        }
+        Ok(())
+    }
+}
+
+async fn keep_house(catalogue: &Catalogue) -> Result<(), StoreError> {
+    let now = Timestamp::now();
+    catalogue.store.drop_stale_requests(now.minus(REQUESTS_KEPT)).await?;
+    let kept = catalogue.builds.limits.uploads_kept;
+    catalogue.uploads.forget_old(&catalogue.store, now.minus(kept)).await?;
+    catalogue.builds.discard_unneeded().await
+}

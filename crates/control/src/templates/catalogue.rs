@@ -1,0 +1,168 @@
+//! Finding templates. A team sees its own, those that others have made public, and those that come with the server; in
+//! this order where names are the same, except that nobody can put a public template in the place of one of the server's.
+
+use std::sync::Arc;
+
+use isopod_wire::Limits;
+use isopod_wire::node::NodeApi;
+use tokio_util::sync::CancellationToken;
+
+use super::builds::Builds;
+use super::name::{NameError, Reference, is_build_id};
+use super::uploads::Uploads;
+use crate::config::ServeConfig;
+use crate::secrets::new_template_id;
+use crate::store::{Build, BuildStatus, Store, StoreError, TeamId, Template};
+
+/// Everything about templates that requests can reach.
+pub(crate) struct Catalogue {
+    pub(crate) store: Store,
+    pub(crate) uploads: Uploads,
+    pub(crate) builds: Arc<Builds>,
+    pub(crate) node: Arc<dyn NodeApi>,
+    /// For templates that say nothing else.
+    pub(crate) default_limits: Limits,
+}
+
+/// What a sandbox can be made of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Usable {
+    /// What the API calls it.
+    pub(crate) id: String,
+    /// What people call it, where that is something else.
+    pub(crate) alias: Option<String>,
+    /// What the node calls it.
+    pub(crate) node_template: String,
+    pub(crate) limits: Limits,
+}
+
+/// Why a template is not found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FindError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("template '{0}' not found")]
+    NotFound(String),
+    /// It has the id that was asked for, but is another team's.
+    #[error("template '{0}' belongs to another team and is not public")]
+    Forbidden(String),
+    #[error("template '{name}' has no tag '{tag}'; {known}")]
+    NoTag { name: String, tag: String, known: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Catalogue {
+    pub(crate) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, stop: CancellationToken) -> Self {
+        let store = config.store.clone();
+        let builds = Builds::new(config, Arc::clone(&node), stop);
+        Self {
+            uploads: Uploads::new(config.store.directory().join("uploads"), config.builds),
+            builds: Arc::new(builds),
+            store,
+            node,
+            default_limits: config.sandbox_limits,
+        }
+    }
+
+    /// The template of that name or id, also one that comes with the server; ready to make a sandbox of.
+    pub(crate) async fn usable(&self, team: &TeamId, asked: &str) -> Result<Usable, FindError> {
+        let reference = Reference::parse(asked)?;
+        match self.look_up(team, asked, &reference).await? {
+            Some(template) => {
+                let build = self.tagged(&template, &reference).await?;
+                Ok(self.usable_build(template, build))
+            }
+            // The node knows whether it has it.
+            None if reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG => Ok(Usable {
+                id: reference.name.clone(),
+                alias: None,
+                node_template: reference.name,
+                limits: self.default_limits,
+            }),
+            None => Err(FindError::NotFound(asked.to_owned())),
+        }
+    }
+
+    /// A template that has rows. One that comes with the server has none.
+    pub(crate) async fn find(&self, team: &TeamId, asked: &str) -> Result<(Template, Reference), FindError> {
+        let reference = Reference::parse(asked)?;
+        let found = self.look_up(team, asked, &reference).await?;
+        Ok((found.ok_or_else(|| FindError::NotFound(asked.to_owned()))?, reference))
+    }
+
+    /// A template of the team's own, to change it.
+    pub(crate) async fn find_own(&self, team: &TeamId, asked: &str) -> Result<(Template, Reference), FindError> {
+        let (template, reference) = self.find(team, asked).await?;
+        if template.team != *team {
+            return Err(FindError::Forbidden(asked.to_owned()));
+        }
+        Ok((template, reference))
+    }
+
+    /// The build that the reference's tag names.
+    pub(crate) async fn tagged(&self, template: &Template, reference: &Reference) -> Result<Build, FindError> {
+        let named = match is_build_id(reference.tag()) {
+            true => self.store.build(&template.id, reference.tag()).await?,
+            false => self.store.tagged_build(&template.id, reference.tag()).await?,
+        };
+        if let Some(build) = named.filter(|build| build.status == BuildStatus::Ready) {
+            return Ok(build);
+        }
+        let tags: Vec<String> = self.store.list_tags(&template.id).await?.into_iter().map(|tag| tag.tag).collect();
+        let known = match tags.as_slice() {
+            [] => "no build of it is ready".to_owned(),
+            tags => format!("it has {}", tags.join(", ")),
+        };
+        Err(FindError::NoTag { name: reference.name.clone(), tag: reference.tag().to_owned(), known })
+    }
+
+    /// The team's template of that name, a new one if there is none.
+    pub(crate) async fn ensure(&self, team: &TeamId, name: &str) -> Result<Template, StoreError> {
+        self.store.ensure_template(team, name, &new_template_id()).await
+    }
+
+    fn usable_build(&self, template: Template, build: Build) -> Usable {
+        Usable {
+            alias: template.names.first().cloned(),
+            id: template.id,
+            node_template: build.node_template.unwrap_or_default(),
+            limits: build.limits,
+        }
+    }
+
+    async fn look_up(&self, team: &TeamId, asked: &str, reference: &Reference) -> Result<Option<Template>, FindError> {
+        if let Some(space) = &reference.namespace {
+            let found = self.store.template_of_namespace(space, &reference.name).await?;
+            return Ok(found.filter(|template| template.public || template.team == *team));
+        }
+        let found = self.store.visible_template(team, &reference.name).await?;
+        if let Some(template) = found
+            && (template.team == *team || !self.comes_with_server(&reference.name).await)
+        {
+            return Ok(Some(template));
+        }
+        if !is_template_id(&reference.name) {
+            return Ok(None);
+        }
+        match self.store.template(&reference.name).await? {
+            Some(template) if template.team != *team && !template.public => Err(FindError::Forbidden(asked.to_owned())),
+            found => Ok(found),
+        }
+    }
+
+    async fn comes_with_server(&self, name: &str) -> bool {
+        self.node.templates().await.iter().any(|template| template.is_called(name))
+    }
+}
+
+/// As those look that we make.
+fn is_template_id(text: &str) -> bool {
+    text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+impl std::fmt::Debug for Catalogue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalogue").field("uploads", &self.uploads).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! Files that clients upload for builds: links that work once, and the archives that came through them.
+//!
+//! An archive is received beside its place and moved there when it is whole; then its row is written. What an ended
+//! server left half is removed at the next start.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, BodyDataStream};
+use futures::StreamExt as _;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::config::BuildLimits;
+use crate::secrets::new_token;
+use crate::store::{Store, StoreError, TeamId};
+
+/// Links and archives.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    dir: PathBuf,
+    limits: BuildLimits,
+    /// Links that have not been used. Written when one is made or used; held for a few instructions.
+    links: Mutex<HashMap<String, Link>>,
+}
+
+#[derive(Debug)]
+struct Link {
+    team: TeamId,
+    hash: String,
+    ends: Instant,
+}
+
+/// Why an upload was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadError {
+    #[error("the upload is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("the team's uploads are larger than {0} bytes")]
+    TeamFull(u64),
+    /// The client went away or said something wrong.
+    #[error("the upload broke off")]
+    BrokeOff,
+    #[error("could not keep the upload in {}", path.display())]
+    Disk { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+const LINK_LIFE: Duration = Duration::from_secs(3600);
+const MOST_LINKS: usize = 10_000;
+
+impl Uploads {
+    pub(super) fn new(dir: PathBuf, limits: BuildLimits) -> Self {
+        Self { dir, limits, links: Mutex::default() }
+    }
+
+    /// Removes what is half. Nothing may be under way.
+    pub(super) fn clear_unfinished(&self) -> io::Result<()> {
+        for part in [self.parts(), self.contexts()] {
+            match std::fs::remove_dir_all(&part) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A secret that lets whoever has it upload this archive, once.
+    pub(crate) fn new_link(&self, team: &TeamId, hash: &str) -> String {
+        let now = Instant::now();
+        let token = new_token().0;
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, link| link.ends > now);
+        if links.len() >= MOST_LINKS {
+            // The one that would end first; its owner can ask for another.
+            let oldest = links.iter().min_by_key(|(_, link)| link.ends).map(|(token, _)| token.clone());
+            oldest.map(|token| links.remove(&token));
+        }
+        links.insert(token.clone(), Link { team: team.clone(), hash: hash.to_owned(), ends: now + LINK_LIFE });
+        token
+    }
+
+    /// What a link is for. It is used up.
+    pub(crate) fn use_link(&self, token: &str) -> Option<(TeamId, String)> {
+        let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(token)?;
+        (link.ends > Instant::now()).then_some((link.team, link.hash))
+    }
+
+    /// Where an archive is, once it is there.
+    pub(crate) fn archive(&self, team: &TeamId, hash: &str) -> PathBuf {
+        self.dir.join("files").join(&team.0).join(hash)
+    }
+
+    /// An empty place for the context of a build.
+    pub(crate) fn context(&self, build: &str) -> PathBuf {
+        self.contexts().join(build)
+    }
+
+    /// Takes an archive in.
+    pub(crate) async fn receive(
+        &self,
+        store: &Store,
+        team: &TeamId,
+        hash: &str,
+        body: Body,
+    ) -> Result<(), UploadError> {
+        let most = self.limits.team_uploads;
+        let left = most.saturating_sub(store.template_files_size(team).await?);
+        let (part, size) = self.receive_part(body, left).await.map_err(|error| match error {
+            UploadError::TooLarge(limit) if limit < self.limits.upload => UploadError::TeamFull(most),
+            other => other,
+        })?;
+        let place = self.archive(team, hash);
+        let kept = async {
+            tokio::fs::create_dir_all(place.parent().unwrap_or(&self.dir)).await?;
+            tokio::fs::rename(part.path(), &place).await
+        };
+        kept.await.map_err(disk(&place))?;
+        store.record_template_file(team, hash, i64::try_from(size).unwrap_or(i64::MAX)).await?;
+        Ok(())
+    }
+
+    /// Takes a body into a file that goes when the guard does.
+    pub(crate) async fn receive_part(&self, body: Body, left: u64) -> Result<(Part, u64), UploadError> {
+        let parts = self.parts();
+        tokio::fs::create_dir_all(&parts).await.map_err(disk(&parts))?;
+        let part = Part(parts.join(new_token().0));
+        let size = write_body(&part.0, body.into_data_stream(), self.limits.upload.min(left)).await?;
+        Ok((part, size))
+    }
+
+    /// Forgets archives that nobody has used for long.
+    pub(super) async fn forget_old(&self, store: &Store, before: crate::clock::Timestamp) -> Result<(), StoreError> {
+        for (team, hash) in store.forget_template_files(before).await? {
+            let path = self.archive(&team, &hash);
+            if let Err(error) = tokio::fs::remove_file(&path).await {
+                tracing::warn!(path = %path.display(), %error, "an old upload was not removed");
+            }
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> PathBuf {
+        self.dir.join("parts")
+    }
+
+    fn contexts(&self) -> PathBuf {
+        self.dir.join("contexts")
+    }
+}
+
+/// A file that is removed unless it was moved away.
+#[derive(Debug)]
+pub(crate) struct Part(PathBuf);
+
+impl Part {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+async fn write_body(path: &Path, mut body: BodyDataStream, most: u64) -> Result<u64, UploadError> {
+    let mut file = tokio::fs::File::create_new(path).await.map_err(disk(path))?;
+    let mut size = 0;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|_| UploadError::BrokeOff)?;
+        size += chunk.len() as u64;
+        if size > most {
+            return Err(UploadError::TooLarge(most));
+        }
+        file.write_all(&chunk).await.map_err(disk(path))?;
+    }
+    file.flush().await.map_err(disk(path))?;
+    file.sync_data().await.map_err(disk(path))?;
+    Ok(size)
+}
+
+fn disk(path: &Path) -> impl FnOnce(io::Error) -> UploadError {
+    let path = path.to_owned();
+    move |source| UploadError::Disk { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uploads(dir: &Path, upload: u64) -> Uploads {
+        Uploads::new(dir.to_owned(), BuildLimits { upload, ..BuildLimits::default() })
+    }
+
+    #[test]
+    fn a_link_works_once() {
+        let uploads = uploads(Path::new("/nowhere"), 1);
+        let team = TeamId("t".to_owned());
+        let token = uploads.new_link(&team, "abc");
+        assert_eq!(uploads.use_link("other"), None);
+        assert_eq!(uploads.use_link(&token), Some((team, "abc".to_owned())));
+        assert_eq!(uploads.use_link(&token), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = uploads(dir.path(), 4);
+        let refused = uploads.receive_part(Body::from("12345"), 100).await;
+        assert!(matches!(refused, Err(UploadError::TooLarge(4))));
+        assert_eq!(std::fs::read_dir(dir.path().join("parts")).unwrap().count(), 0);
+        let (part, size) = uploads.receive_part(Body::from("1234"), 100).await.unwrap();
+        assert_eq!((size, std::fs::read_to_string(part.path()).unwrap().as_str()), (4, "1234"));
+        drop(part);
+        assert_eq!(std::fs::read_dir(dir.path().join("parts")).unwrap().count(), 0);
+        uploads.clear_unfinished().unwrap();
+        assert!(!dir.path().join("parts").exists());
+    }
+}
