@@ -3,6 +3,7 @@
 //! - [`sandbox`]: a server and a key. Make sandboxes, find them, pause them, end them.
 //! - [`guest`]: what runs inside one sandbox. Processes, terminals, files, watches; over a Unix socket of this machine or
 //!   through a server's edge.
+//! - [`tool`]: one sandbox as a tool of an agent.
 //! - [`interpreter`]: code that runs inside one sandbox and keeps its state.
 //!
 //! Streams end with a result or with an error, never with silence; reading slowly slows the sender down. Nothing here
@@ -68,12 +69,14 @@
 pub mod guest;
 pub mod interpreter;
 pub mod sandbox;
+pub mod tool;
 mod transport;
 
 pub use guest::{Guest, GuestError};
 pub use interpreter::Interpreter;
 pub use isopod_wire::SandboxId;
 pub use sandbox::{ApiError, Client, ClientConfig, NewSandbox, Sandbox};
+pub use tool::SandboxTool;
 pub use transport::{
     BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
 };

@@ -43,6 +43,12 @@ impl Upload {
     }
 }
 
+impl Upload {
+    pub(crate) fn into_body(self) -> Body {
+        self.0
+    }
+}
+
 impl From<Bytes> for Upload {
     fn from(bytes: Bytes) -> Self {
         Self(full_body(bytes))

@@ -78,6 +78,24 @@ impl Call {
     }
 }
 
+/// One request with a body that can be read only once, so it is not repeated.
+pub(super) async fn send_once(
+    http: &Http,
+    request: http::Request<crate::transport::Body>,
+    limit: std::time::Duration,
+) -> Result<Reply, ApiError> {
+    let exchanged = async {
+        let (head, body) = http.send(request).await?.into_parts();
+        let body = read_limited(body, MAX_REPLY).await.map_err(|error| http.broken(error))?;
+        Ok::<_, ApiError>((head, body))
+    };
+    let (head, body) = http.within(limit, exchanged).await?;
+    match head.status.is_success() {
+        true => Ok(Reply { headers: head.headers, body }),
+        false => Err(ApiError::from_reply(head.status, &head.headers, &body)),
+    }
+}
+
 impl Reply {
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| ApiError::Protocol(error.to_string()))

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use isopod_wire::SandboxId;
 
 use super::address::{DEFAULT_DOMAIN, edge_url};
-use super::call::{Call, Reply};
+use super::call::{Call, Reply, send_once};
 use super::error::ApiError;
-use crate::transport::{BaseUrl, Connector, Http, Trust, UrlError};
+use crate::transport::{BaseUrl, Body, Connector, Http, Trust, UrlError};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -113,6 +113,19 @@ impl Client {
 
     pub(super) async fn call(&self, call: Call) -> Result<Reply, ApiError> {
         call.send(&self.http).await
+    }
+
+    /// Sends a body of any size, once.
+    pub(super) async fn upload(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Body,
+        limit: Duration,
+    ) -> Result<Reply, ApiError> {
+        let request = self.http.request(method, path, headers, body)?;
+        send_once(&self.http, request, limit).await
     }
 
     /// Makes the call in the second version of the API, or in the first where the server does not know the second.

@@ -16,6 +16,7 @@ mod logs;
 mod metrics;
 mod pause;
 mod retry;
+mod templates;
 mod timeout;
 
 pub use client::{Client, ClientConfig, ConfigError};
@@ -27,3 +28,6 @@ pub use keys::{ApiKeyInfo, NewApiKey};
 pub use list::{ListSandboxes, SandboxPages};
 pub use logs::{LogEntry, LogQuery};
 pub use metrics::SandboxMetric;
+pub use templates::{
+    BegunBuild, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, TemplateBuild, TemplateInfo,
+};

@@ -1,0 +1,276 @@
+//! Templates of a server: which there are, what they are called, and builds of them.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::call::Call;
+use super::{ApiError, Client};
+use crate::guest::Upload;
+use crate::transport::{Query, encode};
+
+/// A template of the team's, or one that comes with the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateInfo {
+    /// Its id.
+    #[serde(rename = "templateID")]
+    pub id: String,
+    /// What it is called.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Whether other teams may use it.
+    #[serde(default)]
+    pub public: bool,
+    /// CPUs of its sandboxes.
+    #[serde(default)]
+    pub cpu_count: u32,
+    /// Memory of its sandboxes.
+    #[serde(default, rename = "memoryMB")]
+    pub memory_mb: u64,
+    /// How far its build is: `waiting`, `building`, `ready` or `error`.
+    #[serde(default)]
+    pub build_status: String,
+    /// How many builds of it there are.
+    #[serde(default)]
+    pub build_count: u64,
+    /// How many sandboxes were made of it.
+    #[serde(default)]
+    pub spawn_count: u64,
+    /// Since when it is there.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When it last changed.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+    /// Its builds, the newest first. Only where one template was asked for.
+    #[serde(default)]
+    pub builds: Vec<TemplateBuild>,
+}
+
+/// One build of a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateBuild {
+    /// Its id.
+    #[serde(rename = "buildID")]
+    pub id: String,
+    /// `waiting`, `building`, `ready` or `error`.
+    pub status: String,
+    /// The tags that name it.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Why it failed.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// When it was asked for.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}
+
+/// What to build from a Dockerfile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DockerfileBuild {
+    /// The template's name, perhaps with a tag: `web:v1`.
+    pub name: String,
+    /// More tags.
+    pub tags: Vec<String>,
+    /// The path of the Dockerfile in the context; `e2b.Dockerfile` when it is empty.
+    pub dockerfile: String,
+    /// CPUs of its sandboxes.
+    pub cpu_count: Option<u32>,
+    /// Memory of its sandboxes in MiB.
+    pub memory_mb: Option<u64>,
+    /// Runs in every new sandbox.
+    pub start_cmd: Option<String>,
+    /// Is tried until it succeeds; then a sandbox is ready.
+    pub ready_cmd: Option<String>,
+    /// Values for `ARG`s.
+    pub args: Vec<(String, String)>,
+    /// The stage to build; the last one when it is not said.
+    pub target: Option<String>,
+    /// Use nothing that earlier builds made.
+    pub no_cache: bool,
+}
+
+/// A build that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BegunBuild {
+    /// The template.
+    #[serde(rename = "templateID")]
+    pub template: String,
+    /// The build.
+    #[serde(rename = "buildID")]
+    pub build: String,
+    /// What the template is called.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// What the build will be called.
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+/// How far a build is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildProgress {
+    /// `waiting`, `building`, `ready` or `error`.
+    pub status: String,
+    /// What it said since; at most a hundred lines.
+    #[serde(default)]
+    pub log_entries: Vec<BuildLogEntry>,
+    /// Why it failed.
+    pub reason: Option<BuildReason>,
+}
+
+/// A line of a build.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct BuildLogEntry {
+    /// `debug`, `info`, `warn` or `error`.
+    pub level: String,
+    /// In which part: `base`, a number, or `finalize`.
+    #[serde(default)]
+    pub step: Option<String>,
+    /// What it says.
+    pub message: String,
+}
+
+/// Why a build failed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct BuildReason {
+    /// What went wrong.
+    pub message: String,
+    /// In which part.
+    #[serde(default)]
+    pub step: Option<String>,
+}
+
+impl BuildProgress {
+    /// Whether nothing more will happen.
+    pub fn has_ended(&self) -> bool {
+        self.status == "ready" || self.status == "error"
+    }
+}
+
+/// As long as the official SDKs give an upload.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
+
+impl Client {
+    /// The team's templates and those that come with the server.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub async fn templates(&self) -> Result<Vec<TemplateInfo>, ApiError> {
+        self.call(Call::new(Method::GET, "/templates")).await?.parse()
+    }
+
+    /// A template with its builds, by name or id.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when there is none.
+    pub async fn template(&self, name: &str) -> Result<TemplateInfo, ApiError> {
+        self.call(Call::new(Method::GET, format!("/templates/{}", encode(name)))).await?.parse()
+    }
+
+    /// Removes a template with all its builds. False when there is none. Its sandboxes go on running.
+    ///
+    /// # Errors
+    /// When it is another team's.
+    pub async fn remove_template(&self, name: &str) -> Result<bool, ApiError> {
+        match self.call(Call::new(Method::DELETE, format!("/templates/{}", encode(name)))).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives tags to the build that `target` names: `name:tag`, or `name:` with a build's id. The id of that build.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when there is no such build.
+    pub async fn assign_template_tags(&self, target: &str, tags: &[String]) -> Result<String, ApiError> {
+        #[derive(Deserialize)]
+        struct Assigned {
+            #[serde(rename = "buildID")]
+            build: String,
+        }
+        let body = json!({ "target": target, "tags": tags });
+        let assigned: Assigned = self.call(Call::new(Method::POST, "/templates/tags").json(&body)).await?.parse()?;
+        Ok(assigned.build)
+    }
+
+    /// Removes tags of a template.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when it has none of them.
+    pub async fn remove_template_tags(&self, name: &str, tags: &[String]) -> Result<(), ApiError> {
+        let body = json!({ "name": name, "tags": tags });
+        self.call(Call::new(Method::DELETE, "/templates/tags").json(&body)).await.map(drop)
+    }
+
+    /// Begins to build a template from a Dockerfile. `context` is a tar archive of the files that it may copy, with the
+    /// Dockerfile itself; compressed with gzip or not. Only Isopod's servers have this.
+    ///
+    /// # Errors
+    /// When the request or the archive cannot be understood.
+    pub async fn build_dockerfile(
+        &self,
+        wanted: &DockerfileBuild,
+        context: impl Into<Upload>,
+    ) -> Result<BegunBuild, ApiError> {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))]);
+        let path = wanted.query().behind("/isopod/templates/builds");
+        self.upload(Method::POST, &path, headers, context.into().into_body(), UPLOAD_TIMEOUT).await?.parse()
+    }
+
+    /// How far a build is, and what it said after the first `offset` lines.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when there is no such build.
+    pub async fn build_progress(&self, build: &BegunBuild, offset: usize) -> Result<BuildProgress, ApiError> {
+        let (template, build) = (encode(&build.template), encode(&build.build));
+        let path = format!("/templates/{template}/builds/{build}/status?logsOffset={offset}&limit=100");
+        self.call(Call::new(Method::GET, path)).await?.parse()
+    }
+
+    /// Cancels a build. False when it is not under way.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when there is no such build.
+    pub async fn cancel_build(&self, build: &BegunBuild) -> Result<bool, ApiError> {
+        let path = format!("/isopod/templates/builds/{}/cancel", encode(&build.build));
+        match self.call(Call::new(Method::POST, path)).await {
+            Ok(_) => Ok(true),
+            Err(ApiError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl DockerfileBuild {
+    fn query(&self) -> Query {
+        let mut query = Query::new().with("name", &self.name);
+        for tag in &self.tags {
+            query = query.with("tag", tag);
+        }
+        if !self.dockerfile.is_empty() {
+            query = query.with("dockerfile", &self.dockerfile);
+        }
+        for (name, value) in &self.args {
+            query = query.with("arg", &format!("{name}={value}"));
+        }
+        let cpus = self.cpu_count.map(|count| count.to_string());
+        let memory = self.memory_mb.map(|size| size.to_string());
+        query
+            .with_some("cpu_count", cpus.as_deref())
+            .with_some("memory_mb", memory.as_deref())
+            .with_some("start_cmd", self.start_cmd.as_deref())
+            .with_some("ready_cmd", self.ready_cmd.as_deref())
+            .with_some("target", self.target.as_deref())
+            .with_some("no_cache", self.no_cache.then_some("1"))
+    }
+}
