@@ -24,7 +24,10 @@ pub(crate) use sandboxes::{
 pub(crate) use serve::ServeArgs;
 pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
-pub(crate) use template::{TemplateArgs, TemplateBuildArgs, TemplateCommand, TemplateListArgs};
+pub(crate) use template::{
+    TemplateArgs, TemplateBuildArgs, TemplateCheckArgs, TemplateCommand, TemplateInitArgs, TemplateListArgs,
+    TemplateRmArgs, TemplateShowArgs, TemplateTagArgs,
+};
 pub(crate) use tls::{TlsArgs, TlsCommand, TlsInitArgs};
 
 use crate::env_names;
@@ -74,7 +77,7 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Make, list and revoke API keys.
     Key(KeyArgs),
-    /// List and build templates.
+    /// Build, list and change templates.
     Template(TemplateArgs),
     /// Certificates for https.
     Tls(TlsArgs),

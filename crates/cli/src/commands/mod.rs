@@ -71,6 +71,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Pause(pause) => block_on(pause::run(pause)),
         Command::Resume(resume) => block_on(resume::run(resume)),
         Command::Kill(kill) => block_on(kill::run(kill)),
+        Command::Template(template) => block_on(template::run(&state_dir, template)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
         Command::Spawner(_) => Ok(ExitCode::FAILURE),
         command => {
@@ -79,7 +80,6 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
                 Command::Repl(repl) => block_on(repl::run(&state_dir, repl)),
                 Command::Serve(serve) => block_on(serve::run(args.state_dir, serve, traces)),
-                Command::Template(template) => block_on(template::run(&state_dir, template)),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

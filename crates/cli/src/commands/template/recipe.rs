@@ -1,4 +1,4 @@
-//! `isopod template`: the templates of this machine.
+//! The templates that come with Isopod, on this machine: which there are, and building one ahead of time.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -7,25 +7,17 @@ use std::process::ExitCode;
 use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, list_layers, made_templates};
 use serde_json::json;
 
-use super::node_config;
-use crate::args::{TemplateArgs, TemplateBuildArgs, TemplateCommand, TemplateListArgs};
+use super::super::node_config;
 use crate::failure::Hint;
 
-pub(super) async fn run(state_dir: &Path, args: TemplateArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        TemplateCommand::Ls(list) => ls(state_dir, &list),
-        TemplateCommand::Build(build) => build_one(state_dir, &build).await,
-    }
-}
-
-fn ls(state_dir: &Path, args: &TemplateListArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn ls(state_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let state = StateRoot::open(state_dir)?;
     let layers = list_layers(&state.templates())?;
     let is_built = |name: &str| layers.iter().any(|layer| belongs_to(&layer.id, name));
     let base = ("base", &[][..], "what this machine has", true);
     let made = made_templates().map(|made| (made.name, made.aliases, made.summary, is_built(made.name)));
     let rows = std::iter::once(base).chain(made);
-    if args.json {
+    if as_json {
         let row = |(name, aliases, summary, built): (&str, &[&str], &str, bool)| json!({ "name": name, "aliases": aliases, "summary": summary, "built": built });
         say!("{}", serde_json::to_string_pretty(&rows.map(row).collect::<Vec<_>>())?);
         return Ok(ExitCode::SUCCESS);
@@ -38,20 +30,20 @@ fn ls(state_dir: &Path, args: &TemplateListArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A layer is called after its template, with sixteen digits behind.
-pub(super) fn belongs_to(layer: &str, template: &str) -> bool {
+fn belongs_to(layer: &str, template: &str) -> bool {
     let digits = layer.strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-async fn build_one(state_dir: &Path, args: &TemplateBuildArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn build(state_dir: &Path, name: &str, rebuild: bool, as_json: bool) -> anyhow::Result<ExitCode> {
     let state = StateRoot::open(state_dir)?;
     let node = Node::open(state, node_config::for_command(state_dir)?).await?;
     let mut bar = Bar::default();
-    let built = node.build_template(&args.name, args.rebuild, |step| bar.show(&step)).await;
+    let built = node.build_template(name, rebuild, |step| bar.show(&step)).await;
     bar.end();
     node.close().await;
     let built = built.map_err(explain)?;
-    if args.json {
+    if as_json {
         say!("{}", json!({ "name": built.name, "layer": built.layer, "built": built.is_new }));
     } else if built.is_new {
         say!("{} is built", built.name);
@@ -61,7 +53,7 @@ async fn build_one(state_dir: &Path, args: &TemplateBuildArgs) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn explain(error: BuildTemplateError) -> anyhow::Error {
+pub(in crate::commands) fn explain(error: BuildTemplateError) -> anyhow::Error {
     match error {
         BuildTemplateError::Unknown(name) => {
             Hint::new(format!("there is no template {name:?}"), "isopod template ls lists those that there are")
@@ -72,14 +64,14 @@ pub(super) fn explain(error: BuildTemplateError) -> anyhow::Error {
 
 /// Progress for people: one line that changes on a terminal, a line a step elsewhere.
 #[derive(Debug, Default)]
-pub(super) struct Bar {
+pub(in crate::commands) struct Bar {
     is_drawn: std::cell::Cell<bool>,
 }
 
 const WIDTH: u32 = 24;
 
 impl Bar {
-    pub(super) fn show(&self, step: &TemplateProgress) {
+    pub(in crate::commands) fn show(&self, step: &TemplateProgress) {
         let TemplateProgress { done, total, message } = step;
         let mut error = std::io::stderr();
         // Who does not read it is not told; the work goes on.
@@ -94,7 +86,7 @@ impl Bar {
         let _ = error.flush();
     }
 
-    pub(super) fn end(&mut self) {
+    pub(in crate::commands) fn end(&mut self) {
         if self.is_drawn.replace(false) {
             let _ = writeln!(std::io::stderr());
         }
