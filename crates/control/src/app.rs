@@ -6,6 +6,7 @@ use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::lifecycle::Fleet;
 use crate::templates::Catalogue;
+use crate::workspace::Workspace;
 
 /// Shared by all requests.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct App {
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allow_internal_webhooks: bool,
     pub(crate) max_body: usize,
+    pub(crate) workspace: Option<Workspace>,
 }
 
 impl App {
@@ -36,6 +38,7 @@ impl App {
             allowed_hosts: config.allowed_hosts.clone(),
             allow_internal_webhooks: config.allow_internal_webhooks,
             max_body: config.connections.max_body,
+            workspace: config.workspace.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isopod_wire::Limits;
 
-use crate::{Store, TlsIdentity};
+use crate::{Store, TlsIdentity, Workspace};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub struct ServeConfig {
     pub recheck_every: Duration,
     /// How long a stopping server waits for requests under way.
     pub drain: Duration,
+    /// Files that sandboxes and the host share; none means that there are none.
+    pub workspace: Option<Workspace>,
 }
 
 /// What one team may use.
@@ -127,6 +129,7 @@ impl ServeConfig {
             sample_every: Duration::from_secs(5),
             recheck_every: Duration::from_secs(30),
             drain: Duration::from_secs(10),
+            workspace: None,
         }
     }
 }

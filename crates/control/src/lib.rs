@@ -17,12 +17,16 @@ mod telemetry;
 mod templates;
 mod tls;
 mod webhooks;
+mod workspace;
 
 pub use config::{BuildLimits, ConnectionLimits, Retention, ServeConfig, TeamLimits};
 pub use serve::{ServeError, serve};
 pub use store::{FirstKey, LocalKey, Store, StoreError};
 pub use telemetry::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub use tls::{TlsError, TlsIdentity};
+pub use workspace::{
+    DEFAULT_BASE_PATH, EXECUTION_KEY, EXECUTIONS, EnsureWorkspace, VOLUMES, Workspace, WorkspaceError, is_workspace_id,
+};
 
 /// An error with everything that caused it, in one line for the log.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {

@@ -38,6 +38,7 @@ async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
         env: BTreeMap::new(),
         access_token: None,
         labels: BTreeMap::from([("isopod.owner".to_owned(), owner.to_owned())]),
+        mounts: Vec::new(),
     };
     server.node.create(spec).await.unwrap()
 }

@@ -55,6 +55,7 @@ pub fn spec() -> SandboxSpec {
         env: BTreeMap::new(),
         access_token: None,
         labels: BTreeMap::new(),
+        mounts: Vec::new(),
     }
 }
 

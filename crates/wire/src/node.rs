@@ -51,6 +51,21 @@ pub struct SandboxSpec {
     pub access_token: Option<Secret>,
     /// Words of the owner that the node keeps in the record and gives back after adoption, unread.
     pub labels: BTreeMap<String, String>,
+    /// Parts of the workspace that it sees, made anew with every life of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<WorkspaceMount>,
+}
+
+/// A part of the workspace inside a sandbox. No other part can be named from there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceMount {
+    /// Where it is seen inside: an absolute path, made of directories that are made where they are missing.
+    pub path: String,
+    /// Which part: `executions/<id>` or `volumes/<id>`. It is made when it is not there.
+    pub subtree: String,
+    /// Nothing can be written through it.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// A text that is never printed.

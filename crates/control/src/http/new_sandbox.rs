@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use super::error::ApiError;
 use super::network_config::NetworkBody;
 use crate::app::App;
 use crate::lifecycle::{NewSandbox, SESSION_KEY};
+use crate::workspace::{EXECUTION_KEY, is_workspace_id};
 
 /// Both versions; `secure` is in the first only.
 #[derive(Debug, Deserialize)]
@@ -78,6 +80,7 @@ impl NewSandboxBody {
             allow_internet: self.allow_internet_access,
             network,
             session_key: checked_session(&metadata)?,
+            mounts: execution_mounts(&metadata, app)?,
             metadata,
             env: checked_env(self.env_vars.unwrap_or_default())?,
             idempotency_key: None,
@@ -125,6 +128,17 @@ fn checked_session(metadata: &BTreeMap<String, String>) -> Result<Option<String>
         }
         key => Ok(key.cloned()),
     }
+}
+
+/// With a workspace, the id of an execution among the metadata asks for its files.
+fn execution_mounts(metadata: &BTreeMap<String, String>, app: &App) -> Result<Vec<WorkspaceMount>, ApiError> {
+    let workspace = app.workspace.as_ref().filter(|workspace| workspace.reads_metadata());
+    let (Some(workspace), Some(id)) = (workspace, metadata.get(EXECUTION_KEY)) else { return Ok(Vec::new()) };
+    if !is_workspace_id(id) {
+        let rule = "1 to 128 letters, digits, '.', '_' and '-', and must not begin with a dot";
+        return Err(ApiError::bad_request(format!("metadata {EXECUTION_KEY} must have {rule}")));
+    }
+    Ok(vec![workspace.execution_mount(id)])
 }
 
 fn checked_env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {

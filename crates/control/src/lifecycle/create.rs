@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isopod_wire::NetworkPolicyError;
-use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
+use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, WorkspaceMount};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
@@ -39,6 +39,8 @@ pub(crate) struct NewSandbox {
     pub(crate) session_key: Option<String>,
     /// To be remembered with the sandbox, so that the same request sent again finds it.
     pub(crate) idempotency_key: Option<String>,
+    /// What it sees of the workspace.
+    pub(crate) mounts: Vec<WorkspaceMount>,
 }
 
 /// Why there is no new sandbox.
@@ -85,7 +87,7 @@ impl Fleet {
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _making = self.begin_making(row.id.clone());
-        let spec = spec_of(&row, wanted.template.node_template, wanted.env)?;
+        let spec = spec_of(&row, wanted.template.node_template, wanted.env, wanted.mounts)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
             Ok(incarnation) => incarnation,
@@ -210,6 +212,7 @@ fn spec_of(
     row: &SandboxRow,
     template: String,
     env: BTreeMap<String, String>,
+    mounts: Vec<WorkspaceMount>,
 ) -> Result<SandboxSpec, NetworkPolicyError> {
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
@@ -219,6 +222,7 @@ fn spec_of(
         env,
         access_token: row.access_token.clone(),
         labels: BTreeMap::from([(OWNER_LABEL.to_owned(), OWNER.to_owned())]),
+        mounts,
     })
 }
 

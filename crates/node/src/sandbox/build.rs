@@ -106,6 +106,7 @@ fn spec() -> SandboxSpec {
         env: BTreeMap::new(),
         access_token: None,
         labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
+        mounts: Vec::new(),
     }
 }
 

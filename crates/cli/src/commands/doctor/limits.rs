@@ -84,6 +84,7 @@ fn spec(with_disk: bool) -> anyhow::Result<SandboxSpec> {
         env: Default::default(),
         access_token: None,
         labels: Default::default(),
+        mounts: Vec::new(),
     })
 }
 

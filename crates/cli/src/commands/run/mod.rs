@@ -105,6 +105,7 @@ pub(super) fn new_spec(template: &str) -> anyhow::Result<SandboxSpec> {
         env: BTreeMap::new(),
         access_token: None,
         labels: BTreeMap::new(),
+        mounts: Vec::new(),
     })
 }
 
