@@ -21,7 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 VERSION = "4.32.5"
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
-ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api-keys/{id}"]
+ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api-keys/{id}",
+          "DELETE /api/v1/executions/{id}"]
 
 
 def main():
@@ -63,10 +64,12 @@ def install():
 
 def run(schemathesis, address, place, seconds, endings):
     settings = Path(place) / "schemathesis.toml"
-    settings.write_text(known_ids(address))
+    volume = call(address, "POST", "/volumes", {"name": f"v-{endings}"})
+    settings.write_text(known_ids(address, volume["volumeID"]))
     command = [
         *(str(schemathesis), "--config-file", str(settings), "run", f"http://{address}/openapi.json"),
-        *("-H", f"X-API-Key: {KEY}", "--checks", "no_failure_of_the_server", "--continue-on-failure"),
+        *("-H", f"X-API-Key: {KEY}", "-H", f"Authorization: Bearer {volume['token']}"),
+        *("--checks", "no_failure_of_the_server", "--continue-on-failure"),
         *("--max-examples", "25", "--max-time", str(seconds), "--workers", "2"),
         *("--request-timeout", "10", "--generation-database", "none", "--warnings", "off", "--no-color"),
         *(f"--{endings}-name={name}" for name in ENDING),
@@ -75,12 +78,14 @@ def run(schemathesis, address, place, seconds, endings):
     return subprocess.run(command, cwd=place, env=environment).returncode == 0
 
 
-def known_ids(address):
+def known_ids(address, volume):
     """Settings by which requests name things that exist."""
     sandbox = call(address, "POST", "/v2/sandboxes", {"templateID": "base", "timeout": 3600})["sandboxID"]
     webhook = {"name": "x", "url": "https://1.1.1.1/", "events": ["sandbox.lifecycle.created"], "enabled": False}
     webhook = call(address, "POST", "/events/webhooks", {**webhook, "signatureSecret": "s" * 32})["id"]
+    call(address, "PUT", "/api/v1/executions/e1")
     known = {"/sandboxes/{id}": sandbox, "/events/webhooks/{id}": webhook, "/templates/": "base"}
+    known |= {"/api/v1/executions/{id}": "e1", "/volumecontent/{id}": volume}
     paths = call(address, "GET", "/openapi.json")["paths"]
     lines = []
     for path, methods in paths.items():

@@ -10,7 +10,7 @@ mod guest;
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod node;
 
-use isopod_control::{ServeConfig, Store, serve};
+use isopod_control::{ServeConfig, Store, Workspace, serve};
 use isopod_wire::node::Secret;
 
 const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
@@ -20,10 +20,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let dir = tempfile::tempdir()?;
+    std::fs::create_dir(dir.path().join("workspace"))?;
     let store = Store::open(dir.path().join("isopod.db")).await?;
     store.ensure_first_key(Some(Secret(KEY.to_owned()))).await?;
     let listener = tokio::net::TcpListener::bind(&address).await?;
     let mut config = ServeConfig::new(store);
+    config.workspace = Some(Workspace::new(dir.path().join("workspace")));
     config.domain = format!("isopod.localhost:{}", listener.local_addr()?.port());
     tracing::info!(%address, key = KEY, "serving sandboxes that run nothing");
     serve(config, listener, node::FakeNode::new(), std::future::pending::<()>()).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::config::ServeConfig;
 use crate::edge::Domain;
+use crate::files::FileStore;
 use crate::lifecycle::Fleet;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
@@ -24,6 +25,7 @@ pub(crate) struct App {
     pub(crate) allow_internal_webhooks: bool,
     pub(crate) max_body: usize,
     pub(crate) workspace: Option<Workspace>,
+    pub(crate) files: Option<Arc<FileStore>>,
 }
 
 impl App {
@@ -39,6 +41,7 @@ impl App {
             allow_internal_webhooks: config.allow_internal_webhooks,
             max_body: config.connections.max_body,
             workspace: config.workspace.clone(),
+            files: config.workspace.clone().map(|workspace| Arc::new(FileStore::new(workspace, config.files))),
         }
     }
 }

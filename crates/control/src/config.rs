@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isopod_wire::Limits;
 
-use crate::{Store, TlsIdentity, Workspace};
+use crate::{FileLimits, Store, TlsIdentity, Workspace};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub drain: Duration,
     /// Files that sandboxes and the host share; none means that there are none.
     pub workspace: Option<Workspace>,
+    /// What may be stored there through the API.
+    pub files: FileLimits,
 }
 
 /// What one team may use.
@@ -130,6 +132,7 @@ impl ServeConfig {
             recheck_every: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             workspace: None,
+            files: FileLimits::default(),
         }
     }
 }

@@ -28,6 +28,11 @@ pub(crate) fn new_template_id() -> String {
     random::<20>().iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
 }
 
+/// A name that nothing else has.
+pub(crate) fn new_name() -> String {
+    hex(&random::<8>())
+}
+
 /// A new UUID (version 4).
 pub(crate) fn new_uuid() -> String {
     let mut bytes: [u8; 16] = random();

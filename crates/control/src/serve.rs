@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::ServeConfig;
+use crate::files::run_retention;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
 use crate::store::StoreError;
 use crate::templates::{Catalogue, run_template_upkeep};
@@ -56,7 +57,11 @@ pub async fn serve(
 
     let mut background = start_background(&config, &fleet, &stop);
     background.spawn(run_template_upkeep(Arc::clone(&catalogue), stop.clone()));
-    let app = Arc::new(App::new(&config, fleet, catalogue));
+    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue));
+    if let Some(files) = &app.files {
+        background.spawn(run_retention(Arc::clone(files), Arc::clone(&fleet), config.recheck_every, stop.clone()));
+    }
+    drop(fleet);
     let connections = Connections::new(Arc::clone(&app), config.connections, config.tls.clone());
     tokio::select! {
         () = accept_all(&listener, &connections, config.connections.total) => {}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Something that happened while code ran.
@@ -22,7 +22,7 @@ pub enum CodeEvent {
 }
 
 /// A value in every form that the interpreter can show it in.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct CodeResult {
     /// As text.

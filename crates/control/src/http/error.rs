@@ -8,6 +8,7 @@ use http::{HeaderValue, StatusCode, header};
 use isopod_wire::node::{CreateError, NodeError};
 use serde_json::json;
 
+use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
 use crate::store::StoreError;
 use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
@@ -228,6 +229,24 @@ impl From<ContextError> for ApiError {
             ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be kept at the moment"),
             ContextError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
             other => Self::bad_request(other.to_string()),
+        }
+    }
+}
+
+impl From<FileError> for ApiError {
+    fn from(error: FileError) -> Self {
+        let message = error.to_string();
+        match error {
+            FileError::Path(_) | FileError::EmptyKey | FileError::MetadataKey | FileError::NotRegular(_) => {
+                Self::bad_request(message)
+            }
+            FileError::IsDirectory(_) | FileError::Cut => Self::bad_request(message),
+            FileError::NotFound(_) => Self::not_found(message),
+            FileError::NotDirectory(_) | FileError::Exists(_) => Self::conflict(message),
+            FileError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, message),
+            FileError::Quota(_) | FileError::Full => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            FileError::Workspace(_) => Self::unavailable(&error, "the workspace cannot be used at the moment"),
+            FileError::Aborted | FileError::Io { .. } => Self::internal(&error),
         }
     }
 }

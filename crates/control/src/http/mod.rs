@@ -7,6 +7,9 @@ mod body;
 mod browser;
 mod error;
 mod events;
+mod execution_files;
+mod executions;
+mod file_bodies;
 mod health;
 mod idempotency;
 mod logs;
@@ -31,7 +34,11 @@ mod template_files;
 mod template_status;
 mod template_tags;
 mod templates;
+mod toolkit;
 mod unsupported;
+mod volume_content;
+mod volume_mounts;
+mod volumes;
 mod webhooks;
 
 use std::sync::Arc;
@@ -48,6 +55,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(sandbox_routes())
         .merge(other_routes())
         .merge(template_routes())
+        .merge(workspace_routes())
         .merge(unsupported::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
@@ -112,4 +120,36 @@ fn template_routes() -> Router<Arc<App>> {
         .route("/isopod/uploads/{token}", put(template_files::upload))
         .route("/isopod/templates/builds", post(template_context::build))
         .route("/isopod/templates/builds/{build}/cancel", post(template_build::cancel))
+}
+
+fn workspace_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/v1/executions", get(executions::list))
+        .route("/api/v1/executions/{id}", put(executions::open).delete(executions::remove))
+        .route("/api/v1/executions/{id}/info", get(executions::info))
+        .route("/api/v1/executions/{id}/cleanup", post(executions::cleanup))
+        .route("/api/v1/executions/{id}/copy", post(executions::copy))
+        .route("/api/v1/executions/{id}/move", post(executions::rename))
+        .route("/api/v1/executions/{id}/files", get(execution_files::list))
+        .route(
+            "/api/v1/executions/{id}/files/{*key}",
+            get(execution_files::get)
+                .head(execution_files::head)
+                .put(execution_files::put)
+                .delete(execution_files::delete),
+        )
+        .route("/api/v1/toolkit", get(toolkit::tools))
+        .route(
+            "/api/v1/executions/{id}/toolkit",
+            get(toolkit::config).put(toolkit::configure).post(toolkit::start).delete(toolkit::end),
+        )
+        .route("/api/v1/executions/{id}/toolkit/{tool}", post(toolkit::call))
+        .route("/volumes", get(volumes::list).post(volumes::create))
+        .route("/volumes/{id}", get(volumes::get).delete(volumes::remove))
+        .route(
+            "/volumecontent/{id}/path",
+            get(volume_content::stat).patch(volume_content::change).delete(volume_content::remove),
+        )
+        .route("/volumecontent/{id}/dir", get(volume_content::list).post(volume_content::make_dir))
+        .route("/volumecontent/{id}/file", get(volume_content::read).put(volume_content::write))
 }

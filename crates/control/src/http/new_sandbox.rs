@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::network_config::NetworkBody;
+use super::volume_mounts::VolumeMountBody;
 use crate::app::App;
 use crate::lifecycle::{NewSandbox, SESSION_KEY};
 use crate::workspace::{EXECUTION_KEY, is_workspace_id};
@@ -32,7 +33,7 @@ pub(super) struct NewSandboxBody {
     env_vars: Option<BTreeMap<String, String>>,
     mcp: Option<Value>,
     iam: Option<Value>,
-    volume_mounts: Option<Vec<Value>>,
+    volume_mounts: Option<Vec<VolumeMountBody>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,6 +54,11 @@ pub(super) const V1: Defaults = Defaults { timeout: Duration::from_secs(15), alw
 pub(super) const V2: Defaults = Defaults { timeout: Duration::from_secs(300), always_secure: true };
 
 impl NewSandboxBody {
+    /// The volumes that are asked for; they are looked up apart from the rest.
+    pub(super) fn take_volumes(&mut self) -> Vec<VolumeMountBody> {
+        self.volume_mounts.take().unwrap_or_default()
+    }
+
     pub(super) async fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
         self.refuse_later_work()?;
         if defaults.always_secure && self.secure.is_some() {
@@ -81,6 +87,7 @@ impl NewSandboxBody {
             network,
             session_key: checked_session(&metadata)?,
             mounts: execution_mounts(&metadata, app)?,
+            volume_mounts: Vec::new(),
             metadata,
             env: checked_env(self.env_vars.unwrap_or_default())?,
             idempotency_key: None,
@@ -93,9 +100,6 @@ impl NewSandboxBody {
         }
         if self.iam.is_some() {
             return Err(ApiError::unsupported("iam"));
-        }
-        if self.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
-            return Err(ApiError::unsupported("volumeMounts"));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::error::ApiError;
 use super::idempotency;
 use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
 use super::sandbox_views::made;
+use super::volume_mounts;
 use crate::app::App;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
@@ -34,7 +35,10 @@ async fn create(
     defaults: Defaults,
 ) -> Answer {
     let attempt = idempotency::Attempt::from_request(headers, &body.0, defaults)?;
-    let wanted = body.parse::<NewSandboxBody>()?.checked(&app, &caller, defaults).await?;
+    let mut body = body.parse::<NewSandboxBody>()?;
+    let volumes = body.take_volumes();
+    let mut wanted = body.checked(&app, &caller, defaults).await?;
+    volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
     let sandbox = match attempt {
         None => make(&app.fleet, wanted).await?,
         Some(attempt) => attempt.make_once(&app, wanted).await?,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::clock::Timestamp;
-use crate::lifecycle::State;
+use crate::lifecycle::{State, VolumeMount};
 use crate::store::SandboxRow;
 
 /// A required field of old; nothing depends on what it says.
@@ -51,6 +51,7 @@ pub(super) struct Listed<'a> {
     state: Option<&'static str>,
     envd_version: &'static str,
     metadata: &'a BTreeMap<String, String>,
+    volume_mounts: &'a [VolumeMount],
 }
 
 pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
@@ -67,6 +68,7 @@ pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
         state: row.state.shown(),
         envd_version: ENVD_VERSION,
         metadata: &row.metadata,
+        volume_mounts: &row.volume_mounts,
     }
 }
 

@@ -23,7 +23,4 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/templates/{id}/tags/{*rest}", says!(any, "counting and grouping tags"))
         .route("/secrets", says!(any, "keeping secrets"))
         .route("/secrets/{id}", says!(any, "keeping secrets"))
-        .route("/volumes", says!(any, "keeping volumes"))
-        .route("/volumes/{id}", says!(any, "keeping volumes"))
-        .route("/volumecontent/{*rest}", says!(any, "keeping volumes"))
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use isopod_wire::NetworkPolicyError;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, WorkspaceMount};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
@@ -41,6 +42,15 @@ pub(crate) struct NewSandbox {
     pub(crate) idempotency_key: Option<String>,
     /// What it sees of the workspace.
     pub(crate) mounts: Vec<WorkspaceMount>,
+    /// The volumes among those, as they are shown.
+    pub(crate) volume_mounts: Vec<VolumeMount>,
+}
+
+/// A volume in a sandbox, as its owner named it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VolumeMount {
+    pub(crate) name: String,
+    pub(crate) path: String,
 }
 
 /// Why there is no new sandbox.
@@ -75,7 +85,7 @@ impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let fleet = Arc::clone(self);
         let started = Instant::now();
-        let span = tracing::info_span!("create sandbox", template = wanted.template, sandbox = field::Empty);
+        let span = tracing::info_span!("create sandbox", template = wanted.template.id, sandbox = field::Empty);
         let making = tokio::spawn(async move { fleet.create_to_the_end(wanted).await }.instrument(span));
         let made = making.await.unwrap_or(Err(CreateRefusal::Aborted));
         self.counters.created(made.is_ok(), started.elapsed());
@@ -134,6 +144,7 @@ impl Fleet {
             access_token: wanted.secure.then(new_token),
             traffic_token: private.then(new_token),
             session_key: wanted.session_key.clone(),
+            volume_mounts: wanted.volume_mounts.clone(),
         }
     }
 

@@ -19,7 +19,7 @@ mod sampler;
 mod session;
 mod state;
 
-pub(crate) use create::{CreateRefusal, NewSandbox};
+pub(crate) use create::{CreateRefusal, NewSandbox, VolumeMount};
 pub(crate) use fleet::Fleet;
 pub(crate) use handle::{ActError, Life, Sandbox, View};
 pub(crate) use journal::Journal;

@@ -68,6 +68,7 @@ fn check_same(row: &SandboxRow, wanted: &NewSandbox) -> Result<(), CreateRefusal
     let same = row.template == wanted.template.id
         && row.allow_internet == wanted.allow_internet
         && row.network == wanted.network
+        && row.volume_mounts == wanted.volume_mounts
         && row.access_token.is_some() == wanted.secure;
     if same { Ok(()) } else { Err(CreateRefusal::SessionDiffers(row.template.clone())) }
 }

@@ -10,6 +10,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0003_output.sql"),
     include_str!("migrations/0004_spawns.sql"),
     include_str!("migrations/0040_templates.sql"),
+    include_str!("migrations/0050_workspace.sql"),
 ];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {

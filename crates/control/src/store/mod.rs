@@ -6,6 +6,7 @@
 mod build_logs;
 mod builds;
 mod events;
+mod executions;
 mod idempotency;
 mod keys;
 mod local_keys;
@@ -19,6 +20,7 @@ mod sandboxes;
 mod spawns;
 mod template_files;
 mod templates;
+mod volumes;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 pub(crate) use build_logs::{BuildLine, BuildLogQuery};
 pub(crate) use builds::{Build, BuildReason, BuildStatus, Tag};
 pub(crate) use events::{Event, EventQuery, EventType};
+pub(crate) use executions::ExecutionClaim;
 pub(crate) use idempotency::Claim;
 pub use keys::FirstKey;
 pub(crate) use keys::{ApiKey, TeamId};
@@ -41,6 +44,7 @@ pub(crate) use output::OutputPosition;
 pub(crate) use restore::StoreFile;
 pub(crate) use sandboxes::{InsertError, SandboxRow};
 pub(crate) use templates::Template;
+pub(crate) use volumes::Volume;
 pub(crate) use webhooks::{Delivery, Webhook};
 
 /// A handle to the store; clones share it.

@@ -11,7 +11,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite};
 
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
-use crate::lifecycle::{NetworkSettings, State};
+use crate::lifecycle::{NetworkSettings, State, VolumeMount};
 
 /// Everything that is known about a sandbox.
 #[derive(Clone, Debug)]
@@ -39,6 +39,7 @@ pub(crate) struct SandboxRow {
     pub(crate) access_token: Option<Secret>,
     pub(crate) traffic_token: Option<Secret>,
     pub(crate) session_key: Option<String>,
+    pub(crate) volume_mounts: Vec<VolumeMount>,
 }
 
 /// Why an intent was not recorded.
@@ -53,7 +54,7 @@ pub(crate) enum InsertError {
 
 const COLUMNS: &str = "id, team, template, state, pause_mode, end_reason, execution, created_at, started_at, ends_at, \
      ended_at, timeout_seconds, auto_pause, auto_pause_memory, auto_resume, allow_internet, network, metadata, limits, \
-     access_token, traffic_token, session_key, alias";
+     access_token, traffic_token, session_key, alias, volume_mounts";
 
 impl SandboxRow {
     /// The life that the row speaks of, once there is one.
@@ -80,6 +81,7 @@ impl Store {
         values.push_bind(row.access_token.as_ref().map(|token| &token.0));
         values.push_bind(row.traffic_token.as_ref().map(|token| &token.0));
         values.push_bind(row.session_key.as_ref()).push_bind(row.alias.as_ref());
+        values.push_bind(json(&row.volume_mounts));
         query.push(")");
         match query.build().execute(&self.write).await {
             Ok(_) => Ok(()),
@@ -189,6 +191,7 @@ fn read_row(row: &SqliteRow) -> Result<SandboxRow, StoreError> {
         traffic_token: secret(20),
         session_key: row.get(21),
         alias: row.get(22),
+        volume_mounts: read_json("volume mounts", row.get(23))?,
     })
 }
 

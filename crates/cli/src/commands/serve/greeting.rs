@@ -20,7 +20,8 @@ impl Greeting<'_> {
         say!("Isopod is ready. Paste this where your E2B code runs:\n");
         say!("  export E2B_API_KEY={}", self.shown_key());
         say!("  export E2B_API_URL={api}");
-        say!("  export E2B_SANDBOX_URL={sandboxes}\n");
+        say!("  export E2B_SANDBOX_URL={sandboxes}");
+        say!("  export E2B_VOLUME_API_URL={api}\n");
         if let Some(tls) = self.local_tls {
             print_client_lines(&tls.authority, &tls.bundle);
         }

@@ -1,0 +1,91 @@
+//! What is noted about a file: a JSON object in `{file}.metadata` beside it.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::{Map, Value};
+
+use super::error::FileError;
+use super::key::Key;
+use super::tree::Tree;
+
+/// More than that is no note.
+pub(crate) const MOST_BYTES: usize = 16 << 10;
+
+/// A JSON object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Metadata(pub(crate) Map<String, Value>);
+
+impl Metadata {
+    /// None for a text that is no JSON object, or too long.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() > MOST_BYTES {
+            return None;
+        }
+        serde_json::from_slice(text).ok().map(Self)
+    }
+
+    /// In characters that a header can hold: everything else is written as JSON's `\u` escapes.
+    pub(crate) fn to_ascii(&self) -> String {
+        let mut ascii = String::new();
+        for unit in Value::Object(self.0.clone()).to_string().chars() {
+            match unit {
+                ' '..='~' => ascii.push(unit),
+                other => {
+                    let mut units = [0; 2];
+                    for unit in other.encode_utf16(&mut units) {
+                        ascii += &format!("\\u{unit:04x}");
+                    }
+                }
+            }
+        }
+        ascii
+    }
+
+    /// What is noted about a file. Code in a sandbox can write anything there; nonsense is no note.
+    pub(super) fn read(tree: &Tree, key: &Key) -> Result<Option<Self>, FileError> {
+        let path = key.metadata_path();
+        let failed = |source| FileError::doing("read", path.as_str())(source);
+        let file = match tree.open_file(&path).map_err(failed) {
+            Ok(file) => file,
+            Err(FileError::Io { doing, path, source }) => return Err(FileError::Io { doing, path, source }),
+            Err(_) => return Ok(None),
+        };
+        let mut text = Vec::new();
+        let limit = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(limit).read_to_end(&mut text).map_err(failed)?;
+        Ok(Self::parse(&text))
+    }
+
+    pub(super) fn write(&self, tree: &Tree, key: &Key) -> Result<(), FileError> {
+        let path = key.metadata_path();
+        let failed = |source| FileError::doing("write", path.as_str())(source);
+        let (new, mut file) = tree.begin_file(&path).map_err(failed)?;
+        file.write_all(Value::Object(self.0.clone()).to_string().as_bytes()).map_err(failed)?;
+        drop(file);
+        new.finish().map_err(failed)
+    }
+
+    pub(super) fn remove(tree: &Tree, key: &Key) -> Result<(), FileError> {
+        let path = key.metadata_path();
+        match tree.remove_file(&path).map_err(FileError::doing("remove", path.as_str())) {
+            Err(FileError::NotFound(_) | FileError::IsDirectory(_)) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_goes_through_a_header_and_back() {
+        let text = "{\"a\":\"é\\n\u{1f980}\",\"n\":[1,null]}";
+        let metadata = Metadata::parse(text.as_bytes()).unwrap();
+        let ascii = metadata.to_ascii();
+        assert!(ascii.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{ascii}");
+        assert_eq!(Metadata::parse(ascii.as_bytes()), Some(metadata));
+        assert_eq!(Metadata::parse(b"[1]"), None);
+        assert_eq!(Metadata::parse(&vec![b' '; MOST_BYTES + 1]), None);
+    }
+}

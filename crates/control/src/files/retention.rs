@@ -1,0 +1,73 @@
+//! Removes what nobody uses any more: executions past their time, and what someone began to remove and could not end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::error::FileError;
+use super::execution::ExecutionName;
+use super::store::FileStore;
+use crate::clock::Timestamp;
+use crate::lifecycle::Fleet;
+use crate::store::StoreError;
+use crate::workspace::EXECUTION_KEY;
+
+/// Why a round was not ended.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error("could not ask the store")]
+    Store(#[from] StoreError),
+    #[error("could not remove files")]
+    Files(#[from] FileError),
+}
+
+/// Looks at this pace until the server stops.
+pub(crate) async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Duration, stop: CancellationToken) {
+    let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = pace.tick() => {}
+        }
+        if let Err(error) = round(&store, &fleet).await {
+            tracing::warn!(error = crate::chain(&error), "old files of the workspace were not removed yet");
+        }
+    }
+}
+
+async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> {
+    let keep = files.limits.execution_retention;
+    let unused_since = keep.map_or(Timestamp(i64::MIN), |keep| Timestamp::now().minus(keep));
+    for execution in fleet.store.stale_executions(unused_since).await? {
+        if is_used(fleet, &execution) {
+            continue;
+        }
+        fleet.store.begin_removing_execution(&execution, unused_since).await?;
+        files.finish_removal(fleet, &execution).await?;
+    }
+    for volume in fleet.store.volumes_to_remove().await? {
+        files.remove_volume(&volume).await?;
+        fleet.store.forget_volume(&volume).await?;
+    }
+    Ok(())
+}
+
+/// A live sandbox may have it mounted.
+fn is_used(fleet: &Fleet, execution: &ExecutionName) -> bool {
+    let has_it = |metadata: &std::collections::BTreeMap<String, String>| {
+        metadata.get(EXECUTION_KEY).is_some_and(|id| id == execution.as_str())
+    };
+    fleet.all().iter().any(|sandbox| has_it(&sandbox.view().row.metadata))
+}
+
+impl FileStore {
+    /// Removes the files of an execution that nobody can use any more, and frees its id.
+    async fn finish_removal(self: &Arc<Self>, fleet: &Fleet, execution: &ExecutionName) -> Result<(), RoundError> {
+        let files = self.files(execution.clone()).await?;
+        super::blocking(move || files.remove_everything()).await?;
+        fleet.store.forget_execution(execution).await?;
+        Ok(())
+    }
+}

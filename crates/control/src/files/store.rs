@@ -1,0 +1,119 @@
+//! The file store: every execution's files, found by key (S4.12, S4.13).
+
+use std::fs::File;
+use std::sync::Arc;
+
+use super::error::FileError;
+use super::execution::{ExecutionName, SUB_DIRS};
+use super::key::Key;
+use super::metadata::Metadata;
+use super::meter::{FileLimits, Meter, Meters};
+use super::path::InnerPath;
+use super::tree::{Links, Tree};
+use crate::workspace::Workspace;
+
+/// The way to all files of the workspace.
+#[derive(Debug)]
+pub(crate) struct FileStore {
+    pub(super) workspace: Workspace,
+    pub(super) limits: FileLimits,
+    meters: Meters,
+}
+
+/// The files of one execution. Its methods wait for the disk: call them where waiting is no harm.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(super) store: Arc<FileStore>,
+    pub(super) execution: ExecutionName,
+    pub(super) meter: Arc<Meter>,
+    top: Arc<Tree>,
+}
+
+/// A file that is open for reading.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) size: u64,
+    pub(crate) modified_ms: i64,
+    pub(crate) metadata: Option<Metadata>,
+}
+
+impl FileStore {
+    pub(crate) fn new(workspace: Workspace, limits: FileLimits) -> Self {
+        Self { workspace, limits, meters: Meters::default() }
+    }
+
+    /// The files of an execution, which need not be there yet.
+    pub(crate) async fn files(self: &Arc<Self>, execution: ExecutionName) -> Result<Files, FileError> {
+        let top = Arc::new(self.top(Links::Refused).await?);
+        let meter = self.meters.of(&execution);
+        Ok(Files { store: Arc::clone(self), execution, meter, top })
+    }
+
+    /// The whole workspace.
+    pub(super) async fn top(&self, links: Links) -> Result<Tree, FileError> {
+        let root = self.workspace.root().await?.to_owned();
+        super::blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy())))
+            .await
+    }
+
+    pub(super) fn forget_meter(&self, execution: &ExecutionName) {
+        self.meters.forget(execution);
+    }
+}
+
+impl Files {
+    /// Where the files are seen, on the host and in sandboxes.
+    pub(crate) fn root_path(&self) -> String {
+        self.store.workspace.execution_mount(self.execution.as_str()).path
+    }
+
+    /// Makes the directories that every execution has.
+    pub(crate) fn ensure(&self) -> Result<Tree, FileError> {
+        let subtree = self.execution.subtree();
+        let failed = |source| FileError::doing("make", subtree.as_str())(source);
+        self.top.ensure_dir(&subtree).map_err(failed)?;
+        let tree = self.top.below(&subtree).map_err(failed)?;
+        for (_, dir) in SUB_DIRS {
+            let path = InnerPath::parse(dir)?;
+            tree.ensure_dir(&path).map_err(FileError::doing("make", dir))?;
+        }
+        Ok(tree)
+    }
+
+    /// What is there, if anything is.
+    pub(super) fn tree(&self) -> Result<Tree, FileError> {
+        let subtree = self.execution.subtree();
+        self.top.below(&subtree).map_err(FileError::doing("open", subtree.as_str()))
+    }
+
+    pub(crate) fn open(&self, key: &Key) -> Result<Opened, FileError> {
+        let tree = self.tree()?;
+        let failed = |source| FileError::doing("open", key.as_str())(source);
+        let file = tree.open_file(key.path()).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        let modified = found.modified().map(crate::clock::Timestamp::from).map_err(failed)?;
+        let metadata = Metadata::read(&tree, key)?;
+        Ok(Opened { file, size: found.len(), modified_ms: modified.0, metadata })
+    }
+
+    /// Removes a file with what is noted about it.
+    pub(crate) fn delete(&self, key: &Key) -> Result<(), FileError> {
+        let tree = self.tree()?;
+        let _alone = self.meter.commit_alone();
+        let size = tree.open_file(key.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
+        tree.remove_file(key.path()).map_err(FileError::doing("remove", key.as_str()))?;
+        self.meter.give_back(size);
+        Metadata::remove(&tree, key)
+    }
+
+    /// Removes everything of the execution.
+    pub(crate) fn remove_everything(&self) -> Result<(), FileError> {
+        let subtree = self.execution.subtree();
+        self.store.forget_meter(&self.execution);
+        match self.top.remove_all(&subtree) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(FileError::doing("remove", subtree.as_str())),
+        }
+    }
+}

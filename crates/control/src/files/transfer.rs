@@ -1,0 +1,50 @@
+//! Copying and moving files within an execution, with what is noted about them.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+
+use super::FileSink as _;
+use super::error::FileError;
+use super::key::Key;
+use super::metadata::Metadata;
+use super::path::InnerPath;
+use super::store::Files;
+
+const PIECE: usize = 1 << 20;
+
+impl Files {
+    /// Writes the same file under another key. Says how large it is.
+    pub(crate) fn copy(&self, from: &Key, to: Key) -> Result<u64, FileError> {
+        let mut source = self.open(from)?;
+        let mut put = self.begin_put(to, source.metadata.take(), Some(source.size))?;
+        let mut piece = vec![0; PIECE];
+        loop {
+            match source.file.read(&mut piece).map_err(FileError::doing("read", from.as_str()))? {
+                0 => return put.finish(),
+                length => put.write(&Bytes::copy_from_slice(&piece[..length]))?,
+            }
+        }
+    }
+
+    /// Gives a file another key, at once and whole. Says how large it is.
+    pub(crate) fn rename(&self, from: &Key, to: &Key) -> Result<u64, FileError> {
+        let tree = self.ensure()?;
+        let source = self.open(from)?;
+        let parent = to.path().split().map_or_else(InnerPath::root, |(parent, _)| parent);
+        tree.ensure_dir(&parent).map_err(FileError::doing("make", parent.as_str()))?;
+        if from == to {
+            return Ok(source.size);
+        }
+        let _alone = self.meter.commit_alone();
+        let replaced = tree.open_file(to.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
+        Metadata::remove(&tree, to)?;
+        tree.rename(from.path(), to.path()).map_err(FileError::doing("move", from.as_str()))?;
+        self.meter.give_back(replaced);
+        if let Some(metadata) = &source.metadata {
+            metadata.write(&tree, to)?;
+        }
+        Metadata::remove(&tree, from)?;
+        Ok(source.size)
+    }
+}

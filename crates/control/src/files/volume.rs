@@ -1,0 +1,229 @@
+//! The contents of volumes, by path. Links inside a volume are followed as if the volume were everything there is.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{FileType, Gid, Mode, Uid};
+use serde::Serialize;
+
+use super::FileSink;
+use super::error::FileError;
+use super::path::InnerPath;
+use super::store::FileStore;
+use super::tree::{DIR_MODE, Links, NewFile, Tree};
+use super::walk::Found;
+use crate::clock::Timestamp;
+use crate::workspace::VOLUMES;
+
+/// The files of one volume. Its methods wait for the disk: call them where waiting is no harm.
+#[derive(Debug)]
+pub(crate) struct VolumeFiles {
+    tree: Tree,
+}
+
+/// An entry in the words of the API.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct EntryStat {
+    name: String,
+    r#type: &'static str,
+    path: String,
+    size: u64,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    atime: Timestamp,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+/// Whose an entry is to be, and what may be done with it. What is none stays as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ownership {
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) mode: Option<u32>,
+}
+
+/// A file of a volume on its way.
+#[derive(Debug)]
+pub(crate) struct VolumePut {
+    path: InnerPath,
+    file: File,
+    new: NewFile,
+    written: u64,
+    limit: u64,
+    files: Arc<VolumeFiles>,
+    ownership: Ownership,
+}
+
+impl FileStore {
+    /// The files of a volume; its directory is made if it is not there.
+    pub(crate) async fn volume(&self, id: &str) -> Result<VolumeFiles, FileError> {
+        let top = self.top(Links::Refused).await?;
+        let path = InnerPath::root().join(VOLUMES).join(id);
+        let root = self.workspace.root().await?.join(VOLUMES).join(id);
+        super::blocking(move || {
+            top.ensure_dir(&path).map_err(FileError::doing("make", path.as_str()))?;
+            let tree = Tree::open(&root, Links::Inside).map_err(FileError::doing("open", path.as_str()))?;
+            Ok(VolumeFiles { tree })
+        })
+        .await
+    }
+
+    pub(crate) async fn remove_volume(&self, id: &str) -> Result<(), FileError> {
+        let top = self.top(Links::Refused).await?;
+        let path = InnerPath::root().join(VOLUMES).join(id);
+        super::blocking(move || match top.remove_all(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(FileError::doing("remove", path.as_str())),
+        })
+        .await
+    }
+
+    /// How large one file of a volume may be.
+    pub(crate) fn volume_file_limit(&self) -> u64 {
+        self.limits.execution_quota
+    }
+}
+
+impl VolumeFiles {
+    pub(crate) fn stat(&self, path: &InnerPath) -> Result<EntryStat, FileError> {
+        let stat = self.tree.stat(path).map_err(FileError::doing("look at", path.as_str()))?;
+        let mut found = Found { path: path.clone(), stat, target: None };
+        if found.kind() == FileType::Symlink {
+            found.target = self.tree.read_link(path).ok();
+        }
+        Ok(entry_stat(&found))
+    }
+
+    pub(crate) fn list(&self, path: &InnerPath, depth: usize) -> Result<Vec<EntryStat>, FileError> {
+        let found = self.tree.list(path, depth).map_err(FileError::doing("list", path.as_str()))?;
+        Ok(found.iter().filter(|found| !found.is_unfinished()).map(entry_stat).collect())
+    }
+
+    /// Makes a directory; with `parents`, those above it too, and it may be there already.
+    pub(crate) fn make_dir(
+        &self,
+        path: &InnerPath,
+        ownership: Ownership,
+        parents: bool,
+    ) -> Result<EntryStat, FileError> {
+        let failed = |source| FileError::doing("make", path.as_str())(source);
+        if parents {
+            self.tree.ensure_dir(path).map_err(failed)?;
+        } else if path.is_root() {
+            return Err(FileError::Exists("/".to_owned()));
+        } else {
+            self.tree.make_dir(path, DIR_MODE).map_err(failed)?;
+        }
+        self.change(path, ownership)
+    }
+
+    pub(crate) fn change(&self, path: &InnerPath, ownership: Ownership) -> Result<EntryStat, FileError> {
+        let failed = |source| FileError::doing("change", path.as_str())(source);
+        if ownership.uid.is_some() || ownership.gid.is_some() {
+            self.tree.set_owner(path, ownership.uid, ownership.gid).map_err(failed)?;
+        }
+        if let Some(mode) = ownership.mode {
+            self.tree.set_mode(path, mode).map_err(failed)?;
+        }
+        self.stat(path)
+    }
+
+    pub(crate) fn open(&self, path: &InnerPath) -> Result<(File, u64), FileError> {
+        let failed = |source| FileError::doing("open", path.as_str())(source);
+        let file = self.tree.open_file(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        Ok((file, size))
+    }
+
+    /// Removes an entry, a directory with all that is in it.
+    pub(crate) fn remove(&self, path: &InnerPath) -> Result<(), FileError> {
+        let failed = |source| FileError::doing("remove", path.as_str())(source);
+        self.tree.stat(path).map_err(failed)?;
+        if path.is_root() {
+            return Err(FileError::IsDirectory("/".to_owned()));
+        }
+        self.tree.remove_all(path).map_err(failed)
+    }
+
+    /// Begins a file; with `parents`, directories above it are made.
+    pub(crate) fn begin_put(
+        self: Arc<Self>,
+        path: InnerPath,
+        ownership: Ownership,
+        parents: bool,
+        limit: u64,
+    ) -> Result<VolumePut, FileError> {
+        let Some((parent, _)) = path.split() else { return Err(FileError::IsDirectory("/".to_owned())) };
+        if parents {
+            self.tree.ensure_dir(&parent).map_err(FileError::doing("make", parent.as_str()))?;
+        }
+        let (new, file) = self.tree.begin_file(&path).map_err(FileError::doing("begin", path.as_str()))?;
+        Ok(VolumePut { path, file, new, written: 0, limit, files: self, ownership })
+    }
+}
+
+impl FileSink for VolumePut {
+    type Done = EntryStat;
+
+    fn write(&mut self, piece: &Bytes) -> Result<(), FileError> {
+        self.written = self.written.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        if self.written > self.limit {
+            return Err(FileError::TooLarge(self.limit));
+        }
+        self.file.write_all(piece).map_err(FileError::doing("write", self.path.as_str()))
+    }
+
+    fn finish(self) -> Result<EntryStat, FileError> {
+        let Self { path, file, new, files, ownership, .. } = self;
+        ownership.give_to(&file).map_err(FileError::doing("change", path.as_str()))?;
+        drop(file);
+        new.finish().map_err(FileError::doing("name", path.as_str()))?;
+        files.stat(&path)
+    }
+}
+
+impl Ownership {
+    fn give_to(self, file: &File) -> io::Result<()> {
+        if self.uid.is_some() || self.gid.is_some() {
+            rustix::fs::fchown(file, self.uid.map(Uid::from_raw), self.gid.map(Gid::from_raw))?;
+        }
+        match self.mode {
+            Some(mode) => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn entry_stat(found: &Found) -> EntryStat {
+    let stat = &found.stat;
+    let name = found.path.split().map_or("", |(_, name)| name).to_owned();
+    let kind = match found.kind() {
+        FileType::RegularFile => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        _ => "unknown",
+    };
+    EntryStat {
+        name,
+        r#type: kind,
+        path: format!("/{}", found.path.as_str()),
+        size: found.size(),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        atime: moment(stat.st_atime, stat.st_atime_nsec),
+        mtime: moment(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: moment(stat.st_ctime, stat.st_ctime_nsec),
+        target: found.target.clone(),
+    }
+}
+
+fn moment(seconds: i64, nanos: impl TryInto<i64>) -> Timestamp {
+    Timestamp(seconds.saturating_mul(1000).saturating_add(nanos.try_into().unwrap_or(0) / 1_000_000))
+}

@@ -1,0 +1,172 @@
+//! `/api/v1/executions`: the files of executions as a whole. Single files are in `execution_files`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::files::{ExecutionName, FileStore, Files, Key, blocking};
+use crate::store::ExecutionClaim;
+
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+    let executions = app.fleet.store.list_executions(&caller.team).await?;
+    let shown = executions
+        .into_iter()
+        .map(|(id, created, used)| json!({ "execution_id": id, "created_at": created, "used_at": used }));
+    Ok(Json(shown.collect()))
+}
+
+/// Makes the execution's directories, and says what is there.
+pub(super) async fn open(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let files = claimed_files(&app, &caller, &id).await?;
+    let info = blocking(move || {
+        files.ensure()?;
+        files.info()
+    });
+    Ok(Json(info.await?))
+}
+
+pub(super) async fn info(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let files = known_files(&app, &caller, &id).await?;
+    Ok(Json(blocking(move || files.info()).await?))
+}
+
+/// Removes all files of the execution; its id is then free for anyone.
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let execution = known_execution(&app, &caller, &id).await?;
+    let files = file_store(&app)?.files(execution.clone()).await?;
+    app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
+    blocking(move || files.remove_everything()).await?;
+    app.fleet.store.forget_execution(&execution).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CleanupBody {
+    #[serde(default = "a_day")]
+    older_than_hours: f64,
+}
+
+fn a_day() -> f64 {
+    24.0
+}
+
+/// Removes temporary files that were not written for so long; zero means all.
+pub(super) async fn cleanup(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let CleanupBody { older_than_hours } = body.parse()?;
+    let wrong = || ApiError::bad_request("older_than_hours must be a number of hours, 0 or more");
+    let older_than = Duration::try_from_secs_f64(older_than_hours * 3600.0).map_err(|_| wrong())?;
+    let files = known_files(&app, &caller, &id).await?;
+    let removed = blocking(move || files.clean_temp(older_than)).await?;
+    Ok(Json(json!({ "removed": removed })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransferBody {
+    from: String,
+    to: String,
+}
+
+pub(super) async fn copy(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (files, from, to) = transfer(&app, &caller, &id, body).await?;
+    let key = to.as_str().to_owned();
+    let size = blocking(move || files.copy(&from, to)).await?;
+    Ok(Json(json!({ "key": key, "size": size })))
+}
+
+pub(super) async fn rename(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (files, from, to) = transfer(&app, &caller, &id, body).await?;
+    let key = to.as_str().to_owned();
+    let size = blocking(move || files.rename(&from, &to)).await?;
+    Ok(Json(json!({ "key": key, "size": size })))
+}
+
+async fn transfer(app: &App, caller: &Caller, id: &str, body: JsonBody) -> Result<(Files, Key, Key), ApiError> {
+    let TransferBody { from, to } = body.parse()?;
+    let (from, to) = (Key::parse(&from)?, Key::parse_new(&to)?);
+    Ok((known_files(app, caller, id).await?, from, to))
+}
+
+pub(super) fn file_store(app: &App) -> Result<&Arc<FileStore>, ApiError> {
+    app.files.as_ref().ok_or_else(|| ApiError::unsupported("a workspace (see `serve --storage`)"))
+}
+
+/// The files of an execution that the caller has used before.
+pub(super) async fn known_files(app: &App, caller: &Caller, id: &str) -> Result<Files, ApiError> {
+    let execution = known_execution(app, caller, id).await?;
+    Ok(file_store(app)?.files(execution).await?)
+}
+
+/// The files of an execution that is the caller's from now on, unless it is another's.
+pub(super) async fn claimed_files(app: &App, caller: &Caller, id: &str) -> Result<Files, ApiError> {
+    let store = file_store(app)?;
+    let execution = claimed_execution(app, caller, id).await?;
+    Ok(store.files(execution).await?)
+}
+
+pub(super) async fn known_execution(app: &App, caller: &Caller, id: &str) -> Result<ExecutionName, ApiError> {
+    let execution = checked(id)?;
+    let claim = app.fleet.store.find_execution(&caller.team, &execution).await?;
+    ours(claim.unwrap_or(ExecutionClaim::Theirs), execution)
+}
+
+pub(super) async fn claimed_execution(app: &App, caller: &Caller, id: &str) -> Result<ExecutionName, ApiError> {
+    let execution = checked(id)?;
+    let claim = app.fleet.store.claim_execution(&caller.team, &execution).await?;
+    ours(claim, execution)
+}
+
+fn checked(id: &str) -> Result<ExecutionName, ApiError> {
+    ExecutionName::parse(id).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+fn ours(claim: ExecutionClaim, execution: ExecutionName) -> Result<ExecutionName, ApiError> {
+    match claim {
+        ExecutionClaim::Ours => Ok(execution),
+        ExecutionClaim::Theirs => {
+            Err(ApiError::not_found(format!("execution \"{execution}\" doesn't exist or you don't have access to it")))
+        }
+        ExecutionClaim::Removing => {
+            let wait = Duration::from_secs(1);
+            Err(ApiError::conflict(format!("the files of execution \"{execution}\" are being removed")).retry_in(wait))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a new sandbox sees of the workspace: the files of its execution, and volumes by their names.
+
+use isopod_wire::node::WorkspaceMount;
+use serde::Deserialize;
+
+use super::auth::Caller;
+use super::error::ApiError;
+use super::executions::{claimed_execution, file_store};
+use crate::app::App;
+use crate::lifecycle::{NewSandbox, VolumeMount};
+use crate::workspace::{EXECUTION_KEY, VOLUMES};
+
+/// As the SDKs send it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VolumeMountBody {
+    name: String,
+    path: String,
+}
+
+const MOST_MOUNTS: usize = 16;
+/// What the sandbox itself is made of.
+const TAKEN: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Adds the volumes that are asked for, and sees to it that what is mounted is the caller's.
+pub(super) async fn attach(
+    app: &App,
+    caller: &Caller,
+    asked: Vec<VolumeMountBody>,
+    wanted: &mut NewSandbox,
+) -> Result<(), ApiError> {
+    if !wanted.mounts.is_empty()
+        && let Some(execution) = wanted.metadata.get(EXECUTION_KEY)
+    {
+        claimed_execution(app, caller, execution).await?;
+    }
+    if asked.len() > MOST_MOUNTS {
+        return Err(ApiError::bad_request(format!("a sandbox can have {MOST_MOUNTS} volumes")));
+    }
+    for VolumeMountBody { name, path } in asked {
+        file_store(app)?;
+        let path = checked_path(&path)?;
+        if wanted.mounts.iter().any(|mount| mount.path == path) {
+            return Err(ApiError::bad_request(format!("volumeMounts: {path} is named twice")));
+        }
+        let found = app.fleet.store.find_volume_named(&caller.team, &name).await?;
+        let volume =
+            found.ok_or_else(|| ApiError::bad_request(format!("volumeMounts: there is no volume {name:?}")))?;
+        let subtree = format!("{VOLUMES}/{}", volume.id);
+        wanted.mounts.push(WorkspaceMount { path: path.clone(), subtree, read_only: false });
+        wanted.volume_mounts.push(VolumeMount { name, path });
+    }
+    Ok(())
+}
+
+fn checked_path(path: &str) -> Result<String, ApiError> {
+    let wrong = |why: &str| ApiError::bad_request(format!("volumeMounts: path {path:?} {why}"));
+    let path_without_end = path.trim_end_matches('/');
+    if !path.starts_with('/') || path_without_end.is_empty() || path.len() > 1024 || path.contains('\0') {
+        return Err(wrong("must be an absolute path other than /"));
+    }
+    if path_without_end.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+        return Err(wrong("must not have empty parts, `.` or `..`"));
+    }
+    let is_taken = |taken: &&str| path_without_end == *taken || path_without_end.starts_with(&format!("{taken}/"));
+    if TAKEN.iter().any(is_taken) {
+        return Err(wrong("is the sandbox's own"));
+    }
+    Ok(path_without_end.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_not_mounted_over_the_sandbox_itself() {
+        for bad in ["", "/", "//", "mnt", "/a/../b", "/a//b", "/proc", "/proc/1", "/dev/shm", "/a\0"] {
+            assert!(checked_path(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(checked_path("/mnt/data/").unwrap(), "/mnt/data");
+        assert!(checked_path("/devices").is_ok());
+    }
+}

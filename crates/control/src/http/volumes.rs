@@ -1,0 +1,93 @@
+//! `/volumes`: files that outlive sandboxes and can be mounted in them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::executions::file_store;
+use crate::app::App;
+use crate::secrets::{new_token, new_uuid};
+use crate::store::Volume;
+
+const MOST_VOLUMES: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewVolume {
+    name: String,
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let NewVolume { name } = body.parse()?;
+    check_name(&name)?;
+    let files = file_store(&app)?;
+    if app.fleet.store.list_volumes(&caller.team).await?.len() >= MOST_VOLUMES {
+        return Err(ApiError::bad_request(format!("a team can have {MOST_VOLUMES} volumes")));
+    }
+    let volume = Volume { id: new_uuid(), team: caller.team, name, token: new_token() };
+    if !app.fleet.store.insert_volume(&volume).await? {
+        return Err(ApiError::conflict(format!("volume \"{}\" exists already", volume.name)));
+    }
+    // Made now, so that a workspace that cannot be written is told at once.
+    files.volume(&volume.id).await?;
+    Ok((StatusCode::CREATED, Json(with_token(&volume))))
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+    let volumes = app.fleet.store.list_volumes(&caller.team).await?;
+    Ok(Json(volumes.iter().map(|volume| json!({ "volumeID": volume.id, "name": volume.name })).collect()))
+}
+
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let volume = app.fleet.store.find_volume(&caller.team, &id).await?.ok_or_else(|| no_such_volume(&id))?;
+    Ok(Json(with_token(&volume)))
+}
+
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let files = file_store(&app)?;
+    if !app.fleet.store.begin_removing_volume(&caller.team, &id).await? {
+        return Err(no_such_volume(&id));
+    }
+    // What fails here is tried again by the task that removes what is old.
+    files.remove_volume(&id).await?;
+    app.fleet.store.forget_volume(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Names are also what a mount says, so they are simple.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=128).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(ApiError::bad_request("a volume's name has 1 to 128 of a-z, A-Z, 0-9, '-', '_' and '.'"))
+}
+
+/// Without `domain`: with one, clients would look for `https://api.{domain}` whatever E2B_VOLUME_API_URL says.
+fn with_token(volume: &Volume) -> Value {
+    json!({ "volumeID": volume.id, "name": volume.name, "token": volume.token })
+}
+
+pub(super) fn no_such_volume(id: &str) -> ApiError {
+    let shown: String = id.chars().take(64).collect();
+    ApiError::not_found(format!("volume \"{shown}\" doesn't exist or you don't have access to it"))
+}

@@ -1,0 +1,230 @@
+//! Files in the sandbox: `upload_file`, `download_file`, `list_files`, `read_file_content`, `write_file_content`,
+//! `create_directory`. Bytes stay bytes (S4.40).
+//!
+//! The local side of a transfer is the execution's workspace, by key or by path: no call reads or writes another file of
+//! the host. Without a workspace the bytes travel in the call.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use isopod_client::guest::{StartProcess, Upload};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::code::run;
+use super::errors::ToolError;
+use super::sandbox::Held;
+use super::tool::{Fields, Toolkit, fields};
+use crate::files::{FileSink as _, Files, Key, blocking, pieces_of};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UploadArguments {
+    local_path: String,
+    remote_path: String,
+    /// In place of a file of the workspace.
+    content_base64: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DownloadArguments {
+    remote_path: String,
+    /// None gives the bytes in the result.
+    local_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListArguments {
+    #[serde(default = "home")]
+    directory: String,
+}
+
+fn home() -> String {
+    "/home/user".to_owned()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PathArguments {
+    path: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteArguments {
+    path: String,
+    content: String,
+}
+
+/// More than that is not shown to anybody in one answer.
+const MOST_SHOWN: usize = 10 << 20;
+
+/// What is going up.
+#[derive(Debug)]
+pub(super) enum Source {
+    Bytes(Bytes),
+    File(std::fs::File, u64),
+}
+
+impl Toolkit {
+    /// What to upload; found before there is a sandbox, so that a mistake costs none.
+    pub(super) async fn source_of(&self, arguments: &UploadArguments) -> Result<Source, ToolError> {
+        if let Some(content) = &arguments.content_base64 {
+            let wrong = |_| ToolError::Arguments("content_base64 is not base64".to_owned());
+            return Ok(Source::Bytes(STANDARD.decode(content).map_err(wrong)?.into()));
+        }
+        let key = self.local_key(&arguments.local_path)?;
+        let files = self.files().await?;
+        let opened = blocking(move || files.open(&key)).await?;
+        Ok(Source::File(opened.file, opened.size))
+    }
+
+    pub(super) fn target_of(&self, arguments: &DownloadArguments) -> Result<Option<Key>, ToolError> {
+        let Some(path) = &arguments.local_path else { return Ok(None) };
+        let key = self.local_key(path)?;
+        Ok(Some(Key::parse_new(key.as_str())?))
+    }
+
+    pub(super) async fn upload_file(
+        &self,
+        held: &Held,
+        arguments: &UploadArguments,
+        source: Source,
+    ) -> Result<Fields, ToolError> {
+        let guest = &held.inside.guest;
+        let size = match source {
+            Source::Bytes(bytes) => {
+                let size = bytes.len() as u64;
+                guest.write_file(&arguments.remote_path, bytes).await?;
+                size
+            }
+            Source::File(file, size) => {
+                guest.write_file(&arguments.remote_path, Upload::stream(pieces_of(file))).await?;
+                size
+            }
+        };
+        Ok(fields(json!({
+            "success": true,
+            "message": format!("Uploaded {size} bytes"),
+            "local_path": arguments.local_path,
+            "remote_path": arguments.remote_path,
+            "size_bytes": size,
+        })))
+    }
+
+    pub(super) async fn download_file(
+        &self,
+        held: &Held,
+        arguments: &DownloadArguments,
+        target: Option<Key>,
+    ) -> Result<Fields, ToolError> {
+        let (size, content) = match target {
+            Some(key) => (self.download_to(held, &arguments.remote_path, key).await?, None),
+            None => {
+                let bytes = read_all(held, &arguments.remote_path).await?;
+                (bytes.len() as u64, Some(STANDARD.encode(&bytes)))
+            }
+        };
+        let mut told = json!({
+            "success": true,
+            "message": format!("Downloaded {size} bytes"),
+            "remote_path": arguments.remote_path,
+            "local_path": arguments.local_path,
+            "size_bytes": size,
+        });
+        if let Some(content) = content {
+            told["content_base64"] = json!(content);
+        }
+        Ok(fields(told))
+    }
+
+    async fn download_to(&self, held: &Held, path: &str, key: Key) -> Result<u64, ToolError> {
+        let mut download = held.inside.guest.read_file(path).await?;
+        let (files, expected) = (self.files().await?, download.size());
+        let mut put = blocking(move || files.begin_put(key, None, expected)).await?;
+        while let Some(piece) = download.next().await? {
+            put = blocking(move || put.write(&piece).map(|()| put)).await?;
+        }
+        Ok(blocking(move || put.finish()).await?)
+    }
+
+    /// As `ls -la` prints it.
+    pub(super) async fn list_files(&self, held: &Held, arguments: ListArguments) -> Result<Fields, ToolError> {
+        let ls = StartProcess::new("ls").args(["-la", "--", &arguments.directory]);
+        let listed = run(held, ls).await?;
+        if listed["success"] != json!(true) {
+            let why = listed["stderr"].as_str().unwrap_or_default().trim();
+            return Ok(fields(json!({ "success": false, "error": format!("Failed to list directory: {why}") })));
+        }
+        let told = json!({ "success": true, "directory": arguments.directory, "output": listed["stdout"] });
+        Ok(fields(told))
+    }
+
+    pub(super) async fn read_file_content(&self, held: &Held, arguments: PathArguments) -> Result<Fields, ToolError> {
+        let bytes = read_all(held, &arguments.path).await?;
+        let size = bytes.len();
+        let mut told = json!({ "success": true, "path": arguments.path, "size_bytes": size });
+        match String::from_utf8(bytes) {
+            Ok(text) => (told["content"], told["is_text"]) = (json!(text), json!(true)),
+            Err(error) => {
+                (told["content"], told["is_text"]) = (json!("[Binary file]"), json!(false));
+                told["content_base64"] = json!(STANDARD.encode(error.as_bytes()));
+            }
+        }
+        Ok(fields(told))
+    }
+
+    pub(super) async fn write_file_content(&self, held: &Held, arguments: WriteArguments) -> Result<Fields, ToolError> {
+        let size = arguments.content.len();
+        held.inside.guest.write_file(&arguments.path, arguments.content).await?;
+        Ok(fields(json!({
+            "success": true,
+            "message": format!("Wrote {size} bytes"),
+            "path": arguments.path,
+            "size_bytes": size,
+        })))
+    }
+
+    pub(super) async fn create_directory(&self, held: &Held, arguments: PathArguments) -> Result<Fields, ToolError> {
+        held.inside.guest.make_dir(&arguments.path).await?;
+        let message = format!("Created directory: {}", arguments.path);
+        Ok(fields(json!({ "success": true, "message": message, "path": arguments.path })))
+    }
+
+    async fn files(&self) -> Result<Files, ToolError> {
+        let none = "this server has no workspace: send content_base64, or leave local_path out to get the bytes";
+        let store = self.app.files.as_ref().ok_or_else(|| ToolError::Arguments(none.to_owned()))?;
+        Ok(store.files(self.execution.clone()).await?)
+    }
+
+    /// A path in the execution's directory, or a key.
+    fn local_key(&self, path: &str) -> Result<Key, ToolError> {
+        let inside = self.app.workspace.as_ref().and_then(|workspace| {
+            let root = workspace.execution_mount(self.execution.as_str()).path;
+            Some(path.strip_prefix(&root)?.strip_prefix('/')?.to_owned())
+        });
+        match inside {
+            Some(key) => Ok(Key::parse(&key)?),
+            None if path.starts_with('/') => Err(ToolError::Arguments(format!(
+                "{path:?} is not in the execution's workspace; other files of the host are out of reach"
+            ))),
+            None => Ok(Key::parse(path)?),
+        }
+    }
+}
+
+async fn read_all(held: &Held, path: &str) -> Result<Vec<u8>, ToolError> {
+    let mut download = held.inside.guest.read_file(path).await?;
+    let mut all = Vec::new();
+    while let Some(piece) = download.next().await? {
+        if all.len() + piece.len() > MOST_SHOWN {
+            return Err(ToolError::Arguments(format!(
+                "the file is larger than {MOST_SHOWN} bytes; download it into the workspace"
+            )));
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all)
+}
