@@ -395,3 +395,27 @@ async fn a_stopping_server_leaves_its_sandboxes_alone() {
     let server = server.start_again().await;
     support::server::until("its time is over", || async { server.node.count() == 0 }).await;
 }
+
+/// S3.10, S3.23: a preview that is opened too early waits, and pages may be framed.
+#[tokio::test]
+async fn a_page_for_people_waits_until_the_port_opens() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let host = format!("3000-{id}.isopod.localhost");
+    let browser = [("host", host.as_str()), ("user-agent", "Mozilla/5.0"), ("accept", "text/html,*/*")];
+    let early = server.client.raw(Method::GET, "/", &browser, Bytes::new()).await;
+    assert_eq!(early.status, 502);
+    assert!(early.text.contains("port is not open") && early.text.contains("http-equiv=refresh"), "{}", early.text);
+    let policy = early.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("sandbox"), "{policy}");
+    let script = server.client.inside(&id, 3000, "/").await;
+    assert_eq!(script.json["message"], "The sandbox is running but port is not open");
+    server.node.open_ports.lock().unwrap().insert(3000);
+    let ready = server.client.raw(Method::GET, "/", &browser, Bytes::new()).await;
+    assert_eq!(ready.status, 200);
+    for answer in [early, ready] {
+        assert!(!answer.headers.contains_key("x-frame-options"));
+    }
+    let gone = [("host", "3000-inobody.isopod.localhost"), ("user-agent", "Mozilla/5.0"), ("accept", "text/html")];
+    assert!(!server.client.raw(Method::GET, "/", &gone, Bytes::new()).await.text.contains("refresh"));
+}

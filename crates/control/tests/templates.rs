@@ -362,16 +362,22 @@ async fn a_removed_template_is_gone_and_its_sandboxes_go_on() {
     build(client, json!({ "name": "web" }), steps(&["echo two"])).await;
     // Built from the same steps: the node has one template for both.
     build(client, json!({ "name": "twin" }), steps(&["echo one"])).await;
+    build(client, json!({ "name": "web" }), steps(&["echo three"])).await;
     let used = made_of(&server, client, "web").await;
-    assert_eq!(server.node.builder.count(), 2);
+    assert_eq!(server.node.builder.count(), 3);
     assert_eq!(client.delete("/templates/web").await.status, 204);
     assert_eq!(client.delete("/templates/web").await.status, 404);
     assert_eq!(client.delete("/templates/base").await.status, 404, "what comes with the server stays");
     assert_eq!(client.post("/v2/sandboxes", json!({ "templateID": "web" })).await.status, 404);
     assert_eq!(client.get("/templates/aliases/web").await.status, 404);
     assert!(server.node.builder.has(&used), "a sandbox stands on it");
+    assert_eq!(server.node.builder.count(), 2, "what nobody needs is gone, the twin's stays");
     assert_eq!(client.post("/v2/sandboxes", json!({ "templateID": "twin" })).await.status, 201);
+    for sandbox in client.get("/v2/sandboxes").await.json.as_array().unwrap() {
+        client.delete(&format!("/sandboxes/{}", sandbox["sandboxID"].as_str().unwrap())).await;
+    }
     assert_eq!(client.delete("/templates/twin").await.status, 204);
+    assert_eq!(server.node.builder.count(), 0, "what was in use goes with the next that is removed");
 }
 
 /// S4.2, S4.44: what `isopod template build` sends.

@@ -83,11 +83,16 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static("sandbox; default-src 'none'; style-src 'unsafe-inline'"),
-        );
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(self.policy()));
         response
+    }
+
+    /// A page of ours runs nothing. One that waits is not sandboxed besides: in a sandbox it could not load itself again.
+    fn policy(&self) -> &'static str {
+        match self {
+            Self::PortClosed(..) => "default-src 'none'; style-src 'unsafe-inline'",
+            _ => "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+        }
     }
 
     fn json(&self) -> Value {
@@ -104,12 +109,16 @@ impl Refusal {
     /// Nothing in it comes from the request but ids and numbers that were read as such.
     fn page(&self) -> String {
         let sandbox = self.sandbox().map(|id| format!("<p>Sandbox <code>{id}</code></p>")).unwrap_or_default();
-        let port = match self {
-            Self::PortClosed(_, port) => format!("<p>Nothing listens on port <code>{port}</code> yet.</p>"),
-            _ => String::new(),
+        // Whoever looks at a preview before its server is up sees it as soon as it is: the page loads itself again.
+        let (again, port) = match self {
+            Self::PortClosed(_, port) => (
+                "<meta http-equiv=refresh content=1>",
+                format!("<p>Nothing listens on port <code>{port}</code> yet. This page waits for it.</p>"),
+            ),
+            _ => ("", String::new()),
         };
         format!(
-            "<!doctype html><html lang=en><meta charset=utf-8><title>{status}</title>\
+            "<!doctype html><html lang=en><meta charset=utf-8>{again}<title>{status}</title>\
              <style>body{{font:16px system-ui;max-width:36rem;margin:15vh auto;padding:0 1rem}}</style>\
              <h1>{message}</h1>{sandbox}{port}</html>",
             status = self.status(),

@@ -47,8 +47,7 @@ pub(super) async fn remove(
     for build in app.catalogue.store.list_builds(&template.id).await? {
         app.catalogue.builds.cancel(&build.id);
     }
-    for made in app.catalogue.store.remove_template(&template.id).await? {
-        app.catalogue.builds.discard(&made).await?;
-    }
+    app.catalogue.store.remove_template(&template.id).await?;
+    app.catalogue.builds.discard_leftovers().await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -210,16 +210,6 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Whether a build of any template needs what the node made.
-    pub(crate) async fn needs_node_template(&self, id: &str) -> Result<bool, StoreError> {
-        let row = sqlx::query("SELECT 1 FROM template_builds WHERE node_template = ? LIMIT 1")
-            .bind(id)
-            .fetch_optional(&self.write)
-            .await
-            .map_err(StoreError::doing("look up what builds need"))?;
-        Ok(row.is_some())
-    }
-
     /// The template of a team's build.
     pub(crate) async fn template_of_build(&self, team: &TeamId, build: &str) -> Result<Option<String>, StoreError> {
         let row = sqlx::query(
@@ -375,9 +365,12 @@ mod tests {
         assert_eq!(store.tagged_build("tweb", "default").await.unwrap().unwrap().id, "b3");
         assert_eq!(store.tagged_build("tweb", "v1").await.unwrap().unwrap().id, "b1");
         assert_eq!(store.remove_tags("tweb", &["v1".to_owned(), "v2".to_owned()]).await.unwrap(), 1);
-        let mut made = store.remove_template("tweb").await.unwrap();
-        made.sort();
-        assert_eq!(made, ["n1", "n3"]);
+        store.remove_template("tweb").await.unwrap();
+        assert_eq!(store.leftovers().await.unwrap(), ["n1", "n3"]);
+        let team = store.ensure_team().await.unwrap();
+        store.ensure_template(&team, "web", "tweb").await.unwrap();
+        ready(&store, &build("b4", &["default"]), "n1").await;
+        assert_eq!(store.leftovers().await.unwrap(), ["n3"], "what is needed again is not left over");
     }
 
     #[tokio::test]

@@ -112,23 +112,50 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a template with its names, tags, builds and their logs. Gives back what the node made for it that no
-    /// other template needs.
-    pub(crate) async fn remove_template(&self, id: &str) -> Result<Vec<String>, StoreError> {
+    /// Removes a template with its names, tags, builds and their logs. What the node made for it becomes a leftover.
+    pub(crate) async fn remove_template(&self, id: &str) -> Result<(), StoreError> {
         let failed = StoreError::doing("remove a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        let rows = sqlx::query(
-            "SELECT DISTINCT node_template FROM template_builds b WHERE template = ? AND node_template IS NOT NULL \
-             AND NOT EXISTS (SELECT 1 FROM template_builds o WHERE o.node_template = b.node_template AND o.template <> ?)",
+        sqlx::query(
+            "INSERT OR IGNORE INTO template_leftovers SELECT node_template FROM template_builds \
+             WHERE template = ? AND node_template IS NOT NULL",
         )
         .bind(id)
-        .bind(id)
-        .fetch_all(&mut *transaction)
+        .execute(&mut *transaction)
         .await
         .map_err(&failed)?;
         sqlx::query("DELETE FROM templates WHERE id = ?").bind(id).execute(&mut *transaction).await.map_err(&failed)?;
-        transaction.commit().await.map_err(&failed)?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        transaction.commit().await.map_err(&failed)
+    }
+
+    pub(crate) async fn add_leftover(&self, node_template: &str) -> Result<(), StoreError> {
+        sqlx::query("INSERT OR IGNORE INTO template_leftovers VALUES (?)")
+            .bind(node_template)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record a leftover"))?;
+        Ok(())
+    }
+
+    /// What the node made and no build needs any more. What a build came to need again is forgotten here.
+    pub(crate) async fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        let failed = StoreError::doing("read leftovers");
+        let needed = "node_template IN (SELECT node_template FROM template_builds WHERE node_template IS NOT NULL)";
+        sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM template_leftovers WHERE {needed}")))
+            .execute(&self.write)
+            .await
+            .map_err(&failed)?;
+        let rows = sqlx::query("SELECT node_template FROM template_leftovers").fetch_all(&self.write).await;
+        Ok(rows.map_err(&failed)?.iter().map(|row| row.get(0)).collect())
+    }
+
+    pub(crate) async fn forget_leftover(&self, node_template: &str) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM template_leftovers WHERE node_template = ?")
+            .bind(node_template)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("forget a leftover"))?;
+        Ok(())
     }
 }
 

@@ -138,29 +138,19 @@ impl Builds {
             return Ok(());
         }
         // Its template was removed in the meantime.
-        self.discard(&built.id).await
+        self.store.add_leftover(&built.id).await
     }
 
-    /// Removes what the node made, unless some build needs it or a sandbox stands on it.
-    pub(crate) async fn discard(&self, node_template: &str) -> Result<(), StoreError> {
-        if self.store.needs_node_template(node_template).await? {
-            return Ok(());
-        }
-        match self.node.remove_template(node_template).await {
-            Ok(()) | Err(RemoveTemplateError::NotFound(_) | RemoveTemplateError::InUse(_)) => {}
-            Err(error) => tracing::warn!(node_template, error = crate::chain(&error), "a template was not removed"),
-        }
-        Ok(())
-    }
-
-    /// Removes what the node keeps and nobody needs: templates that were in use when they were removed.
-    async fn discard_unneeded(&self) -> Result<(), StoreError> {
-        // What a build has just made is not in the store yet, so none may be under way.
+    /// Removes what the node made for templates that are gone, as far as no sandbox stands on it.
+    pub(crate) async fn discard_leftovers(&self) -> Result<(), StoreError> {
+        // What a build is just making may be what another left, so none may be under way.
         let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
         let Ok(_alone) = self.places.try_acquire_many(all) else { return Ok(()) };
-        for kept in self.node.built_templates().await {
-            if !kept.in_use {
-                self.discard(&kept.template.id).await?;
+        for leftover in self.store.leftovers().await? {
+            match self.node.remove_template(&leftover).await {
+                Ok(()) | Err(RemoveTemplateError::NotFound(_)) => self.store.forget_leftover(&leftover).await?,
+                Err(RemoveTemplateError::InUse(_)) => {}
+                Err(error) => tracing::warn!(leftover, error = crate::chain(&error), "a template was not removed"),
             }
         }
         Ok(())
@@ -263,5 +253,5 @@ async fn keep_house(catalogue: &Catalogue) -> Result<(), StoreError> {
     catalogue.store.drop_stale_requests(now.minus(REQUESTS_KEPT)).await?;
     let kept = catalogue.builds.limits.uploads_kept;
     catalogue.uploads.forget_old(&catalogue.store, now.minus(kept)).await?;
-    catalogue.builds.discard_unneeded().await
+    catalogue.builds.discard_leftovers().await
 }

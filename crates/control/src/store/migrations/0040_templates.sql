@@ -59,6 +59,11 @@ CREATE TABLE template_build_logs (
     PRIMARY KEY (build, seq)
 ) STRICT, WITHOUT ROWID;
 
+-- What the node made for templates that are gone. It stays here until the node has removed it: a sandbox may stand on it.
+CREATE TABLE template_leftovers (
+    node_template TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
 -- Archives that builds copy from. The hash is the client's and only a name, so each team has its own.
 CREATE TABLE template_files (
     team        TEXT NOT NULL,
