@@ -15,9 +15,11 @@ mod rpc;
 mod run;
 mod start;
 mod stream_stdin;
+mod tree;
 mod upload_progress;
 mod watch_dir;
 mod write_file;
+mod write_files;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +37,7 @@ pub use process::Process;
 pub use read_file::Download;
 pub use rpc::Codec;
 pub use start::{PtySize, StartProcess};
+pub use tree::{Tree, TreeEntry};
 pub use watch_dir::{Change, FileEvent, Watch, WatchDir};
 pub use write_file::{Upload, WrittenFile};
 
@@ -58,6 +61,12 @@ impl Guest {
     pub fn over_unix(path: impl Into<PathBuf>) -> Self {
         let base = "http://localhost".parse().expect("it is a URL");
         Self::over_http(Http::new(Connector::unix(path), base, HeaderMap::new(), REQUEST_TIMEOUT))
+    }
+
+    /// The guest at the other end of a connector, without a server in between.
+    pub fn over(connector: Connector) -> Self {
+        let base = "http://localhost".parse().expect("it is a URL");
+        Self::over_http(Http::new(connector, base, HeaderMap::new(), REQUEST_TIMEOUT))
     }
 
     /// The guest of a sandbox behind an edge: requests carry the headers that an edge routes by.

@@ -18,11 +18,12 @@ use crate::transport::{Body, BoxError, Query, TransportError, full_body, read_li
 
 /// How much is read from a reader at once.
 const PIECE: usize = 256 << 10;
-const MAX_REPLY: usize = 1 << 20;
+/// A form may have many files, and each is named in the reply.
+const MAX_REPLY: usize = 64 << 20;
 
 /// What to write.
 #[derive(Debug)]
-pub struct Upload(Body);
+pub struct Upload(pub(super) Body);
 
 impl Upload {
     /// What a stream gives, as fast as the guest takes it.
@@ -89,13 +90,23 @@ impl Guest {
     /// [`Code::ResourceExhausted`](super::Code::ResourceExhausted) when the disk is full;
     /// [`TransportError::Source`] when the stream to be written failed.
     pub async fn write_file(&self, path: &str, contents: impl Into<Upload>) -> Result<WrittenFile, GuestError> {
-        let http = &self.caller.http;
         let query = Query::new().with("path", path).with_some("username", self.user.as_deref());
+        let kind = HeaderValue::from_static("application/octet-stream");
+        let written = self.send_files(&query.behind("/files"), kind, contents.into()).await?;
+        written.into_iter().next().ok_or_else(|| GuestError::Protocol("the reply names no file".to_owned()))
+    }
+
+    pub(super) async fn send_files(
+        &self,
+        path: &str,
+        kind: HeaderValue,
+        contents: Upload,
+    ) -> Result<Vec<WrittenFile>, GuestError> {
+        let http = &self.caller.http;
         let progress = Arc::new(Progress::default());
-        let body = BodyExt::boxed_unsync(Watched::new(contents.into().0, Arc::clone(&progress)));
-        let content_type = HeaderValue::from_static("application/octet-stream");
-        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type)]);
-        let request = http.request(Method::POST, &query.behind("/files"), headers, body)?;
+        let body = BodyExt::boxed_unsync(Watched::new(contents.0, Arc::clone(&progress)));
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, kind)]);
+        let request = http.request(Method::POST, path, headers, body)?;
         let work = pin!(async {
             let reply = self.caller.accept(http.send(request).await?).await?;
             let body = read_limited(reply.into_body(), MAX_REPLY).await.map_err(|error| http.broken(error))?;
@@ -112,8 +123,6 @@ impl Guest {
     }
 }
 
-fn parse_written(body: &[u8]) -> Result<WrittenFile, GuestError> {
-    let written: Vec<WrittenFile> =
-        serde_json::from_slice(body).map_err(|error| GuestError::Protocol(format!("unreadable reply: {error}")))?;
-    written.into_iter().next().ok_or_else(|| GuestError::Protocol("the reply names no file".to_owned()))
+fn parse_written(body: &[u8]) -> Result<Vec<WrittenFile>, GuestError> {
+    serde_json::from_slice(body).map_err(|error| GuestError::Protocol(format!("unreadable reply: {error}")))
 }

@@ -7,6 +7,7 @@ mod run;
 
 use std::time::Duration;
 
+use http::header::InvalidHeaderValue;
 use http::{HeaderMap, Method, Response};
 use hyper::body::Incoming;
 
@@ -36,6 +37,15 @@ impl Interpreter {
 
     pub(crate) fn over_http(http: Http) -> Self {
         Self { http }
+    }
+
+    /// Shows this token with every request.
+    ///
+    /// # Errors
+    /// When it has characters that cannot stand in a header.
+    pub fn with_access_token(mut self, token: &str) -> Result<Self, InvalidHeaderValue> {
+        self.http.show_tokens(Some(token), None)?;
+        Ok(self)
     }
 
     fn request(&self, method: Method, path: &str, body: Body) -> Result<http::Request<Body>, GuestError> {

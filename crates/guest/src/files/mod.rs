@@ -1,4 +1,4 @@
-//! File contents over plain HTTP: `GET /files`, `POST /files` and `POST /files/compose`.
+//! File contents over plain HTTP: `GET /files`, `POST /files`, `POST /files/compose` and `GET /files/tree`.
 //!
 //! Like `fs`, all of it acts on the sandbox's own file system with the rights of the user who asked, with blocking work on
 //! other threads, and what it makes belongs to that user. Only regular files are read and written: others could block for ever.
@@ -10,6 +10,7 @@ mod mime;
 mod multipart;
 mod range;
 mod signature;
+mod tree;
 mod upload;
 mod write;
 
@@ -21,6 +22,7 @@ use hyper::body::Incoming;
 
 pub(crate) use compose::compose;
 pub(crate) use download::download;
+pub(crate) use tree::tree;
 pub(crate) use upload::upload;
 
 use crate::blocking;

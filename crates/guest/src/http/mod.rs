@@ -125,6 +125,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
     }
     match (&method, path.as_str()) {
         (&Method::POST, "/files/compose") => files::compose(&settings, request).await,
+        (&Method::GET, "/files/tree") => files::tree(&settings, request).await,
         (&Method::GET, "/envs") => Ok(json_reply(&settings.env)),
         (&Method::GET, "/metrics") => Ok(json_reply(&guest.meters.read())),
         _ => match rpc::serve(guest, request).await {

@@ -1,0 +1,147 @@
+//! `GET /files/tree`: everything below a directory with what tells whether it has changed, in one short answer.
+//!
+//! An addition of ours: who keeps a copy of a home elsewhere asks after every run what is new. Names that begin with a dot
+//! and `__pycache__` are left out with all that is below them, links are named and never followed.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use serde::{Serialize, Serializer};
+
+use crate::files::{failed, find_user, in_background, resolve};
+use crate::http::{HttpError, Query, Reply, json_reply};
+use crate::rights::with_rights_of;
+use crate::settings::Settings;
+
+/// How many entries an answer has where the request does not say.
+const DEFAULT_MAX: usize = 20_000;
+const LARGEST_MAX: usize = 1_000_000;
+
+pub(crate) async fn tree(settings: &Settings, request: Request<Incoming>) -> Result<Reply, HttpError> {
+    let query = Query::parse(request.uri().query());
+    let user = find_user(settings, query.get("username"))?;
+    let root = resolve(settings, &user, query.get("path").unwrap_or_default())?;
+    let max = match query.get("max") {
+        None => DEFAULT_MAX,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|max| (1..=LARGEST_MAX).contains(max))
+            .ok_or_else(|| HttpError::new(StatusCode::BAD_REQUEST, "max must be a number from 1 to 1000000"))?,
+    };
+    let listed = in_background(move || with_rights_of(&user, &[&root], || list(&root, max))).await?;
+    Ok(json_reply(&listed))
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Listed {
+    entries: Vec<Entry>,
+    /// There is more than was asked for.
+    truncated: bool,
+    /// Directories that could not be read, and names that are no text.
+    unreadable: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kind: &'static str,
+    path: String,
+    meta: Metadata,
+}
+
+/// As a list, not as an object: a thousand of them are read on every call.
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+        let meta = &self.meta;
+        let modified = nanos(meta.mtime(), meta.mtime_nsec());
+        let changed = nanos(meta.ctime(), meta.ctime_nsec());
+        (self.kind, &self.path, meta.len(), modified, changed, meta.ino()).serialize(serializer)
+    }
+}
+
+fn list(root: &Path, max: usize) -> Result<Listed, HttpError> {
+    let mut listed = Listed::default();
+    // Directories still to visit, relative to the root: no recursion, however deep the tree is.
+    let mut open = vec![PathBuf::new()];
+    while let Some(directory) = open.pop() {
+        if let Err(error) = list_one(root, &directory, max, &mut listed, &mut open) {
+            if directory.as_os_str().is_empty() {
+                return Err(failed("error reading directory", root, &error));
+            }
+            listed.unreadable.push(directory.to_string_lossy().into_owned());
+        }
+        if listed.truncated {
+            break;
+        }
+    }
+    listed.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(listed)
+}
+
+fn list_one(root: &Path, directory: &Path, max: usize, listed: &mut Listed, open: &mut Vec<PathBuf>) -> io::Result<()> {
+    for found in std::fs::read_dir(root.join(directory))? {
+        let found = found?;
+        let name = found.file_name();
+        let path = directory.join(&name);
+        let Some(text) = path.to_str() else {
+            listed.unreadable.push(path.to_string_lossy().into_owned());
+            continue;
+        };
+        if name.as_encoded_bytes().starts_with(b".") || name == "__pycache__" {
+            continue;
+        }
+        // What vanished since its directory was read is not there.
+        let Ok(meta) = found.metadata() else { continue };
+        if meta.is_dir() {
+            open.push(path);
+            continue;
+        }
+        if listed.entries.len() == max {
+            listed.truncated = true;
+            return Ok(());
+        }
+        let kind = if meta.is_file() { "file" } else { "other" };
+        listed.entries.push(Entry { kind, path: text.to_owned(), meta });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(listed: &Listed) -> Vec<(&'static str, &str)> {
+        listed.entries.iter().map(|entry| (entry.kind, entry.path.as_str())).collect()
+    }
+
+    #[test]
+    fn hidden_names_are_left_out_and_links_are_named_but_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["a/b", "a/__pycache__", ".hidden", "a/.git"] {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+            std::fs::write(dir.path().join(path).join("x"), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("..", dir.path().join("a/up")).unwrap();
+        let listed = list(dir.path(), 10).unwrap();
+        assert_eq!(paths(&listed), [("file", "a/b/x"), ("other", "a/up")]);
+        let json = serde_json::to_value(&listed).unwrap();
+        assert_eq!((json["entries"][0][1].as_str(), json["entries"][0][2].as_u64()), (Some("a/b/x"), Some(1)));
+    }
+
+    #[test]
+    fn a_listing_that_is_too_long_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..5 {
+            std::fs::write(dir.path().join(n.to_string()), "").unwrap();
+        }
+        let listed = list(dir.path(), 3).unwrap();
+        assert!(listed.truncated && listed.entries.len() == 3);
+        assert!(!list(dir.path(), 5).unwrap().truncated);
+        assert!(list(&dir.path().join("none"), 5).is_err());
+    }
+}
