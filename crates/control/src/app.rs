@@ -6,6 +6,7 @@ use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;
+use crate::sessions::Sessions;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
 
@@ -16,6 +17,7 @@ pub(crate) struct App {
     pub(crate) catalogue: Arc<Catalogue>,
     /// Whether clients speak TLS with us.
     pub(crate) is_tls: bool,
+    pub(crate) sessions: Arc<Sessions>,
     /// As told to clients.
     pub(crate) domain_text: String,
     /// As compared with the names that clients use.
@@ -29,10 +31,16 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> Self {
+    pub(crate) fn new(
+        config: &ServeConfig,
+        fleet: Arc<Fleet>,
+        catalogue: Arc<Catalogue>,
+        sessions: Arc<Sessions>,
+    ) -> Self {
         Self {
             fleet,
             catalogue,
+            sessions,
             is_tls: config.tls.is_some(),
             domain_text: config.domain.clone(),
             domain: Domain::new(&config.domain),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isopod_wire::Limits;
 
-use crate::{FileLimits, Store, TlsIdentity, Workspace};
+use crate::{FileLimits, SessionSettings, Store, TlsIdentity, Workspace};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub struct ServeConfig {
     pub workspace: Option<Workspace>,
     /// What may be stored there through the API.
     pub files: FileLimits,
+    /// How agents' sessions work.
+    pub sessions: SessionSettings,
 }
 
 /// What one team may use.
@@ -133,6 +135,7 @@ impl ServeConfig {
             drain: Duration::from_secs(10),
             workspace: None,
             files: FileLimits::default(),
+            sessions: SessionSettings::default(),
         }
     }
 }

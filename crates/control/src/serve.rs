@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::config::ServeConfig;
 use crate::files::run_retention;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
+use crate::sessions::{Sessions, run_session_sweep};
 use crate::store::StoreError;
 use crate::templates::{Catalogue, run_template_upkeep};
 use crate::webhooks::{Poster, run_deliveries};
@@ -30,6 +31,9 @@ pub enum ServeError {
     /// The store and the node could not be made to agree.
     #[error("could not take over the sandboxes that exist")]
     Reconcile(#[source] StoreError),
+    /// Sessions cannot be had.
+    #[error("could not open the sessions")]
+    Sessions(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The settings contradict what any host can do.
     #[error("the limits for sandboxes are not acceptable")]
     Limits(#[from] isopod_wire::LimitsError),
@@ -54,10 +58,13 @@ pub async fn serve(
 
     let catalogue = Arc::new(Catalogue::new(&config, Arc::clone(&fleet.node), stop.clone()));
     catalogue.recover().await.map_err(ServeError::Reconcile)?;
+    let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone());
+    let sessions = sessions.await.map_err(|error| ServeError::Sessions(error.into()))?;
 
     let mut background = start_background(&config, &fleet, &stop);
     background.spawn(run_template_upkeep(Arc::clone(&catalogue), stop.clone()));
-    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue));
+    background.spawn(run_session_sweep(Arc::clone(&sessions), config.recheck_every));
+    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue, sessions));
     if let Some(files) = &app.files {
         background.spawn(run_retention(Arc::clone(files), Arc::clone(&fleet), config.recheck_every, stop.clone()));
     }

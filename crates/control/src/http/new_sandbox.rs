@@ -13,6 +13,7 @@ use super::network_config::NetworkBody;
 use super::volume_mounts::VolumeMountBody;
 use crate::app::App;
 use crate::lifecycle::{NewSandbox, SESSION_KEY};
+use crate::sessions::RESERVED;
 use crate::workspace::{EXECUTION_KEY, is_workspace_id};
 
 /// Both versions; `secure` is in the first only.
@@ -129,6 +130,9 @@ fn checked_session(metadata: &BTreeMap<String, String>) -> Result<Option<String>
     match metadata.get(SESSION_KEY) {
         Some(key) if key.is_empty() || key.len() > 255 => {
             Err(ApiError::bad_request(format!("{SESSION_KEY} must have 1 to 255 characters")))
+        }
+        Some(key) if key.starts_with(RESERVED) => {
+            Err(ApiError::bad_request(format!("{SESSION_KEY} must not begin with {RESERVED:?}")))
         }
         key => Ok(key.cloned()),
     }

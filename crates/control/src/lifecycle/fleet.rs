@@ -86,6 +86,16 @@ impl Fleet {
         self.settings.max_lifetime
     }
 
+    /// How long a node may take to make a sandbox.
+    pub(crate) fn create_timeout(&self) -> Duration {
+        self.settings.create_timeout
+    }
+
+    /// Cancelled when the server stops.
+    pub(crate) fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// What one sandbox gets.
     pub(crate) fn sandbox_limits(&self) -> Limits {
         self.settings.sandbox_limits

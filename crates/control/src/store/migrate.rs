@@ -4,25 +4,27 @@ use sqlx::{Connection as _, Row as _, SqliteConnection, SqlitePool};
 
 use super::StoreError;
 
-const STEPS: &[&str] = &[
-    include_str!("migrations/0001_first.sql"),
-    include_str!("migrations/0002_webhooks.sql"),
-    include_str!("migrations/0003_output.sql"),
-    include_str!("migrations/0004_spawns.sql"),
-    include_str!("migrations/0040_templates.sql"),
-    include_str!("migrations/0050_workspace.sql"),
+/// In the order of their numbers, which may have gaps.
+const STEPS: &[(i64, &str)] = &[
+    (1, include_str!("migrations/0001_first.sql")),
+    (2, include_str!("migrations/0002_webhooks.sql")),
+    (3, include_str!("migrations/0003_output.sql")),
+    (4, include_str!("migrations/0004_spawns.sql")),
+    (20, include_str!("migrations/0020_sessions.sql")),
+    (40, include_str!("migrations/0040_templates.sql")),
+    (50, include_str!("migrations/0050_workspace.sql")),
 ];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {
     let failed = |to| move |source| StoreError::Migrate { to, source };
     let mut connection = pool.acquire().await.map_err(failed(0))?;
     let present = version(&mut connection).await.map_err(failed(0))?;
-    let known = i64::try_from(STEPS.len()).expect("there are few steps");
+    let known = STEPS.last().map_or(0, |(number, _)| *number);
     if present > known {
         return Err(StoreError::Newer { found: present, known });
     }
-    for (to, step) in (1..).zip(STEPS).filter(|(to, _)| *to > present) {
-        apply(&mut connection, to, step).await.map_err(failed(to))?;
+    for (to, step) in STEPS.iter().filter(|(to, _)| *to > present) {
+        apply(&mut connection, *to, step).await.map_err(failed(*to))?;
     }
     Ok(())
 }

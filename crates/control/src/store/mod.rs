@@ -3,6 +3,7 @@
 //! One connection writes, several read (WAL). Each method is one transaction, so a crash leaves all of it or nothing.
 //! It records what it is told; what may happen when is decided elsewhere.
 
+mod artifacts;
 mod build_logs;
 mod builds;
 mod events;
@@ -17,6 +18,8 @@ mod output;
 mod prune;
 mod restore;
 mod sandboxes;
+mod session_files;
+mod sessions;
 mod spawns;
 mod template_files;
 mod templates;
@@ -43,6 +46,7 @@ pub(crate) use metrics::Sample;
 pub(crate) use output::OutputPosition;
 pub(crate) use restore::StoreFile;
 pub(crate) use sandboxes::{InsertError, SandboxRow};
+pub(crate) use sessions::SessionRow;
 pub(crate) use templates::Template;
 pub(crate) use volumes::Volume;
 pub(crate) use webhooks::{Delivery, Webhook};
@@ -112,9 +116,9 @@ impl Store {
         Ok(Self { write, read, file: Arc::new(file) })
     }
 
-    /// The directory that the store is in.
-    pub(crate) fn directory(&self) -> PathBuf {
-        self.file.path.parent().map(Path::to_owned).unwrap_or_default()
+    /// The directory that the file is in.
+    pub(crate) fn directory(&self) -> &Path {
+        self.file.path.parent().unwrap_or(Path::new("."))
     }
 
     /// Writes what is pending and closes the file.

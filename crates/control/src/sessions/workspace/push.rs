@@ -1,0 +1,279 @@
+//! Into the sandbox: what is new or changed in the run's input, in one request. A sandbox that nobody has looked into
+//! yet gets what the run has put out before as well.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use isopod_client::guest::{Guest, Upload};
+use isopod_client::{GuestError, TransportError};
+
+use super::facts::{FileFacts, FileHash};
+use super::known::{Known, Seen};
+use super::pull::{facts_of, list_home};
+use super::rel_path::RelPath;
+use super::tree::{Hashed, HostTree, Walked};
+use super::{RunFiles, Skipped, SyncCaps, WorkspaceError};
+use crate::sessions::tool::SyncReport;
+
+/// Small files are kept in memory between being hashed and being sent.
+const KEEP_FILE: u64 = 1 << 20;
+const KEEP_ALL: u64 = 64 << 20;
+const CHUNK: usize = 256 << 10;
+
+/// MD5 of inputs by their paths, for readers of the map.
+pub(in crate::sessions) type Hashes = Vec<(String, Option<String>)>;
+
+/// Brings the sandbox up to date. Says which inputs changed.
+pub(in crate::sessions) async fn push(
+    guest: &Guest,
+    files: &RunFiles,
+    known: &mut Known,
+    caps: SyncCaps,
+    report: &mut SyncReport,
+) -> Result<Hashes, WorkspaceError> {
+    let is_new = known.is_new();
+    let plan = plan(files, known, caps, is_new).await?;
+    report.unchanged += plan.unchanged;
+    report.skipped.extend(plan.skipped);
+    let mut hashes = Hashes::new();
+    for path in plan.gone {
+        known.input_is_gone(&path);
+        hashes.push((path, None));
+    }
+    for (path, seen) in plan.touched {
+        known.input_is(&path, seen);
+    }
+    if plan.uploads.is_empty() && !is_new {
+        return Ok(hashes);
+    }
+    let sent = send(guest, plan.uploads, report).await?;
+    look(guest, known, &sent, caps).await?;
+    for sent in sent.into_iter().filter(|sent| sent.is_input) {
+        hashes.push((sent.path.as_str().to_owned(), Some(sent.md5)));
+        known.input_is(sent.path.as_str(), sent.seen);
+    }
+    Ok(hashes)
+}
+
+/// What to do, after a look at the directories.
+#[derive(Debug, Default)]
+struct Plan {
+    uploads: Vec<Planned>,
+    unchanged: u64,
+    /// Their facts changed and their contents did not.
+    touched: Vec<(String, Seen)>,
+    gone: Vec<String>,
+    skipped: Vec<Skipped>,
+    kept: u64,
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Planned {
+    path: RelPath,
+    is_input: bool,
+    seen: Seen,
+    md5: String,
+    contents: Contents,
+}
+
+#[derive(Clone, Debug)]
+enum Contents {
+    Memory(Bytes),
+    File(Arc<HostTree>),
+}
+
+async fn plan(files: &RunFiles, known: &mut Known, caps: SyncCaps, is_new: bool) -> Result<Plan, WorkspaceError> {
+    let (files, inputs) = (files.clone(), std::mem::take(&mut known.inputs));
+    let planning = tokio::task::spawn_blocking(move || {
+        let planned = plan_now(&files, &inputs, caps, is_new);
+        (planned, inputs)
+    });
+    let (planned, inputs) = planning.await.map_err(|error| host("look at", io::Error::other(error)))?;
+    known.inputs = inputs;
+    planned.map_err(|error| host("look at", error))
+}
+
+fn host(what: &'static str, source: io::Error) -> WorkspaceError {
+    WorkspaceError::Host { what, path: "the run's files".into(), source }
+}
+
+fn plan_now(files: &RunFiles, inputs: &HashMap<String, Seen>, caps: SyncCaps, is_new: bool) -> io::Result<Plan> {
+    let mut plan = Plan::default();
+    let walked = files.input.walk(caps.files)?;
+    plan.note_walk(&walked, caps);
+    let mut present = HashSet::new();
+    // What the run has put out is newer than the input of the same name.
+    if is_new {
+        let put_out = files.output.walk(caps.files)?;
+        plan.note_walk(&put_out, caps);
+        for (path, facts) in put_out.files {
+            present.insert(path.as_str().to_owned());
+            plan.consider(&files.output, path, facts, None, false, caps);
+        }
+    }
+    for (path, facts) in walked.files {
+        let before = inputs.get(path.as_str());
+        if is_new && present.contains(path.as_str()) {
+            continue;
+        }
+        present.insert(path.as_str().to_owned());
+        if before.is_some_and(|before| before.facts == facts && !before.look_again) {
+            plan.unchanged += 1;
+            continue;
+        }
+        plan.consider(&files.input, path, facts, before, true, caps);
+    }
+    if !walked.truncated {
+        plan.gone = inputs.keys().filter(|path| !present.contains(path.as_str())).cloned().collect();
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    fn note_walk(&mut self, walked: &Walked, caps: SyncCaps) {
+        self.skipped.extend(walked.others.iter().map(|(path, reason)| Skipped::new(path.clone(), *reason)));
+        if walked.truncated {
+            self.skipped.push(Skipped::new("…", format!("there are more than {} files", caps.files)));
+        }
+    }
+
+    /// A file that may have to be sent. One that cannot be read is told and does not hold up the others.
+    fn consider(
+        &mut self,
+        tree: &Arc<HostTree>,
+        path: RelPath,
+        facts: FileFacts,
+        before: Option<&Seen>,
+        is_input: bool,
+        caps: SyncCaps,
+    ) {
+        if facts.size > caps.file_bytes {
+            let reason = format!("it has {} bytes, and {} are the limit", facts.size, caps.file_bytes);
+            return self.skipped.push(Skipped::new(path.as_str(), reason));
+        }
+        let keep = if self.kept + facts.size <= KEEP_ALL { KEEP_FILE } else { 0 };
+        let Hashed { hash, md5, contents, facts } = match tree.hash(&path, keep) {
+            Ok(hashed) => hashed,
+            Err(error) => return self.skipped.push(Skipped::new(path.as_str(), format!("cannot be read: {error}"))),
+        };
+        let seen = Seen { facts, hash: Some(hash), look_again: facts.is_fresh() };
+        if before.is_some_and(|before| before.hash == Some(hash)) {
+            self.unchanged += 1;
+            return self.touched.push((path.as_str().to_owned(), seen));
+        }
+        if self.total + facts.size > caps.total_bytes {
+            let reason = format!("more than {} bytes were to be sent at once", caps.total_bytes);
+            return self.skipped.push(Skipped::new(path.as_str(), reason));
+        }
+        self.total += facts.size;
+        self.kept += contents.as_ref().map_or(0, |contents| contents.len() as u64);
+        let contents = contents.map_or_else(|| Contents::File(Arc::clone(tree)), Contents::Memory);
+        self.uploads.push(Planned { path, is_input, seen, md5, contents });
+    }
+}
+
+/// What was sent.
+struct Sent {
+    path: RelPath,
+    is_input: bool,
+    seen: Seen,
+    md5: String,
+}
+
+impl From<Planned> for Sent {
+    fn from(Planned { path, is_input, seen, md5, .. }: Planned) -> Self {
+        Self { path, is_input, seen, md5 }
+    }
+}
+
+/// Sends all in one request. If the guest refuses one of them, each is sent alone, and those that fail are told.
+async fn send(guest: &Guest, uploads: Vec<Planned>, report: &mut SyncReport) -> Result<Vec<Sent>, WorkspaceError> {
+    if uploads.is_empty() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| WorkspaceError::Guest { what: "send", source };
+    match guest.write_files(uploads.iter().map(part).collect()).await {
+        Ok(_) => {
+            report.uploaded += uploads.len() as u64;
+            return Ok(uploads.into_iter().map(Sent::from).collect());
+        }
+        Err(error) if !is_about_one_file(&error) => return Err(failed(error)),
+        Err(_) => {}
+    }
+    let mut sent = Vec::new();
+    for upload in uploads {
+        match guest.write_files(vec![part(&upload)]).await {
+            Ok(_) => sent.push(upload.into()),
+            Err(error) if is_about_one_file(&error) => {
+                report.skipped.push(Skipped::new(upload.path.as_str(), format!("could not be sent: {error}")));
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    report.uploaded += sent.len() as u64;
+    Ok(sent)
+}
+
+fn is_about_one_file(error: &GuestError) -> bool {
+    matches!(error, GuestError::Refused { .. } | GuestError::Transport(TransportError::Source { .. }))
+}
+
+fn part(upload: &Planned) -> (String, Upload) {
+    let contents = match &upload.contents {
+        Contents::Memory(bytes) => Upload::from(bytes.clone()),
+        Contents::File(tree) => read_slowly(Arc::clone(tree), upload.path.clone()),
+    };
+    (inside(&upload.path), contents)
+}
+
+/// Where a file of the run is in its sandbox.
+pub(super) fn inside(path: &RelPath) -> String {
+    format!("~/{path}")
+}
+
+/// A large file, piece by piece from a thread that may block.
+fn read_slowly(tree: Arc<HostTree>, path: RelPath) -> Upload {
+    let (pieces, queue) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(4);
+    tokio::task::spawn_blocking(move || {
+        let mut file = match tree.read(&path) {
+            Ok((file, _)) => file,
+            Err(error) => return drop(pieces.blocking_send(Err(error))),
+        };
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let piece = match file.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(n) => Ok(Bytes::copy_from_slice(&buffer[..n])),
+                Err(error) => Err(error),
+            };
+            let over = piece.is_err();
+            if pieces.blocking_send(piece).is_err() || over {
+                return;
+            }
+        }
+    });
+    Upload::stream(futures::stream::unfold(
+        queue,
+        |mut queue| async move { queue.recv().await.map(|piece| (piece, queue)) },
+    ))
+}
+
+/// Sees how what was sent looks from inside, so that it is not taken for something that the run has made. In a new
+/// sandbox all that is there counts as seen.
+async fn look(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -> Result<(), WorkspaceError> {
+    let hashes: HashMap<&str, Option<FileHash>> =
+        sent.iter().map(|sent| (sent.path.as_str(), sent.seen.hash)).collect();
+    let is_new = known.is_new();
+    known.inside.get_or_insert_default();
+    for entry in list_home(guest, caps).await?.entries {
+        let hash = hashes.get(entry.path.as_str());
+        if is_new || hash.is_some() {
+            let seen = Seen { facts: facts_of(&entry), hash: hash.copied().flatten(), look_again: false };
+            known.inside_is(&entry.path, seen);
+        }
+    }
+    Ok(())
+}

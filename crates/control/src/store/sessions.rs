@@ -1,0 +1,166 @@
+//! The rows of sessions: which owner has which sandbox. One live row for each owner, written before its sandbox is made.
+
+use isopod_wire::SandboxId;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+use crate::secrets::new_uuid;
+use crate::sessions::{Owner, OwnerKind};
+
+/// A session that has not ended.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionRow {
+    pub(crate) id: i64,
+    pub(crate) team: TeamId,
+    pub(crate) owner: Owner,
+    /// Its sandbox is to be removed.
+    pub(crate) is_ending: bool,
+    /// The sandbox that it has or had last.
+    pub(crate) sandbox: Option<SandboxId>,
+    pub(crate) restarts: u32,
+}
+
+const COLUMNS: &str = "id, team, kind, owner, state, sandbox, restarts";
+
+impl Store {
+    /// The owner's session, begun now if there is none. Does not need to be told twice.
+    pub(crate) async fn open_session(&self, team: &TeamId, owner: &Owner) -> Result<SessionRow, StoreError> {
+        let failed = StoreError::doing("open a session");
+        sqlx::query(
+            "INSERT INTO sessions (team, kind, owner, state, created_at) VALUES (?, ?, ?, 'live', ?) \
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(&team.0)
+        .bind(owner.kind().text())
+        .bind(owner.id())
+        .bind(Timestamp::now().0)
+        .execute(&self.write)
+        .await
+        .map_err(&failed)?;
+        let found = self.find_session_of(team, owner).await?;
+        found.ok_or_else(|| failed(sqlx::Error::RowNotFound))
+    }
+
+    /// The owner's session that has not ended.
+    pub(crate) async fn find_session_of(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, StoreError> {
+        let statement =
+            format!("SELECT {COLUMNS} FROM sessions WHERE team = ? AND kind = ? AND owner = ? AND state <> 'ended'");
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(&team.0)
+            .bind(owner.kind().text())
+            .bind(owner.id())
+            .fetch_optional(&self.write)
+            .await
+            .map_err(StoreError::doing("find a session"))?;
+        row.as_ref().map(read_row).transpose()
+    }
+
+    /// All sessions that have not ended.
+    pub(crate) async fn open_sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
+        let statement = format!("SELECT {COLUMNS} FROM sessions WHERE state <> 'ended' ORDER BY id");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .fetch_all(&self.write)
+            .await
+            .map_err(StoreError::doing("read the sessions"))?;
+        rows.iter().map(read_row).collect()
+    }
+
+    /// Whether the team has or had a session of this owner.
+    pub(crate) async fn knows_session_of(&self, team: &TeamId, owner: &Owner) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sessions WHERE team = ? AND kind = ? AND owner = ?)")
+            .bind(&team.0)
+            .bind(owner.kind().text())
+            .bind(owner.id())
+            .fetch_one(&self.read)
+            .await
+            .map_err(StoreError::doing("find a session"))
+    }
+
+    /// The session has this sandbox now.
+    pub(crate) async fn attach_session(&self, id: i64, sandbox: &SandboxId, restarts: u32) -> Result<(), StoreError> {
+        sqlx::query("UPDATE sessions SET sandbox = ?, restarts = ? WHERE id = ? AND state = 'live'")
+            .bind(sandbox.as_str())
+            .bind(restarts)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record the sandbox of a session"))?;
+        Ok(())
+    }
+
+    /// The session's sandbox is to be removed. From here on there is no way back.
+    pub(crate) async fn begin_ending_session(&self, id: i64) -> Result<(), StoreError> {
+        sqlx::query("UPDATE sessions SET state = 'ending' WHERE id = ? AND state = 'live'")
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record that a session ends"))?;
+        Ok(())
+    }
+
+    /// The sandbox is known to be gone, and what was known of its files is forgotten.
+    pub(crate) async fn end_session(&self, row: &SessionRow) -> Result<(), StoreError> {
+        let failed = StoreError::doing("record that a session has ended");
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        sqlx::query("UPDATE sessions SET state = 'ended', ended_at = ? WHERE id = ?")
+            .bind(Timestamp::now().0)
+            .bind(row.id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        if let Some(sandbox) = &row.sandbox {
+            sqlx::query("DELETE FROM session_files WHERE sandbox = ?")
+                .bind(sandbox.as_str())
+                .execute(&mut *transaction)
+                .await
+                .map_err(&failed)?;
+        }
+        transaction.commit().await.map_err(&failed)
+    }
+
+    /// Which team a directory without a team in its name belongs to: the first that asked.
+    pub(crate) async fn claim_run_directory(&self, team: &TeamId, run: &str) -> Result<bool, StoreError> {
+        let failed = StoreError::doing("record whose a run's directory is");
+        sqlx::query("INSERT INTO run_directories (run, team) VALUES (?, ?) ON CONFLICT DO NOTHING")
+            .bind(run)
+            .bind(&team.0)
+            .execute(&self.write)
+            .await
+            .map_err(&failed)?;
+        let holder: String = sqlx::query_scalar("SELECT team FROM run_directories WHERE run = ?")
+            .bind(run)
+            .fetch_one(&self.write)
+            .await
+            .map_err(&failed)?;
+        Ok(holder == team.0)
+    }
+
+    /// Who this server is for others. The same as long as the store is.
+    pub(crate) async fn server_identity(&self) -> Result<String, StoreError> {
+        let failed = StoreError::doing("read who this server is");
+        sqlx::query("INSERT INTO server_identity (only_one, id) VALUES (1, ?) ON CONFLICT DO NOTHING")
+            .bind(new_uuid())
+            .execute(&self.write)
+            .await
+            .map_err(&failed)?;
+        sqlx::query_scalar("SELECT id FROM server_identity").fetch_one(&self.write).await.map_err(&failed)
+    }
+}
+
+fn read_row(row: &SqliteRow) -> Result<SessionRow, StoreError> {
+    let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
+    let (kind, owner): (&str, &str) = (row.get(2), row.get(3));
+    let parsed = OwnerKind::parse(kind).and_then(|kind| Owner::parse(kind, owner).ok());
+    let sandbox: Option<&str> = row.get(5);
+    let sandbox = sandbox.map(|text| text.parse().map_err(|_| corrupt("a session's sandbox", text))).transpose()?;
+    Ok(SessionRow {
+        id: row.get(0),
+        team: TeamId(row.get(1)),
+        owner: parsed.ok_or_else(|| corrupt("a session's owner", owner))?,
+        is_ending: row.get::<&str, _>(4) == "ending",
+        sandbox,
+        restarts: row.get(6),
+    })
+}
