@@ -13,6 +13,10 @@ pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 /// Templates that the server makes ready at its start.
 pub(crate) const PREPARE: &str = "ISOPOD_PREPARE";
+/// A Redis that sessions are written through to.
+pub(crate) const REDIS_URL: &str = "REDIS_URL";
+/// A directory that runs have their files in, shared with others.
+pub(crate) const RFS_BASE: &str = "RFS_BASE";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 

@@ -14,7 +14,6 @@ mod lifecycle;
 mod query;
 mod secrets;
 mod serve;
-#[allow(dead_code, unused_imports, reason = "the routes that use all of it come with the next change")]
 mod sessions;
 mod store;
 mod telemetry;

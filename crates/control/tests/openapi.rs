@@ -15,7 +15,8 @@ async fn every_described_route_exists_and_asks_for_a_key() {
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-            let path = path.replace("{id}", "inobody");
+            let path = path.replace("{id}", "inobody").replace("{run_id}", "nobody").replace("{path}", "nothing");
+            let path = path.replace("{name}", "list_files");
             let answer = server.client.call(method.clone(), &path, &[], None).await;
             assert_ne!(answer.status, 405, "{method} {path}");
             assert_ne!(answer.json["message"], "no such route", "{method} {path}");

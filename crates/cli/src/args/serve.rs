@@ -36,6 +36,12 @@ pub(crate) struct ServeArgs {
     /// [default: code-interpreter-v1].
     #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
     pub(crate) prepare: Option<Vec<String>>,
+    /// Write sessions through to this Redis, and share their lock with other servers.
+    #[arg(long, env = env_names::REDIS_URL, hide_env_values = true, value_name = "URL")]
+    pub(crate) redis_url: Option<String>,
+    /// Keep the files of runs in sessions/ID below this directory, where others find them, instead of in the state.
+    #[arg(long, env = env_names::RFS_BASE, value_name = "DIRECTORY")]
+    pub(crate) run_files: Option<PathBuf>,
     /// How many sandboxes of each template to keep ready [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_ready: Option<usize>,

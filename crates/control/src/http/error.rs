@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
+use crate::sessions::{FileError, NO_SANDBOX, SessionError, WorkspaceError};
 use crate::store::StoreError;
 use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
 
@@ -21,11 +22,13 @@ pub(crate) struct ApiError {
     code: Option<&'static str>,
     retry_after: Option<Duration>,
     should_retry: Option<bool>,
+    /// The same for readers that look for `error`, as agents do.
+    error: Option<String>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), code: None, retry_after: None, should_retry: None }
+        Self { status, message: message.into(), code: None, retry_after: None, should_retry: None, error: None }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -76,6 +79,10 @@ impl ApiError {
         Self { code: Some(code), ..self }
     }
 
+    pub(super) fn with_error(self, error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..self }
+    }
+
     pub(super) fn retry_in(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), should_retry: Some(true), ..self }
     }
@@ -99,6 +106,10 @@ impl IntoResponse for ApiError {
         let mut body = json!({ "code": self.status.as_u16(), "message": self.message });
         if let Some(code) = self.code {
             body["error_code"] = json!(code);
+        }
+        if let Some(error) = self.error {
+            body["success"] = json!(false);
+            body["error"] = json!(error);
         }
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
@@ -267,6 +278,57 @@ impl From<CreateError> for ApiError {
             CreateError::Exists(_) | CreateError::Failed(_) => {
                 Self::internal(&error).with_code("sandbox_create_failed")
             }
+        }
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            SessionError::Create { source, .. } => Self::from(source).with_error(NO_SANDBOX),
+            SessionError::Use { source, .. } => Self::from(source).with_error(NO_SANDBOX),
+            SessionError::Kill { .. } => Self::internal(&error).with_error(message),
+            SessionError::Disposed(_) | SessionError::Elsewhere(_) => {
+                Self::conflict(message.clone()).with_error(message)
+            }
+            SessionError::Busy { .. } => {
+                Self::conflict(message.clone()).with_error(message).retry_in(Duration::from_secs(1))
+            }
+            SessionError::NotYours(_) => Self::not_found(message),
+            SessionError::Store(error) => error.into(),
+            SessionError::Workspace(error) => error.into(),
+            SessionError::Aborted => Self::internal(&error),
+        }
+    }
+}
+
+impl From<WorkspaceError> for ApiError {
+    fn from(error: WorkspaceError) -> Self {
+        match error {
+            WorkspaceError::Host { ref source, ref path, .. } if is_in_the_way(source) => {
+                Self::conflict(format!("{}: something else is in the way", path.display()))
+            }
+            WorkspaceError::Host { .. } => Self::unavailable(&error, "the files of the run cannot be used now"),
+            WorkspaceError::Guest { .. } => Self::internal(&error),
+            WorkspaceError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// A directory where a file should be, or something else where a directory should.
+pub(super) fn is_in_the_way(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    let is_a_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    is_a_link || matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory)
+}
+
+impl From<FileError> for ApiError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::NotFound(_) => Self::not_found(error.to_string()),
+            FileError::InTheWay(_) => Self::conflict(error.to_string()),
+            FileError::Session(error) => error.into(),
         }
     }
 }

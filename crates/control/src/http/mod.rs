@@ -17,6 +17,7 @@ mod metrics;
 mod network_config;
 mod new_sandbox;
 mod openapi;
+mod runtime;
 mod sandbox_connect;
 mod sandbox_create;
 mod sandbox_get;
@@ -56,6 +57,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(other_routes())
         .merge(template_routes())
         .merge(workspace_routes())
+        .merge(runtime::routes())
         .merge(unsupported::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)

@@ -13,6 +13,7 @@
 mod dispose;
 mod error;
 mod execute;
+mod files;
 mod get_or_create;
 mod link;
 mod map;
@@ -24,6 +25,7 @@ mod seats;
 mod settings;
 mod sweep;
 mod tool;
+mod tools;
 mod workspace;
 
 use std::collections::HashMap;
@@ -31,18 +33,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use isopod_wire::SandboxId;
 
-pub(crate) use dispose::Disposed;
 pub(crate) use error::SessionError;
-pub(crate) use get_or_create::Lease;
+pub(crate) use files::{FileError, PUBLIC, copy};
 pub(crate) use map::{RedisMap, RedisUrlError};
-pub(crate) use owner::{Owner, OwnerIdError, OwnerKind, RESERVED};
+pub(crate) use owner::{Owner, OwnerKind, RESERVED};
+pub(crate) use report::NO_SANDBOX;
 pub use settings::SessionSettings;
 pub(crate) use sweep::run_session_sweep;
 pub(crate) use tool::{Action, ToolCall, ToolResult};
+pub(crate) use tools::{UseError, parse_timeout, schemas};
 pub use workspace::SyncCaps;
 pub(crate) use workspace::{
-    ArtifactInfo, Directories, FileFacts, FileHash, FileRecord, HostTree, RelPath, RelPathError, RunFiles, Side,
-    WorkspaceError, content_type,
+    ArtifactInfo, Directories, FileFacts, FileHash, FileRecord, HostTree, RelPath, Side, WorkspaceError, content_type,
 };
 
 use crate::lifecycle::Fleet;
@@ -62,6 +64,7 @@ pub(crate) struct Sessions {
     store: Store,
     map: Arc<dyn SessionMap>,
     /// The same map if it is Redis, for those who write other keys there.
+    #[allow(dead_code, reason = "for the runs that are made of calls")]
     redis: Option<Arc<RedisMap>>,
     settings: SessionSettings,
     directories: Directories,
@@ -117,12 +120,9 @@ impl Sessions {
     }
 
     /// The Redis that is written through to, if there is one.
+    #[allow(dead_code, reason = "for the runs that are made of calls")]
     pub(crate) fn redis(&self) -> Option<&Arc<RedisMap>> {
         self.redis.as_ref()
-    }
-
-    pub(crate) fn directories(&self) -> &Directories {
-        &self.directories
     }
 
     pub(crate) fn settings(&self) -> &SessionSettings {

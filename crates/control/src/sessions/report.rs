@@ -4,7 +4,7 @@ use super::tool::{ToolFailure, ToolOutput};
 use super::workspace::Skipped;
 
 pub(super) const NO_OUTPUT: &str = "Execution successful (No stdout).";
-pub(super) const NO_SANDBOX: &str = "Failed to initialize E2B Sandbox connection.";
+pub(crate) const NO_SANDBOX: &str = "Failed to initialize E2B Sandbox connection.";
 
 /// Something that was saved from a rich result.
 pub(super) struct Saved {

@@ -104,6 +104,7 @@ impl Sessions {
     }
 
     /// The owners of all sessions that have not ended, with the sandboxes they have.
+    #[allow(dead_code, reason = "for the runs that are made of calls")]
     pub(crate) async fn open_owners(
         &self,
     ) -> Result<Vec<(crate::store::TeamId, Owner, Option<SandboxId>)>, SessionError> {

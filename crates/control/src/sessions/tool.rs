@@ -31,6 +31,7 @@ pub(crate) enum Action {
 
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
+#[allow(dead_code, reason = "for the runs that are made of calls")]
 impl ToolCall {
     pub(crate) fn code(code: impl Into<String>) -> Self {
         let action = Action::Code { code: code.into(), language: None };

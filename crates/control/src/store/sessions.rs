@@ -67,17 +67,6 @@ impl Store {
         rows.iter().map(read_row).collect()
     }
 
-    /// Whether the team has or had a session of this owner.
-    pub(crate) async fn knows_session_of(&self, team: &TeamId, owner: &Owner) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sessions WHERE team = ? AND kind = ? AND owner = ?)")
-            .bind(&team.0)
-            .bind(owner.kind().text())
-            .bind(owner.id())
-            .fetch_one(&self.read)
-            .await
-            .map_err(StoreError::doing("find a session"))
-    }
-
     /// The session has this sandbox now.
     pub(crate) async fn attach_session(&self, id: i64, sandbox: &SandboxId, restarts: u32) -> Result<(), StoreError> {
         sqlx::query("UPDATE sessions SET sandbox = ?, restarts = ? WHERE id = ? AND state = 'live'")

@@ -86,6 +86,12 @@ async fn answer(
         "/logs" if request.headers().contains_key("x-isopod-control") => {
             Response::new(text(&printed.page(request.uri().query()).await))
         }
+        "/execute" => execute(request).await,
+        "/files/tree" => Response::new(text(r#"{"entries":[],"truncated":false,"unreadable":[]}"#)),
+        "/files" if request.method() == http::Method::POST => {
+            let _ = request.into_body().collect().await;
+            Response::new(text("[]"))
+        }
         "/echo" => Response::new(request.into_body().boxed()),
         "/stream" => Response::new(first_then_silence(b"first\n")),
         "/connect" => {
@@ -100,6 +106,19 @@ async fn answer(
         "/cookie" => Response::builder().header("set-cookie", "a=b").body(text("cookie")).unwrap(),
         _ => describe(target, &request),
     })
+}
+
+/// Code runs as if: it prints itself, and fails when it says so.
+async fn execute(request: Request<Incoming>) -> Response<Body> {
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let asked: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let code = asked["code"].as_str().unwrap_or_default();
+    let mut lines = serde_json::json!({ "type": "stdout", "text": code }).to_string();
+    if code.contains("raise") {
+        let error = serde_json::json!({ "type": "error", "name": "E", "value": "v", "traceback": "t" });
+        lines = format!("{lines}\n{error}");
+    }
+    Response::new(text(&format!("{lines}\n{{\"type\":\"end_of_execution\"}}\n")))
 }
 
 fn describe(target: Target, request: &Request<Incoming>) -> Response<Body> {

@@ -6,6 +6,7 @@ pub mod builder;
 pub mod client;
 pub mod guest;
 pub mod node;
+pub mod redis;
 pub mod server;
 
 pub use client::{Answer, Client};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use isopod_control::{Retention, ServeConfig, TeamLimits};
+use isopod_control::{Retention, ServeConfig, SessionSettings, TeamLimits};
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
@@ -27,6 +27,7 @@ pub(super) struct SettingsFile {
     pub(super) team: TeamTable,
     pub(super) webhooks: WebhooksTable,
     pub(super) retention: RetentionTable,
+    pub(super) sessions: SessionsTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,13 +81,30 @@ pub(super) struct RetentionTable {
     ended_hours: Option<u64>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SessionsTable {
+    pub(super) redis_url: Option<String>,
+    pub(super) files: Option<PathBuf>,
+    template: Option<String>,
+    timeout_seconds: Option<u64>,
+    keep_paused_hours: Option<u64>,
+    keep_files_hours: Option<u64>,
+}
+
 impl SettingsFile {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
         let mut file = Self::parse(&text).with_context(|| format!("could not use {}", path.display()))?;
         // A path in a file is meant from where the file is, wherever the server is started.
         let directory = path.parent().unwrap_or(Path::new(""));
-        let paths = [&mut file.state_dir, &mut file.tls.cert, &mut file.tls.key, &mut file.webhooks.ca_file];
+        let paths = [
+            &mut file.state_dir,
+            &mut file.tls.cert,
+            &mut file.tls.key,
+            &mut file.webhooks.ca_file,
+            &mut file.sessions.files,
+        ];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);
         }
@@ -131,6 +149,17 @@ impl RetentionTable {
         retention.metrics = self.metrics_hours.map_or(retention.metrics, whole_hours);
         retention.events = self.events_hours.map_or(retention.events, whole_hours);
         retention.ended = self.ended_hours.map_or(retention.ended, whole_hours);
+    }
+}
+
+impl SessionsTable {
+    pub(super) fn apply(&self, sessions: &mut SessionSettings) {
+        if let Some(template) = &self.template {
+            sessions.template.clone_from(template);
+        }
+        sessions.timeout = self.timeout_seconds.map_or(sessions.timeout, Duration::from_secs);
+        sessions.keep_paused = self.keep_paused_hours.map_or(sessions.keep_paused, whole_hours);
+        sessions.keep_files = self.keep_files_hours.map_or(sessions.keep_files, whole_hours);
     }
 }
 

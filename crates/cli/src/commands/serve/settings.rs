@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub(super) insecure_listen: bool,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
+    redis_url: Option<String>,
+    run_files: Option<PathBuf>,
     /// What only the file can say.
     file: SettingsFile,
 }
@@ -62,6 +64,8 @@ impl Settings {
             domain: args.domain.or_else(|| file.domain.clone()),
             api_key: args.api_key.filter(|key| !key.is_empty()),
             tls,
+            redis_url: args.redis_url.filter(|url| !url.is_empty()).or_else(|| file.sessions.redis_url.clone()),
+            run_files: args.run_files.or_else(|| file.sessions.files.clone()),
             insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
             pool: PoolSize {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
@@ -88,7 +92,7 @@ impl Settings {
         domain.rsplit_once(':').map_or(domain, |(name, _port)| name)
     }
 
-    /// What only the file can say.
+    /// What is not about the server's own start.
     pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
         let file = &self.file;
         config.allowed_origins.clone_from(&file.allowed_origins);
@@ -101,6 +105,9 @@ impl Settings {
         file.sandbox.apply(config)?;
         file.team.apply(&mut config.team_limits);
         file.retention.apply(&mut config.retention);
+        file.sessions.apply(&mut config.sessions);
+        config.sessions.redis_url.clone_from(&self.redis_url);
+        config.sessions.shared_files.clone_from(&self.run_files);
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct RedisUrlError {
 pub(crate) struct RedisMap {
     client: Client,
     link: Mutex<Link>,
-    /// Grows when a connection was lost: what was to be written meanwhile is missing.
+    /// Grows with every command that was not done.
     gaps: AtomicU64,
 }
 
@@ -95,6 +95,7 @@ impl RedisMap {
                 return Some(connection.clone());
             }
             if link.rest_until.is_some_and(|until| until > Instant::now()) {
+                self.gaps.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
         }

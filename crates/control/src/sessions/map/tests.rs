@@ -1,12 +1,15 @@
 //! What both maps promise, told once and tried with each. Redis is a real one, started here.
 
-use std::process::{Child, Command, Stdio};
+#[path = "../../../tests/support/redis.rs"]
+mod redis_server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{EmbeddedMap, Entry, LockError, RedisMap, SessionMap};
 use crate::clock::Timestamp;
 use crate::sessions::owner::{Owner, OwnerKind};
+use redis_server::RedisServer;
 
 const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(30);
@@ -149,58 +152,4 @@ async fn a_redis_that_is_gone_holds_up_nobody_and_is_used_again_when_it_is_back(
 fn an_address_that_is_none_is_refused_without_its_password() {
     let error = RedisMap::new("nonsense://user:secret@host").unwrap_err();
     assert!(!error.to_string().contains("secret"), "{error}");
-}
-
-/// A server of our own on a free port of loopback, in a directory of its own.
-struct RedisServer {
-    dir: tempfile::TempDir,
-    port: u16,
-    process: Option<Child>,
-}
-
-impl RedisServer {
-    fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { dir: tempfile::tempdir().unwrap(), port, process: None };
-        server.start_again();
-        server
-    }
-
-    fn start_again(&mut self) {
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", "", "--appendonly", "no"]);
-        command.arg("--dir").arg(self.dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.process = Some(command.spawn().expect("redis-server is needed: apt-get install redis-server"));
-        let deadline = std::time::Instant::now() + LONG;
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(std::time::Instant::now() < deadline, "redis-server does not answer");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn stop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    fn ask(&self, words: &[&str]) -> String {
-        let client = redis::Client::open(self.url()).unwrap();
-        let mut connection = client.get_connection().unwrap();
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        let answer: redis::Value = command.query(&mut connection).unwrap();
-        redis::from_redis_value(answer).unwrap()
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }

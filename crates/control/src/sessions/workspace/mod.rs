@@ -26,11 +26,11 @@ pub(super) use facts::input_paths;
 pub(crate) use facts::{FileFacts, FileHash, FileRecord, Side};
 pub(super) use known::Known;
 pub(crate) use mime::content_type;
-pub(super) use pull::{Pulled, pull};
+pub(super) use pull::pull;
 pub(super) use push::{Hashes, push};
-pub(crate) use rel_path::{RelPath, RelPathError};
-pub(super) use rich::{RichResult, rich_results};
-pub(crate) use tree::{HostTree, Walked};
+pub(crate) use rel_path::RelPath;
+pub(super) use rich::rich_results;
+pub(crate) use tree::HostTree;
 
 use super::owner::{Owner, OwnerKind};
 use crate::store::{StoreError, TeamId};
@@ -129,11 +129,5 @@ impl Directories {
             opened.map(Arc::new).map_err(|source| WorkspaceError::Host { what: "open", path, source })
         };
         Ok(RunFiles { input: open("input")?, output: open("output")? })
-    }
-
-    /// Opens the directories of a run that has some.
-    pub(crate) fn open(&self, team: &TeamId, owner: &Owner) -> Option<RunFiles> {
-        let directory = self.of(team, owner);
-        directory.join("input").is_dir().then(|| self.ensure(team, owner).ok()).flatten()
     }
 }

@@ -1,0 +1,35 @@
+//! `POST /runtime/{run_id}/library`: copies files of the library into the run's input.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::auth::Caller;
+use super::super::body::JsonBody;
+use super::super::error::ApiError;
+use super::client_id::ClientId;
+use super::{parse_path, parse_run};
+use crate::app::App;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttachBody {
+    files: Vec<String>,
+}
+
+pub(super) async fn attach(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    ClientId(client): ClientId,
+    Path(run_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let run = parse_run(&run_id)?;
+    let files = body.parse::<AttachBody>()?.files;
+    let paths = files.iter().map(|file| parse_path(file)).collect::<Result<Vec<_>, _>>()?;
+    app.sessions.attach_library(&caller.team, &run, &client, &paths).await?;
+    Ok(Json(json!({ "run_id": run_id, "files": files })))
+}
