@@ -4,6 +4,7 @@
 //! - [`guest`]: what runs inside one sandbox. Processes, terminals, files, watches; over a Unix socket of this machine or
 //!   through a server's edge.
 //! - [`tool`]: one sandbox as a tool of an agent.
+//! - [`storage`]: the files of an execution, and [`toolkit`]: tools for an agent in its sandbox. Isopod's servers only.
 //! - [`interpreter`]: code that runs inside one sandbox and keeps its state.
 //!
 //! Streams end with a result or with an error, never with silence; reading slowly slows the sender down. Nothing here
@@ -69,14 +70,18 @@
 pub mod guest;
 pub mod interpreter;
 pub mod sandbox;
+pub mod storage;
 pub mod tool;
+pub mod toolkit;
 mod transport;
 
 pub use guest::{Guest, GuestError};
 pub use interpreter::Interpreter;
 pub use isopod_wire::SandboxId;
 pub use sandbox::{ApiError, Client, ClientConfig, NewSandbox, Sandbox};
+pub use storage::FileStorage;
 pub use tool::SandboxTool;
+pub use toolkit::Toolkit;
 pub use transport::{
     BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
 };

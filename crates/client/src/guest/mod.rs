@@ -16,7 +16,7 @@ mod run;
 mod start;
 mod stream_stdin;
 mod tree;
-mod upload_progress;
+pub(crate) mod upload_progress;
 mod watch_dir;
 mod write_file;
 mod write_files;

@@ -13,7 +13,7 @@ use crate::transport::{Body, BoxError};
 
 /// What the connection has asked of a body.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// How many pieces were asked for. The connection asks for the next one when there is room for it.
     asked: AtomicU64,
     /// The source has nothing at the moment.
@@ -22,7 +22,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Returns when the server has taken nothing, and said nothing, for that long.
-    pub(super) async fn stalled_for(&self, limit: Duration) {
+    pub(crate) async fn stalled_for(&self, limit: Duration) {
         let mut before = self.asked.load(Ordering::Relaxed);
         loop {
             tokio::time::sleep(limit).await;
@@ -36,13 +36,13 @@ impl Progress {
 }
 
 /// A body that notes when it is asked.
-pub(super) struct Watched {
+pub(crate) struct Watched {
     body: Body,
     progress: Arc<Progress>,
 }
 
 impl Watched {
-    pub(super) fn new(body: Body, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(body: Body, progress: Arc<Progress>) -> Self {
         Self { body, progress }
     }
 }

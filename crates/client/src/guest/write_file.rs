@@ -23,7 +23,7 @@ const MAX_REPLY: usize = 64 << 20;
 
 /// What to write.
 #[derive(Debug)]
-pub struct Upload(pub(super) Body);
+pub struct Upload(pub(crate) Body);
 
 impl Upload {
     /// What a stream gives, as fast as the guest takes it.

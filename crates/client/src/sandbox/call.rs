@@ -14,7 +14,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// What to send.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     method: Method,
     path: String,
     body: Option<Bytes>,
@@ -25,18 +25,18 @@ pub(super) struct Call {
 
 /// A reply with a status of 2xx.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) headers: HeaderMap,
+pub(crate) struct Reply {
+    pub(crate) headers: HeaderMap,
     body: Bytes,
 }
 
 impl Call {
     /// A call that may be repeated.
-    pub(super) fn new(method: Method, path: impl Into<String>) -> Self {
+    pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
         Self { method, path: path.into(), body: None, headers: HeaderMap::new(), repeatable: true }
     }
 
-    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+    pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(body).expect("bodies of requests have only string keys");
         self.body = Some(bytes.into());
         self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -44,7 +44,7 @@ impl Call {
     }
 
     /// A call that makes something new each time, unless a key tells the server that it is the same one.
-    pub(super) fn once(mut self, key: Option<&HeaderValue>) -> Self {
+    pub(crate) fn once(mut self, key: Option<&HeaderValue>) -> Self {
         self.repeatable = key.is_some();
         if let Some(key) = key {
             self.headers.insert(IDEMPOTENCY_KEY, key.clone());
@@ -52,7 +52,7 @@ impl Call {
         self
     }
 
-    pub(super) async fn send(self, http: &Http) -> Result<Reply, ApiError> {
+    pub(crate) async fn send(self, http: &Http) -> Result<Reply, ApiError> {
         let mut retries = 0;
         loop {
             let (status, headers, body) = self.attempt(http).await?;
@@ -97,7 +97,7 @@ pub(super) async fn send_once(
 }
 
 impl Reply {
-    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| ApiError::Protocol(error.to_string()))
     }
 }

@@ -107,11 +107,23 @@ impl Client {
         self
     }
 
+    /// For a call that may take so long.
+    pub(crate) async fn call_within(&self, limit: Duration, call: Call) -> Result<Reply, ApiError> {
+        let mut http = self.http.clone();
+        http.set_timeout(limit.max(http.timeout()));
+        call.send(&http).await
+    }
+
+    /// For calls whose bodies do not fit into memory.
+    pub(crate) fn http(&self) -> &Http {
+        &self.http
+    }
+
     pub(super) fn domain(&self) -> &str {
         &self.domain
     }
 
-    pub(super) async fn call(&self, call: Call) -> Result<Reply, ApiError> {
+    pub(crate) async fn call(&self, call: Call) -> Result<Reply, ApiError> {
         call.send(&self.http).await
     }
 

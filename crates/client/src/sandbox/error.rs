@@ -69,7 +69,7 @@ pub enum ApiError {
 
 impl ApiError {
     /// A reply whose status is not 2xx.
-    pub(super) fn from_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+    pub(crate) fn from_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let message = match message_of(body) {
             empty if empty.is_empty() => format!("the server answered {status}"),
             message => message,

@@ -19,6 +19,7 @@ mod retry;
 mod templates;
 mod timeout;
 
+pub(crate) use call::Call;
 pub use client::{Client, ClientConfig, ConfigError};
 pub use create::{NetworkConfig, NewSandbox};
 pub use error::ApiError;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
-use crate::sessions::{FileError, NO_SANDBOX, SessionError, WorkspaceError};
+use crate::sessions::{FileError as RunFileError, NO_SANDBOX, SessionError, WorkspaceError};
 use crate::store::StoreError;
 use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
 
@@ -323,12 +323,12 @@ pub(super) fn is_in_the_way(error: &std::io::Error) -> bool {
     is_a_link || matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory)
 }
 
-impl From<FileError> for ApiError {
-    fn from(error: FileError) -> Self {
+impl From<RunFileError> for ApiError {
+    fn from(error: RunFileError) -> Self {
         match error {
-            FileError::NotFound(_) => Self::not_found(error.to_string()),
-            FileError::InTheWay(_) => Self::conflict(error.to_string()),
-            FileError::Session(error) => error.into(),
+            RunFileError::NotFound(_) => Self::not_found(error.to_string()),
+            RunFileError::InTheWay(_) => Self::conflict(error.to_string()),
+            RunFileError::Session(error) => error.into(),
         }
     }
 }

@@ -1,0 +1,34 @@
+//! Files of this machine that go into the storage.
+
+use std::path::Path;
+
+use super::{FileStorage, StorageError};
+use crate::guest::Upload;
+
+impl FileStorage {
+    /// Stores a copy of a file of this machine. Says where it is.
+    ///
+    /// # Errors
+    /// [`StorageError::Local`] when it cannot be read, else like [`Self::put`].
+    pub async fn copy_local(&self, local: impl AsRef<Path>, key: &str) -> Result<String, StorageError> {
+        let local = local.as_ref();
+        let file = tokio::fs::File::open(local).await.map_err(failed("open", local))?;
+        self.put(key, Upload::reader(file), None).await
+    }
+
+    /// Stores a file of this machine and removes it here once it is stored.
+    ///
+    /// # Errors
+    /// Like [`Self::copy_local`].
+    pub async fn move_local(&self, local: impl AsRef<Path>, key: &str) -> Result<String, StorageError> {
+        let local = local.as_ref();
+        let stored = self.copy_local(local, key).await?;
+        tokio::fs::remove_file(local).await.map_err(failed("remove", local))?;
+        Ok(stored)
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StorageError {
+    let path = path.display().to_string();
+    move |source| StorageError::Local { doing, path, source }
+}
