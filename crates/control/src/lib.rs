@@ -14,6 +14,7 @@ mod lifecycle;
 mod query;
 mod secrets;
 mod serve;
+mod service;
 mod sessions;
 mod store;
 mod telemetry;
@@ -26,8 +27,9 @@ mod workspace;
 pub use config::{BuildLimits, ConnectionLimits, Retention, ServeConfig, TeamLimits};
 pub use files::FileLimits;
 pub use serve::{ServeError, serve};
+pub use service::backend;
 pub use sessions::{SessionSettings, SyncCaps};
-pub use store::{FirstKey, LocalKey, Store, StoreError};
+pub use store::{FirstKey, LocalKey, Store, StoreError, TeamId};
 pub use telemetry::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub use tls::{TlsError, TlsIdentity};
 pub use workspace::{

@@ -286,6 +286,7 @@ impl From<SessionError> for ApiError {
     fn from(error: SessionError) -> Self {
         let message = error.to_string();
         match error {
+            SessionError::Template(error) => error.into(),
             SessionError::Create { source, .. } => Self::from(source).with_error(NO_SANDBOX),
             SessionError::Use { source, .. } => Self::from(source).with_error(NO_SANDBOX),
             SessionError::Kill { .. } => Self::internal(&error).with_error(message),

@@ -12,7 +12,7 @@ use crate::secrets::{KeyHash, hash_key, new_api_key, new_uuid};
 /// Names a team.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub(crate) struct TeamId(pub(crate) String);
+pub struct TeamId(pub(crate) String);
 
 /// A key as it can be shown.
 #[derive(Clone, Debug)]

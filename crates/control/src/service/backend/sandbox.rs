@@ -1,0 +1,149 @@
+//! What to make, and how a backend shows what it made.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use isopod_wire::{Limits, SandboxId};
+
+use crate::store::TeamId;
+
+/// The metadata that every sandbox of the service has: the key of the create that made it.
+pub const CREATE_LABEL: &str = "isopod.create";
+
+/// Names one create, however often it is sent. Up to 200 of `a-z`, `0-9` and `-`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CreateKey(String);
+
+/// The text cannot be a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a create key has 1 to 200 of a-z, 0-9 and -")]
+pub struct CreateKeyError;
+
+const LONGEST_KEY: usize = 200;
+
+impl CreateKey {
+    /// A key that nobody has used.
+    pub fn random() -> Self {
+        Self(crate::secrets::new_uuid())
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for CreateKey {
+    type Err = CreateKeyError;
+
+    fn from_str(text: &str) -> Result<Self, CreateKeyError> {
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        match (1..=LONGEST_KEY).contains(&text.len()) && text.bytes().all(is_allowed) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(CreateKeyError),
+        }
+    }
+}
+
+impl fmt::Display for CreateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What to make. [`CreateSpec::new`] makes one; the fields may be set directly.
+#[derive(Clone, Debug)]
+pub struct CreateSpec {
+    /// Names this very create.
+    pub key: CreateKey,
+    /// The key was perhaps sent before, by a process that died: what it made is looked for first.
+    pub sent_before: bool,
+    /// Whose place a local sandbox takes. A remote server counts by the key that it is shown.
+    pub team: TeamId,
+    /// The template's id or name.
+    pub template: String,
+    /// How long it lives.
+    pub timeout: Duration,
+    /// Pause it at the end of that time instead of killing it.
+    pub auto_pause: bool,
+    /// What it may use; none leaves that to the backend. A remote server has no say in it and refuses.
+    pub limits: Option<Limits>,
+    /// Whether it may reach the internet; none leaves that to the backend.
+    pub allow_internet: Option<bool>,
+    /// Words to find it by.
+    pub metadata: BTreeMap<String, String>,
+    /// Variables for every process in it.
+    pub env: BTreeMap<String, String>,
+}
+
+impl CreateSpec {
+    /// A sandbox of this template, for five minutes.
+    pub fn new(team: TeamId, template: impl Into<String>) -> Self {
+        Self {
+            key: CreateKey::random(),
+            sent_before: false,
+            team,
+            template: template.into(),
+            timeout: Duration::from_secs(300),
+            auto_pause: false,
+            limits: None,
+            allow_internet: None,
+            metadata: BTreeMap::new(),
+            env: BTreeMap::new(),
+        }
+    }
+
+    /// The metadata with the label of this create.
+    pub fn labelled_metadata(&self) -> BTreeMap<String, String> {
+        let mut metadata = self.metadata.clone();
+        metadata.insert(CREATE_LABEL.to_owned(), self.key.to_string());
+        metadata
+    }
+
+    /// Finds what this create made.
+    pub fn label(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(CREATE_LABEL.to_owned(), self.key.to_string())])
+    }
+}
+
+/// A live sandbox of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendSandbox {
+    /// Its id, which is the backend's.
+    pub id: SandboxId,
+    /// The template that it was made of.
+    pub template: String,
+    /// Whether it runs.
+    pub state: BackendState,
+    /// When it started.
+    pub started_at: SystemTime,
+    /// When its time is up.
+    pub ends_at: SystemTime,
+    /// Words to find it by.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Whether a sandbox runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendState {
+    /// It runs.
+    Running,
+    /// It waits to be resumed.
+    Paused,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_what_every_server_accepts() {
+        for bad in ["", "UPPER", "a b", "a/b", "ä", &"a".repeat(201)] {
+            assert_eq!(bad.parse::<CreateKey>(), Err(CreateKeyError), "{bad:?}");
+        }
+        assert_eq!("agent-1-task-2".parse::<CreateKey>().unwrap().as_str(), "agent-1-task-2");
+        assert!(CreateKey::random().as_str().parse::<CreateKey>().is_ok());
+    }
+}

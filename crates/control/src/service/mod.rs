@@ -1,0 +1,3 @@
+//! The sandbox service: what a team puts between its agents and sandboxes.
+
+pub mod backend;
