@@ -336,3 +336,29 @@ async fn code_tells_its_output_and_result_however_they_are_cut() {
     assert_eq!((request.header("e2b-sandbox-port"), request.header("x-access-token")), ("49999", "envd-secret"));
     assert_eq!(request.header("e2b-traffic-access-token"), "traffic-secret");
 }
+
+#[tokio::test]
+async fn a_client_without_retries_sends_once_and_hands_the_wait_on() {
+    let server = Server::start(|_, _| busy()).await;
+    let refused = client(&server).without_retries().info(&id()).await;
+    let Err(ApiError::Unavailable { retry_after, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((retry_after, server.received().len()), (Some(Duration::ZERO), 1));
+}
+
+#[tokio::test]
+async fn attaching_neither_wakes_nor_extends() {
+    let detail = |_: usize, _: &Received| {
+        let mut detail = listed("i1");
+        detail["state"] = "paused".into();
+        detail["envdAccessToken"] = "envd-secret".into();
+        reply(200, detail)
+    };
+    let server = Server::start(detail).await;
+    let (sandbox, detail) = client(&server).attach(&id()).await.unwrap();
+    assert_eq!((sandbox.id(), detail.info.state), (&id(), SandboxState::Paused));
+    sandbox.guest().health().await.unwrap();
+    let received = server.received();
+    let asked: Vec<_> = received.iter().map(|request| (request.method.as_str(), request.path.as_str())).collect();
+    assert_eq!(asked, [("GET", "/sandboxes/i1"), ("GET", "/health")]);
+    assert_eq!(received[1].header("x-access-token"), "envd-secret");
+}

@@ -52,6 +52,12 @@ impl Call {
         self
     }
 
+    /// A call that is sent once, whatever the reply.
+    pub(super) fn never_repeated(mut self) -> Self {
+        self.repeatable = false;
+        self
+    }
+
     pub(crate) async fn send(self, http: &Http) -> Result<Reply, ApiError> {
         let mut retries = 0;
         loop {

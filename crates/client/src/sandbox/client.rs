@@ -65,6 +65,8 @@ pub struct Client {
     /// The configured edge. Its connections serve all sandboxes.
     edge: Option<Http>,
     domain: String,
+    /// Calls are sent again when the server is busy.
+    retries: bool,
     /// Set when the server turned out to know only the first version of create and connect.
     v1_only: Arc<AtomicBool>,
 }
@@ -95,7 +97,7 @@ impl Client {
         let http = Http::new(connector.clone(), api, headers, REQUEST_TIMEOUT);
         let edge = edge.map(|edge| Http::new(connector.clone(), edge, common_headers(), REQUEST_TIMEOUT));
         let domain = config.domain.filter(|domain| !domain.is_empty()).unwrap_or_else(|| DEFAULT_DOMAIN.to_owned());
-        Ok(Self { http, connector, edge, domain, v1_only: Arc::default() })
+        Ok(Self { http, connector, edge, domain, retries: true, v1_only: Arc::default() })
     }
 
     /// How long a call may take. The default is a minute.
@@ -119,11 +121,18 @@ impl Client {
         &self.http
     }
 
+    /// Sends every call once: for those who repeat calls themselves.
+    pub fn without_retries(mut self) -> Self {
+        self.retries = false;
+        self
+    }
+
     pub(super) fn domain(&self) -> &str {
         &self.domain
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, ApiError> {
+        let call = if self.retries { call } else { call.never_repeated() };
         call.send(&self.http).await
     }
 

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
-use super::{ApiError, Client, Sandbox};
+use super::handle::Made;
+use super::{ApiError, Client, Sandbox, SandboxDetail};
 
 /// How long a sandbox lives where nothing is said.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -150,6 +151,16 @@ impl Client {
         let v2 = call(format!("/v2/sandboxes/{sandbox}/connect"));
         let reply = self.call_versions(v2, || call(format!("/sandboxes/{sandbox}/connect"))).await?;
         Sandbox::from_made(self, reply.parse()?)
+    }
+
+    /// Gets hold of a sandbox as it is: a paused one stays paused, and its time goes on as before.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] when it does not exist.
+    pub async fn attach(&self, sandbox: &SandboxId) -> Result<(Sandbox, SandboxDetail), ApiError> {
+        let reply = self.call(Call::new(Method::GET, format!("/sandboxes/{sandbox}"))).await?;
+        let made: Made = reply.parse()?;
+        Ok((Sandbox::from_made(self, made)?, reply.parse()?))
     }
 
     /// Lets a paused sandbox run again: another word for [`Self::connect`].

@@ -30,6 +30,8 @@ pub enum ApiError {
         message: String,
         /// The server's name for it, such as `idempotency_in_progress`.
         error_code: Option<String>,
+        /// When to try again, where that may help.
+        retry_after: Option<Duration>,
     },
     /// Too many requests or sandboxes.
     #[error("{message}")]
@@ -79,7 +81,7 @@ impl ApiError {
         match status.as_u16() {
             401 => Self::Unauthorized { message },
             404 => Self::NotFound { message },
-            409 => Self::Conflict { message, error_code },
+            409 => Self::Conflict { message, error_code, retry_after },
             429 => Self::RateLimited { message, retry_after },
             502..=504 => Self::Unavailable { message, error_code, retry_after },
             code => Self::Server { code, error_code, message },
