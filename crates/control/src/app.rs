@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::{Backend, LocalBackend, Resilient};
 use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::files::FileStore;
@@ -18,6 +19,8 @@ pub(crate) struct App {
     /// Whether clients speak TLS with us.
     pub(crate) is_tls: bool,
     pub(crate) sessions: Arc<Sessions>,
+    /// Where the sandboxes of the service come from.
+    pub(crate) backend: Resilient,
     /// As told to clients.
     pub(crate) domain_text: String,
     /// As compared with the names that clients use.
@@ -38,6 +41,7 @@ impl App {
         sessions: Arc<Sessions>,
     ) -> Self {
         Self {
+            backend: backend(config, &fleet, &catalogue),
             fleet,
             catalogue,
             sessions,
@@ -52,4 +56,12 @@ impl App {
             files: config.workspace.clone().map(|workspace| Arc::new(FileStore::new(workspace, config.files))),
         }
     }
+}
+
+fn backend(config: &ServeConfig, fleet: &Arc<Fleet>, catalogue: &Arc<Catalogue>) -> Resilient {
+    let inner: Arc<dyn Backend> = match &config.remote_backend {
+        Some(remote) => Arc::new(remote.clone()),
+        None => Arc::new(LocalBackend::new(Arc::clone(fleet), Arc::clone(catalogue))),
+    };
+    Resilient::new(inner, config.resilience)
 }

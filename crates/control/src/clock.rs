@@ -60,6 +60,12 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+impl From<Timestamp> for SystemTime {
+    fn from(moment: Timestamp) -> Self {
+        UNIX_EPOCH + Duration::from_millis(u64::try_from(moment.0).unwrap_or(0))
+    }
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.to_rfc3339())

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use isopod_wire::Limits;
 
+use crate::backend::{RemoteBackend, ResilienceConfig};
 use crate::{FileLimits, SessionSettings, Store, TlsIdentity, Workspace};
 
 /// How to serve.
@@ -51,6 +52,10 @@ pub struct ServeConfig {
     pub files: FileLimits,
     /// How agents' sessions work.
     pub sessions: SessionSettings,
+    /// Where the sandboxes of the service come from instead of this server's own node.
+    pub remote_backend: Option<RemoteBackend>,
+    /// How patient the service is with its backend.
+    pub resilience: ResilienceConfig,
 }
 
 /// What one team may use.
@@ -136,6 +141,8 @@ impl ServeConfig {
             workspace: None,
             files: FileLimits::default(),
             sessions: SessionSettings::default(),
+            remote_backend: None,
+            resilience: ResilienceConfig::default(),
         }
     }
 }

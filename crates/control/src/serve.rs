@@ -84,7 +84,7 @@ pub async fn serve(
     Ok(())
 }
 
-fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &CancellationToken) -> JoinSet<()> {
+pub(crate) fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &CancellationToken) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(run_sampler(Arc::clone(fleet), config.sample_every, config.retention));
     background.spawn(run_output(Arc::clone(fleet), config.sample_every));

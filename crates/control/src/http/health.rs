@@ -17,6 +17,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let states: Vec<_> = app.fleet.all().iter().filter_map(|sandbox| sandbox.view().row.state.shown()).collect();
     let count = |wanted: &str| states.iter().filter(|state| **state == wanted).count();
     let live = [("running", count("running")), ("paused", count("paused"))];
-    let text = render(&app.fleet.counters, &live, app.fleet.node.free_memory().await.0);
+    let mut text = render(&app.fleet.counters, &live, app.fleet.node.free_memory().await.0);
+    app.backend.metrics().render(&mut text);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

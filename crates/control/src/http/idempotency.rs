@@ -11,8 +11,7 @@ use super::error::ApiError;
 use super::new_sandbox::Defaults;
 use super::sandbox_create::make;
 use crate::app::App;
-use crate::lifecycle::{NewSandbox, Sandbox};
-use crate::store::Claim;
+use crate::lifecycle::{self, NewSandbox, OnceRefusal, Sandbox};
 
 /// A create that may have been sent before.
 #[derive(Debug)]
@@ -41,43 +40,26 @@ impl Attempt {
     }
 
     /// Makes the sandbox if this is the first attempt, and finds it if not.
-    pub(super) async fn make_once(self, app: &Arc<App>, wanted: NewSandbox) -> Result<Arc<Sandbox>, ApiError> {
-        let store = &app.fleet.store;
-        match store.claim_key(&wanted.team, &self.key, &self.request).await? {
-            Claim::First => {
-                let app = Arc::clone(app);
-                // In a task of its own: a client that goes away must not leave its key half used.
-                let making = tokio::spawn(async move { self.make_first(&app, wanted).await });
-                making.await.unwrap_or_else(|_| Err(crate::lifecycle::CreateRefusal::Aborted.into()))
-            }
-            Claim::Done(id) => app
-                .fleet
-                .find_of(&wanted.team, &id)
-                .ok_or_else(|| ApiError::conflict(format!("sandbox {id}, which this Idempotency-Key made, has ended"))),
-            Claim::Unfinished => {
-                let message = "a request with this Idempotency-Key is under way";
-                let error = ApiError::conflict(message).with_code("idempotency_in_progress");
-                Err(error.retry_in(Duration::from_secs(1)))
-            }
-            Claim::Mismatch => {
-                let message = "this Idempotency-Key was used for another request";
-                Err(ApiError::conflict(message).with_code("idempotency_request_mismatch"))
-            }
-        }
-    }
-
-    async fn make_first(self, app: &Arc<App>, mut wanted: NewSandbox) -> Result<Arc<Sandbox>, ApiError> {
-        let (team, store) = (wanted.team.clone(), &app.fleet.store);
+    pub(super) async fn make_once(self, app: &Arc<App>, mut wanted: NewSandbox) -> Result<Arc<Sandbox>, ApiError> {
         wanted.idempotency_key = Some(self.key.clone());
-        match make(&app.fleet, wanted).await {
-            Ok(sandbox) => {
-                store.finish_key(&team, &self.key, sandbox.id()).await?;
-                Ok(sandbox)
+        let attempt = lifecycle::Attempt { team: wanted.team.clone(), key: self.key, request: self.request };
+        let fleet = Arc::clone(&app.fleet);
+        let making = async move { make(&fleet, wanted).await };
+        app.fleet.once(attempt, making).await.map_err(ApiError::from)
+    }
+}
+
+impl From<OnceRefusal> for ApiError {
+    fn from(refusal: OnceRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            OnceRefusal::Create(refusal) => refusal.into(),
+            OnceRefusal::Store(error) => error.into(),
+            OnceRefusal::Ended(_) => Self::conflict(message),
+            OnceRefusal::InProgress => {
+                Self::conflict(message).with_code("idempotency_in_progress").retry_in(Duration::from_secs(1))
             }
-            Err(refusal) => {
-                store.release_key(&team, &self.key).await?;
-                Err(refusal.into())
-            }
+            OnceRefusal::Mismatch => Self::conflict(message).with_code("idempotency_request_mismatch"),
         }
     }
 }

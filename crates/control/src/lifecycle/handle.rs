@@ -1,8 +1,9 @@
 //! A live sandbox as everyone but its owner sees it: a snapshot to read and a mailbox for wishes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use isopod_client::Guest;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -44,6 +45,8 @@ pub(crate) struct Life {
     pub(crate) upstreams: Upstreams,
     /// How far the output of its processes was fetched.
     pub(crate) output: Output,
+    /// What the server itself does inside goes through it; made when it is first needed.
+    pub(super) guest: OnceLock<Guest>,
 }
 
 /// What the owner is asked to do.

@@ -5,10 +5,12 @@
 
 mod create;
 mod fleet;
+mod guest;
 mod handle;
 mod journal;
 mod list;
 mod network;
+mod once;
 mod output;
 mod owner;
 mod places;
@@ -25,6 +27,7 @@ pub(crate) use handle::{ActError, Life, Sandbox, View};
 pub(crate) use journal::Journal;
 pub(crate) use list::{Cursor, ListQuery, Order};
 pub(crate) use network::NetworkSettings;
+pub(crate) use once::{Attempt, OnceRefusal};
 pub(crate) use output::run_output;
 pub(crate) use places::NoPlace;
 pub(crate) use recheck::run_recheck;

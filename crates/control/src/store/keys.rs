@@ -76,7 +76,8 @@ impl Store {
         Ok(key)
     }
 
-    pub(super) async fn ensure_team(&self) -> Result<TeamId, StoreError> {
+    /// The first team, which is made if there is none.
+    pub async fn ensure_team(&self) -> Result<TeamId, StoreError> {
         let row = sqlx::query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
             .fetch_optional(&self.write)
             .await

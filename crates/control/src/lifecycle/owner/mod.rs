@@ -10,7 +10,7 @@ mod resume;
 mod settle;
 mod timeout;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use isopod_wire::node::{EndReason, Incarnation};
@@ -109,6 +109,7 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
             gate: CancellationToken::new(),
             upstreams: Upstreams::new(fleet.settings.connections_per_sandbox),
             output: Output::new(),
+            guest: OnceLock::new(),
         })
     })
 }

@@ -78,6 +78,8 @@ pub enum BackendError {
     Internal {
         /// In words.
         message: String,
+        /// Who failed.
+        place: Place,
         /// What went wrong below.
         source: Option<Source>,
     },
@@ -97,7 +99,7 @@ pub enum Effect {
 pub enum Place {
     /// The backend as a whole: it counts for the breaker.
     Backend,
-    /// Only this sandbox, which may do as it likes.
+    /// Only this sandbox, which may do as it likes, or one that there is no room for now.
     Sandbox,
 }
 
@@ -160,7 +162,7 @@ impl BackendError {
 
     /// The backend failed.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::Internal { message: message.into(), source: None }
+        Self::Internal { message: message.into(), place: Place::Backend, source: None }
     }
 
     /// Its kind.
@@ -208,8 +210,9 @@ impl BackendError {
     /// Whether the backend as a whole is to blame. Refusals show that it lives.
     pub fn blames_backend(&self) -> bool {
         match self {
-            Self::Timeout { place, .. } | Self::Unavailable { place, .. } => *place == Place::Backend,
-            Self::Internal { .. } => true,
+            Self::Timeout { place, .. } | Self::Unavailable { place, .. } | Self::Internal { place, .. } => {
+                *place == Place::Backend
+            }
             _ => false,
         }
     }

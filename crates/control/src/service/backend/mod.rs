@@ -1,6 +1,6 @@
 //! Where the service's sandboxes come from: this server's own node, or any E2B-compatible server.
 //!
-//! A [`Backend`] does what it is told, once. A resilient wrapper goes around one: it repeats what may be repeated, stops asking
+//! A [`Backend`] does what it is told, once. [`Resilient`] goes around one: it repeats what may be repeated, stops asking
 //! a backend that is down, and gives every call a deadline. Who may do what is decided above; ids are not checked for
 //! their owner here.
 //!
@@ -12,6 +12,10 @@
 mod command;
 mod error;
 mod file;
+mod inside;
+mod local;
+mod remote;
+mod resilient;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -23,6 +27,9 @@ use isopod_wire::SandboxId;
 pub use command::{Command, CommandEnd, CommandEvent, CommandLine, CommandStream, Output};
 pub use error::{BackendError, Effect, ErrorKind, Place};
 pub use file::{FileBody, FileRead};
+pub use local::LocalBackend;
+pub use remote::RemoteBackend;
+pub use resilient::{BackendMetrics, BreakerConfig, BreakerState, ResilienceConfig, Resilient, Verb};
 pub use sandbox::{BackendSandbox, BackendState, CREATE_LABEL, CreateKey, CreateKeyError, CreateSpec};
 
 /// Makes sandboxes and works in them.
@@ -75,4 +82,13 @@ pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
 
     /// Ends a sandbox. False when it was gone already, which is fine.
     async fn destroy(&self, id: &SandboxId) -> Result<bool, BackendError>;
+
+    /// Ends whatever a create has made that nobody waits for any more. Says how many there were.
+    async fn abandon(&self, key: &CreateKey) -> Result<usize, BackendError> {
+        let made = self.list(&key.label()).await?;
+        for sandbox in &made {
+            self.destroy(&sandbox.id).await?;
+        }
+        Ok(made.len())
+    }
 }

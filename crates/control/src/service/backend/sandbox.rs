@@ -33,6 +33,11 @@ impl CreateKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The metadata by which what it made is found.
+    pub fn label(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(CREATE_LABEL.to_owned(), self.0.clone())])
+    }
 }
 
 impl FromStr for CreateKey {
@@ -100,11 +105,6 @@ impl CreateSpec {
         let mut metadata = self.metadata.clone();
         metadata.insert(CREATE_LABEL.to_owned(), self.key.to_string());
         metadata
-    }
-
-    /// Finds what this create made.
-    pub fn label(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([(CREATE_LABEL.to_owned(), self.key.to_string())])
     }
 }
 

@@ -1,0 +1,74 @@
+//! A create that may be sent again: the first attempt with a key makes the sandbox, later ones find it.
+
+use std::sync::Arc;
+
+use isopod_wire::SandboxId;
+
+use super::create::CreateRefusal;
+use super::fleet::Fleet;
+use super::handle::Sandbox;
+use crate::store::{Claim, StoreError, TeamId};
+
+/// A create that may have been sent before.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) team: TeamId,
+    pub(crate) key: String,
+    /// The hash of everything that was asked for.
+    pub(crate) request: [u8; 32],
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OnceRefusal {
+    #[error(transparent)]
+    Create(#[from] CreateRefusal),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// The key made one, and it has ended.
+    #[error("sandbox {0}, which this Idempotency-Key made, has ended")]
+    Ended(SandboxId),
+    #[error("a request with this Idempotency-Key is under way")]
+    InProgress,
+    #[error("this Idempotency-Key was used for another request")]
+    Mismatch,
+}
+
+impl Fleet {
+    /// Lets `making` make the sandbox if this is the first attempt, and finds it if not. What is made must remember the
+    /// key.
+    pub(crate) async fn once(
+        self: &Arc<Self>,
+        attempt: Attempt,
+        making: impl Future<Output = Result<Arc<Sandbox>, CreateRefusal>> + Send + 'static,
+    ) -> Result<Arc<Sandbox>, OnceRefusal> {
+        match self.store.claim_key(&attempt.team, &attempt.key, &attempt.request).await? {
+            Claim::First => {
+                let fleet = Arc::clone(self);
+                // In a task of its own: a client that goes away must not leave its key half used.
+                let making = tokio::spawn(async move { fleet.first(attempt, making).await });
+                making.await.unwrap_or(Err(OnceRefusal::Create(CreateRefusal::Aborted)))
+            }
+            Claim::Done(id) => self.find_of(&attempt.team, &id).ok_or(OnceRefusal::Ended(id)),
+            Claim::Unfinished => Err(OnceRefusal::InProgress),
+            Claim::Mismatch => Err(OnceRefusal::Mismatch),
+        }
+    }
+
+    async fn first(
+        &self,
+        attempt: Attempt,
+        making: impl Future<Output = Result<Arc<Sandbox>, CreateRefusal>>,
+    ) -> Result<Arc<Sandbox>, OnceRefusal> {
+        match making.await {
+            Ok(sandbox) => {
+                self.store.finish_key(&attempt.team, &attempt.key, sandbox.id()).await?;
+                Ok(sandbox)
+            }
+            Err(refusal) => {
+                self.store.release_key(&attempt.team, &attempt.key).await?;
+                Err(refusal.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Any backend, made bearable: each try has a deadline and passes the breaker, and what may be repeated is.
+//!
+//! What is repeated: everything that does the same when it is done twice, and a command only where it is certain that it
+//! was not started. Three tries, 1 to 10 s between them, and never sooner than the backend asked for.
+
+mod breaker;
+mod create;
+mod metrics;
+#[cfg(test)]
+mod tests;
+mod tries;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use isopod_wire::SandboxId;
+
+use super::{Backend, BackendError, BackendSandbox, Command, CommandStream, CreateSpec, FileBody, FileRead};
+use breaker::Breaker;
+pub use breaker::{BreakerConfig, BreakerState};
+pub use metrics::{BackendMetrics, Verb};
+use tries::{Repeat, Tries};
+
+/// How patient to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResilienceConfig {
+    /// How often a call is sent at most.
+    pub tries: u32,
+    /// The shortest wait between two tries; it doubles from one to the next.
+    pub first_wait: Duration,
+    /// The longest wait that we choose ourselves.
+    pub longest_wait: Duration,
+    /// The longest wait that a backend may ask for before the caller is told instead.
+    pub longest_retry_after: Duration,
+    /// How long one try of a create may take.
+    pub create_within: Duration,
+    /// How long one try of anything else may take until it answers.
+    pub call_within: Duration,
+    /// When to stop asking.
+    pub breaker: BreakerConfig,
+}
+
+impl Default for ResilienceConfig {
+    fn default() -> Self {
+        Self {
+            tries: 3,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(10),
+            longest_retry_after: Duration::from_secs(30),
+            create_within: Duration::from_secs(60),
+            call_within: Duration::from_secs(30),
+            breaker: BreakerConfig::default(),
+        }
+    }
+}
+
+/// A backend with retries, deadlines and a breaker around it.
+#[derive(Debug)]
+pub struct Resilient {
+    inner: Arc<dyn Backend>,
+    config: ResilienceConfig,
+    breaker: Breaker,
+    metrics: Arc<BackendMetrics>,
+}
+
+impl Resilient {
+    /// Around this backend.
+    pub fn new(inner: Arc<dyn Backend>, config: ResilienceConfig) -> Self {
+        let metrics = Arc::new(BackendMetrics::new(inner.name()));
+        Self { breaker: Breaker::new(config.breaker, Arc::clone(&metrics)), inner, config, metrics }
+    }
+
+    /// Whether the backend is being asked.
+    pub fn breaker_state(&self) -> BreakerState {
+        self.breaker.state()
+    }
+
+    /// What was counted so far.
+    pub fn metrics(&self) -> &BackendMetrics {
+        &self.metrics
+    }
+
+    fn tries(&self, verb: Verb, repeat: Repeat) -> Tries<'_> {
+        Tries::new(self, verb, repeat)
+    }
+
+    /// Calls until it succeeds or is not worth it any more.
+    async fn call<T, F: Future<Output = Result<T, BackendError>>>(
+        &self,
+        verb: Verb,
+        repeat: Repeat,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, BackendError> {
+        let mut tries = self.tries(verb, repeat);
+        loop {
+            match tries.attempt(attempt()).await {
+                Ok(done) => return Ok(done),
+                Err(error) => tries.wait_or_fail(error).await?,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Resilient {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
+        self.create_once(spec).await
+    }
+
+    async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError> {
+        self.call(Verb::Status, Repeat::Always, || self.inner.status(id)).await
+    }
+
+    async fn list(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<BackendSandbox>, BackendError> {
+        self.call(Verb::List, Repeat::Always, || self.inner.list(metadata)).await
+    }
+
+    async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
+        self.call(Verb::Execute, Repeat::IfNotDone, || self.inner.start(id, command.clone())).await
+    }
+
+    async fn write_file(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        user: Option<&str>,
+        contents: FileBody,
+    ) -> Result<(), BackendError> {
+        match contents {
+            FileBody::Bytes(bytes) => {
+                let write = || self.inner.write_file(id, path, user, FileBody::Bytes(bytes.clone()));
+                self.call(Verb::WriteFile, Repeat::Always, write).await
+            }
+            // What was read of it is gone.
+            stream @ FileBody::Stream(_) => {
+                self.tries(Verb::WriteFile, Repeat::Never).attempt(self.inner.write_file(id, path, user, stream)).await
+            }
+        }
+    }
+
+    async fn read_file(&self, id: &SandboxId, path: &str, user: Option<&str>) -> Result<FileRead, BackendError> {
+        self.call(Verb::ReadFile, Repeat::Always, || self.inner.read_file(id, path, user)).await
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), BackendError> {
+        self.call(Verb::Pause, Repeat::Always, || self.inner.pause(id)).await
+    }
+
+    async fn resume(&self, id: &SandboxId, timeout: Duration) -> Result<BackendSandbox, BackendError> {
+        self.call(Verb::Resume, Repeat::Always, || self.inner.resume(id, timeout)).await
+    }
+
+    async fn set_timeout(&self, id: &SandboxId, timeout: Duration) -> Result<(), BackendError> {
+        self.call(Verb::SetTimeout, Repeat::Always, || self.inner.set_timeout(id, timeout)).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<bool, BackendError> {
+        self.call(Verb::Destroy, Repeat::Always, || self.inner.destroy(id)).await
+    }
+}
