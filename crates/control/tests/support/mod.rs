@@ -4,11 +4,13 @@
 
 pub mod builder;
 pub mod client;
+pub mod fault_proxy;
 pub mod guest;
 pub mod node;
 pub mod redis;
 pub mod server;
 
 pub use client::{Answer, Client};
+pub use fault_proxy::{Fault, FaultProxy};
 pub use node::FakeNode;
 pub use server::Server;

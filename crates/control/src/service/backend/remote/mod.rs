@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use isopod_client::sandbox::{ListSandboxes, SandboxDetail, SandboxInfo, SandboxState};
-use isopod_client::{Client, GuestError, NewSandbox, Sandbox};
+use isopod_client::{ApiError, Client, GuestError, NewSandbox, Sandbox};
 use isopod_wire::SandboxId;
 
 use super::{
@@ -147,7 +147,14 @@ impl Backend for RemoteBackend {
     }
 
     async fn set_timeout(&self, id: &SandboxId, timeout: Duration) -> Result<(), BackendError> {
-        self.client.set_timeout(id, timeout).await.map_err(of_api)
+        match self.client.set_timeout(id, timeout).await {
+            // E2B's API does not find a paused sandbox here.
+            Err(missing @ ApiError::NotFound { .. }) => {
+                let detail = self.client.info(id).await.map_err(of_api)?;
+                Err(check_runs(&detail).err().unwrap_or_else(|| of_api(missing)))
+            }
+            other => other.map_err(of_api),
+        }
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<bool, BackendError> {
