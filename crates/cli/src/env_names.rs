@@ -17,10 +17,17 @@ pub(crate) const PREPARE: &str = "ISOPOD_PREPARE";
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
 /// A directory that runs have their files in, shared with others.
 pub(crate) const RFS_BASE: &str = "RFS_BASE";
+/// Where the sandboxes of the service come from: `local` or `remote`.
+pub(crate) const BACKEND: &str = "ISOPOD_BACKEND";
+/// The API of a remote backend.
+pub(crate) const BACKEND_URL: &str = "ISOPOD_BACKEND_URL";
+/// The edge of a remote backend.
+pub(crate) const BACKEND_SANDBOX_URL: &str = "ISOPOD_BACKEND_SANDBOX_URL";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 
-/// Of the verbs that speak with a server, as of the official SDKs: the team's key.
+/// Of the verbs that speak with a server, as of the official SDKs: the team's key. The server reads it for a remote
+/// backend.
 pub(crate) const E2B_API_KEY: &str = "E2B_API_KEY";
 /// The API's address.
 pub(crate) const E2B_API_URL: &str = "E2B_API_URL";

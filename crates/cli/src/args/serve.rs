@@ -48,4 +48,25 @@ pub(crate) struct ServeArgs {
     /// How many sandboxes to keep prepared [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_prepared: Option<usize>,
+    /// Where the sandboxes of the service (/api/v1) come from: this server's own node, or another E2B-compatible server, whose key
+    /// is then read from E2B_API_KEY in the environment [default: local].
+    #[arg(long, env = env_names::BACKEND, value_name = "KIND")]
+    pub(crate) backend: Option<BackendKind>,
+    /// The API of a remote backend [default: https://api.e2b.app].
+    #[arg(long, env = env_names::BACKEND_URL, value_name = "URL")]
+    pub(crate) backend_url: Option<String>,
+    /// The way into the sandboxes of a remote backend, where it is not below its domain. A server of this machine has one
+    /// address for both.
+    #[arg(long, env = env_names::BACKEND_SANDBOX_URL, value_name = "URL")]
+    pub(crate) backend_sandbox_url: Option<String>,
+}
+
+/// Where the sandboxes of the service come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BackendKind {
+    /// This server's own node.
+    Local,
+    /// Another server.
+    Remote,
 }

@@ -46,7 +46,7 @@ fn config(args: &ServerArgs) -> anyhow::Result<ClientConfig> {
 }
 
 /// On this machine one port is the API and the way into sandboxes.
-fn is_this_machine(url: &str) -> bool {
+pub(super) fn is_this_machine(url: &str) -> bool {
     let Ok(url) = url.parse::<BaseUrl>() else { return false };
     let host = url.origin().host;
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

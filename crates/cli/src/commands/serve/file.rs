@@ -9,6 +9,8 @@ use isopod_control::{Retention, ServeConfig, SessionSettings, TeamLimits};
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
+use crate::args::BackendKind;
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default, Deserialize)]
@@ -28,6 +30,7 @@ pub(super) struct SettingsFile {
     pub(super) webhooks: WebhooksTable,
     pub(super) retention: RetentionTable,
     pub(super) sessions: SessionsTable,
+    pub(super) backend: BackendTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -92,6 +95,15 @@ pub(super) struct SessionsTable {
     keep_files_hours: Option<u64>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct BackendTable {
+    pub(super) kind: Option<BackendKind>,
+    pub(super) url: Option<String>,
+    pub(super) sandbox_url: Option<String>,
+    pub(super) ca_file: Option<PathBuf>,
+}
+
 impl SettingsFile {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
@@ -104,6 +116,7 @@ impl SettingsFile {
             &mut file.tls.key,
             &mut file.webhooks.ca_file,
             &mut file.sessions.files,
+            &mut file.backend.ca_file,
         ];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);

@@ -1,5 +1,6 @@
 //! `isopod serve`: E2B on one port.
 
+mod backend;
 mod file;
 mod greeting;
 mod settings;
@@ -44,6 +45,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let stop = stop_signal()?;
     let settings = Settings::resolve(state_dir, args)?;
     check_listen(&settings)?;
+    let remote_backend = settings.backend.open()?;
     let state = StateRoot::open(&settings.state_dir)?;
     let (tls, local_tls) = identity(&settings, &state)?;
     let node =
@@ -58,6 +60,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     settings.apply(&mut config)?;
     config.domain = settings.domain_at(address);
     config.tls = tls;
+    config.remote_backend = remote_backend;
     Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
     let api: Arc<dyn NodeApi> = Arc::clone(&node) as Arc<dyn NodeApi>;
     serve(config, listener, api, stop).await?;

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use isopod_control::ServeConfig;
 use isopod_node::PoolSize;
 
+use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
 use crate::args::ServeArgs;
 use crate::commands::default_state_dir;
@@ -31,6 +32,7 @@ pub(super) struct Settings {
     pub(super) prepare: Vec<String>,
     redis_url: Option<String>,
     run_files: Option<PathBuf>,
+    pub(super) backend: BackendChoice,
     /// What only the file can say.
     file: SettingsFile,
 }
@@ -58,6 +60,7 @@ impl Settings {
 
     fn merge(state_dir: Option<PathBuf>, args: ServeArgs, file: SettingsFile) -> anyhow::Result<Self> {
         let tls = choose_tls(&args, &file)?;
+        let backend = choose_backend(&args, &file.backend)?;
         Ok(Self {
             state_dir: state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir),
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
@@ -66,6 +69,7 @@ impl Settings {
             tls,
             redis_url: args.redis_url.filter(|url| !url.is_empty()).or_else(|| file.sessions.redis_url.clone()),
             run_files: args.run_files.or_else(|| file.sessions.files.clone()),
+            backend,
             insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
             pool: PoolSize {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
