@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use isopod_storage::{Credentials, Daemon, DirectoryStore, ObjectStore, Quota, S3Settings, S3Store, Settings, View};
+use isopod_storage::{
+    Credentials, Daemon, DirectoryStore, ObjectStore, Quota, S3Settings, S3Store, Settings, Subtree, View,
+};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -68,7 +70,7 @@ fn parse_mount(text: &str) -> anyhow::Result<(&str, View)> {
     let Some((path, rest)) = text.split_once('=') else { return Ok((text, View::default())) };
     let (execution, quota) = rest.split_once(':').unwrap_or((rest, ""));
     let bytes = if quota.is_empty() { None } else { Some(quota.parse().context("the quota")?) };
-    Ok((path, View { execution: Some(execution.parse()?), quota: Quota { bytes, files: None } }))
+    Ok((path, View { subtree: Some(Subtree::execution(execution.parse()?)), quota: Quota { bytes, files: None } }))
 }
 
 async fn open_store(bucket: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {

@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use crate::fuse::{self, MountError, Session, SessionError};
 use crate::object::ObjectStore;
+use crate::subtree::Subtree;
 use crate::sync::Sync;
 use crate::vfs::{Caller, FsError, Ino, OpenError, Quota, ROOT, Settings, Vfs};
-
-/// Where executions have their directories.
-const EXECUTIONS: &[u8] = b"executions";
 
 /// The file system of one bucket, being served.
 #[derive(Debug)]
@@ -23,30 +21,11 @@ pub struct Daemon {
     mounts: Vec<(PathBuf, Session)>,
 }
 
-/// The name of an execution's directory: letters, digits, `.`, `_`, `-`, not beginning with a dot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExecutionName(String);
-
-/// Why a text is no name of an execution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an execution is named by 1 to 128 letters, digits, '.', '_' and '-', and does not begin with a dot")]
-pub struct InvalidExecutionName;
-
-impl std::str::FromStr for ExecutionName {
-    type Err = InvalidExecutionName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidExecutionName> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        let valid = (1..=128).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(good);
-        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidExecutionName) }
-    }
-}
-
 /// What a mount shows.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Only this execution's directory, which is made if needed; else the whole bucket.
-    pub execution: Option<ExecutionName>,
+    /// Only this directory, which is made if needed; else the whole bucket.
+    pub subtree: Option<Subtree>,
     /// What may be in it.
     pub quota: Quota,
 }
@@ -118,9 +97,9 @@ impl Daemon {
     }
 
     async fn open_view(&self, view: &View) -> Result<Ino, FsError> {
-        let Some(ExecutionName(name)) = &view.execution else { return Ok(ROOT) };
-        let executions = self.ensure_directory(ROOT, EXECUTIONS).await?;
-        let root = self.ensure_directory(executions, name.as_bytes()).await?;
+        let Some(subtree) = &view.subtree else { return Ok(ROOT) };
+        let all = self.ensure_directory(ROOT, subtree.kind.name().as_bytes()).await?;
+        let root = self.ensure_directory(all, subtree.name.as_bytes()).await?;
         // The kernel is told of it by mounting; it must not go away while it is the top of something.
         self.vfs.remember(root)?;
         if view.quota != Quota::default() {
@@ -139,21 +118,6 @@ impl Daemon {
             Ok(attr) => Ok(attr.ino),
             Err(FsError::Exists) => Ok(self.vfs.lookup(parent, name).await?.ino),
             Err(error) => Err(error),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_lead_elsewhere_are_refused() {
-        for bad in ["", ".", "..", ".hidden", "a/b", "../a", "a\0", "a b", "ü", &"a".repeat(129)] {
-            assert!(bad.parse::<ExecutionName>().is_err(), "{bad:?}");
-        }
-        for good in ["a", "exec_1-2.3", &"a".repeat(128)] {
-            assert!(good.parse::<ExecutionName>().is_ok(), "{good:?}");
         }
     }
 }

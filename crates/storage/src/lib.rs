@@ -9,15 +9,23 @@ mod daemon;
 mod fuse;
 mod name;
 mod object;
+mod service;
+mod subtree;
 mod sync;
 mod vfs;
 
 pub use attributes::{Attributes, Kind, Metadata};
-pub use daemon::{Daemon, ExecutionName, InvalidExecutionName, ServeError, View};
+pub use daemon::{Daemon, ServeError, View};
 pub use fuse::{MountError, Session, SessionError, mount, unmount};
 pub use object::local::DirectoryStore;
-pub use object::s3::{Credentials, S3Settings, S3Store};
+pub use object::prefixed::Prefixed;
+pub use object::s3::{Credentials, Keys, S3Settings, S3Store};
 pub use object::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
+pub use service::{
+    BucketSettings, ClientError, Collected, DaemonProgram, FailureKind, MountStatus, StorageClient, StorageSettings,
+    StorageStatus, StoreSettings, Tunables, WorkerError, run_keeper, run_worker,
+};
+pub use subtree::{ExecutionName, InvalidExecutionName, InvalidSubtree, Subtree, SubtreeKind};
 pub use sync::{Sync, SyncStatus};
 pub use vfs::{
     Attr, Caller, Change, DirEntry, FsError, Ino, MountId, OpenError, Quota, ROOT, Replace, Room, SetAttr, Settings,

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is not in the bucket yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SyncStatus {
     /// Entries to be uploaded, moved or marked.
     pub uploads: usize,

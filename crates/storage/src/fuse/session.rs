@@ -58,6 +58,7 @@ pub(super) struct Mount {
     next_handle: AtomicU64,
     pub(super) files: Mutex<HashMap<u64, OpenFile>>,
     pub(super) directories: Mutex<HashMap<u64, Arc<Vec<DirEntry>>>>,
+    stopped: Stopped,
     /// Another process told the kernel of nodes that we do not know of.
     taken_over: bool,
 }
@@ -66,6 +67,23 @@ pub(super) struct Mount {
 pub(super) struct OpenFile {
     pub(super) ino: Ino,
     pub(super) write: bool,
+}
+
+/// Closed at the end of a session.
+#[derive(Debug)]
+struct Stopped(tokio::sync::Semaphore);
+
+impl Default for Stopped {
+    fn default() -> Self {
+        Self(tokio::sync::Semaphore::new(0))
+    }
+}
+
+impl Stopped {
+    async fn wait(&self) {
+        // It never has a permit: this ends only with an error, when it is closed.
+        let _ = self.0.acquire().await;
+    }
 }
 
 /// One request, with the buffer that it came in.
@@ -113,6 +131,7 @@ impl Session {
             next_handle: AtomicU64::new(1),
             files: Mutex::default(),
             directories: Mutex::default(),
+            stopped: Stopped::default(),
             taken_over,
         });
         let mut session = Self { mount: mount.clone(), threads: Vec::new() };
@@ -135,6 +154,7 @@ impl Session {
     }
 
     fn end(&mut self) {
+        self.mount.stopped.0.close();
         self.mount.device.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -183,7 +203,11 @@ impl Mount {
             }
             Poll::Pending => drop(self.runtime.clone().spawn(async move {
                 let deadline = self.vfs.settings.deadline;
-                let answer = tokio::time::timeout(deadline, work).await;
+                let answer = tokio::select! {
+                    answer = tokio::time::timeout(deadline, work) => answer,
+                    // Nobody waits for it any more, and it must not hold the connection.
+                    () = self.stopped.wait() => return,
+                };
                 self.finish(request, answer.unwrap_or_else(|_| Answer::from(FsError::Deadline)));
             })),
         }

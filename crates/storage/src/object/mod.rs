@@ -4,6 +4,7 @@
 //! (`StoreError::is_temporary`), and none is retried here: whoever calls knows how long it may take.
 
 pub(crate) mod local;
+pub(crate) mod prefixed;
 pub(crate) mod s3;
 
 use std::fmt::Debug;

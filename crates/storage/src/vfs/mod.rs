@@ -193,9 +193,17 @@ impl Vfs {
 
     /// Keeps what copies of clean files take below the limit.
     fn trim_cache(&self, core: &mut Core) {
-        if self.cached_bytes.load(Ordering::Relaxed) <= self.settings.cache_limit {
-            return;
+        if self.cached_bytes.load(Ordering::Relaxed) > self.settings.cache_limit {
+            self.trim_to(core, self.settings.cache_limit / 10 * 9);
         }
+    }
+
+    /// Gives up every local copy that the bucket has too and that nobody has open. Returns how many bytes that were.
+    pub fn drop_clean_copies(&self) -> u64 {
+        self.trim_to(&mut self.core(), 0)
+    }
+
+    fn trim_to(&self, core: &mut Core, limit: u64) -> u64 {
         let mut clean: Vec<(Option<Instant>, Ino, u64)> = core
             .tree
             .nodes()
@@ -203,9 +211,10 @@ impl Vfs {
             .filter_map(|node| node.file().filter(|file| file.local).map(|file| (file.used, node.ino, file.size)))
             .collect();
         clean.sort_unstable();
-        let mut kept: u64 = clean.iter().map(|(_, _, size)| size).sum();
+        let before: u64 = clean.iter().map(|(_, _, size)| size).sum();
+        let mut kept = before;
         for (_, ino, size) in clean {
-            if kept <= self.settings.cache_limit / 10 * 9 {
+            if kept <= limit {
                 break;
             }
             if let Ok(node) = core.tree.get_mut(ino)
@@ -218,6 +227,7 @@ impl Vfs {
             }
         }
         self.cached_bytes.store(kept, Ordering::Relaxed);
+        before - kept
     }
 }
 

@@ -54,6 +54,8 @@ impl Vfs {
             xattrs: Default::default(),
         };
         let mut core = Core { tree: Tree::new(root), journal, queue: BTreeSet::new(), busy: HashSet::new() };
+        // A kernel that goes on with an earlier mount knows numbers that the journal forgot; none is given out twice.
+        core.tree.skip_to(next_epoch(&settings.state).map_err(failed)? << EPOCH_SHIFT);
         restore(&mut core, &cache, &settings, remembered).map_err(OpenError::Journal)?;
         let live = core.live_records();
         core.journal.compact(&live).map_err(failed)?;
@@ -72,6 +74,23 @@ impl Vfs {
             _lock: lock,
         }))
     }
+}
+
+/// Numbers of nodes that one process can give out.
+const EPOCH_SHIFT: u32 = 40;
+
+/// How often this state was opened, this time included.
+fn next_epoch(state: &std::path::Path) -> io::Result<u64> {
+    let path = state.join("epoch");
+    let before: u64 = match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let new = state.join("epoch.new");
+    std::fs::write(&new, format!("{}\n", before + 1))?;
+    std::fs::rename(&new, &path)?;
+    Ok(before + 1)
 }
 
 /// One process at a time; the kernel gives the lock back when it ends, however it ends.

@@ -3,6 +3,7 @@
 //! Our own client, because keys must pass through untouched: markers of directories end in `/`, and one odd key of
 //! another tool must not spoil a listing. It is as small as the file system's needs.
 
+mod keys;
 mod request;
 mod sign;
 mod upload;
@@ -18,6 +19,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+pub use keys::Keys;
 pub use sign::Credentials;
 
 use super::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
@@ -35,7 +37,9 @@ pub struct S3Settings {
     pub region: String,
     /// Another server than Amazon's, such as `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
-    pub credentials: Credentials,
+    pub keys: Keys,
+    /// Connections that are kept open while nothing is asked.
+    pub idle_connections: usize,
     /// How long one request may take from its start to its last byte; one with a body may take longer.
     pub request_timeout: Duration,
     /// Files above this size go up in parts of this size.
@@ -46,12 +50,13 @@ pub struct S3Settings {
 
 impl S3Settings {
     /// A bucket of Amazon's with the usual settings.
-    pub fn new(bucket: &str, region: &str, credentials: Credentials) -> Self {
+    pub fn new(bucket: &str, region: &str, keys: impl Into<Keys>) -> Self {
         Self {
             bucket: bucket.to_owned(),
             region: region.to_owned(),
             endpoint: None,
-            credentials,
+            keys: keys.into(),
+            idle_connections: 64,
             request_timeout: Duration::from_secs(20),
             part_size: 16 << 20,
             parallel_parts: 4,
@@ -82,6 +87,11 @@ impl S3Store {
     async fn room_for(&self, bytes: u64) -> Result<SemaphorePermit<'_>, StoreError> {
         let share = bytes.div_ceil(1 << 20).clamp(1, u64::from(ROOM)) as u32;
         self.room.acquire_many(share).await.map_err(|_| StoreError::Garbled { what: "wait for room" })
+    }
+
+    /// From now on with these keys.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        self.client.keys.replace(credentials);
     }
 
     /// Asks for the bucket, so that a wrong name, wrong keys or a wrong region are told apart at the start.

@@ -10,7 +10,8 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::sign::{self, Credentials};
+use super::keys::KeyRing;
+use super::sign;
 use super::{S3Settings, StoreError, xml};
 
 /// Bytes a second that an upload is allowed to be as slow as.
@@ -28,7 +29,7 @@ pub(super) struct Client {
     host: String,
     bucket: String,
     region: String,
-    credentials: Credentials,
+    pub(super) keys: KeyRing,
     timeout: Duration,
 }
 
@@ -61,13 +62,13 @@ impl Client {
         }
         let base_path = format!("{}/{}", uri.path().trim_end_matches('/'), sign::escape_path(&settings.bucket));
         Ok(Self {
-            http: http_client()?,
+            http: http_client(settings.idle_connections)?,
             origin: format!("{scheme}://{authority}"),
             base_path,
             host: authority.as_str().to_owned(),
             bucket: settings.bucket,
             region: settings.region,
-            credentials: settings.credentials,
+            keys: KeyRing::new(settings.keys),
             timeout: settings.request_timeout,
         })
     }
@@ -123,7 +124,7 @@ impl Client {
         let request = Request::builder().method(method).uri(uri).header("host", &self.host).body(Full::new(body));
         let (mut parts, body) = request.map_err(|_| StoreError::Garbled { what })?.into_parts();
         parts.headers.extend(headers);
-        sign::sign(&mut parts, &self.credentials, &self.region, &body_hash, SystemTime::now());
+        sign::sign(&mut parts, &self.keys.current()?, &self.region, &body_hash, SystemTime::now());
         Ok(Request::from_parts(parts, body))
     }
 
@@ -146,7 +147,7 @@ impl Client {
     }
 }
 
-fn http_client() -> Result<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, StoreError> {
+fn http_client(idle: usize) -> Result<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, StoreError> {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
@@ -157,7 +158,7 @@ fn http_client() -> Result<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>
     Ok(HttpClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(30))
-        .pool_max_idle_per_host(64)
+        .pool_max_idle_per_host(idle)
         .build(connector))
 }
 

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::{digest, hmac};
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 /// The characters that the signature leaves as they are.
@@ -14,7 +15,7 @@ const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 const PATH: AsciiSet = UNRESERVED.remove(b'/');
 
 /// Keys to a bucket. They are never printed.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     pub access_key: String,
     pub secret_key: String,

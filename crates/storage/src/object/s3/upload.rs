@@ -6,10 +6,14 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, Method};
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{S3Store, header, metadata_headers, xml};
 use crate::attributes::Metadata;
@@ -20,6 +24,9 @@ pub(super) const COPY_LIMIT: u64 = 5 << 30;
 
 /// S3 takes at most so many parts.
 const MAX_PARTS: u64 = 10_000;
+
+/// An upload that began so long ago is not under way any more.
+const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// Reads a piece of a file into memory.
 pub(super) async fn read_part(file: Arc<File>, range: Range<u64>) -> Result<Bytes, StoreError> {
@@ -136,6 +143,32 @@ impl S3Store {
         // As with copies, the server may say 200 first and fail afterwards.
         xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "complete" })
     }
+}
+
+impl S3Store {
+    /// Gives back the parts of uploads that began long ago and were cut off. Returns how many uploads that were.
+    pub async fn abort_stale_uploads(&self) -> Result<u64, StoreError> {
+        let query = vec![("uploads", String::new())];
+        let answer = self.client.ask("list uploads", Method::GET, None, &query, HeaderMap::new(), Bytes::new()).await?;
+        let text = answer.text();
+        let mut aborted = 0;
+        for upload in xml::elements(&text, "Upload") {
+            let (Some(key), Some(id)) = (xml::text(upload, "Key"), xml::text(upload, "UploadId")) else { continue };
+            if !began_long_ago(xml::text(upload, "Initiated").unwrap_or_default()) {
+                continue;
+            }
+            let (key, query) = (xml::unescape(key), vec![("uploadId", xml::unescape(id))]);
+            self.client.ask("abort", Method::DELETE, Some(&key), &query, HeaderMap::new(), Bytes::new()).await?;
+            aborted += 1;
+        }
+        Ok(aborted)
+    }
+}
+
+/// One that is under way is younger, however slow the line. What has no readable time is left alone.
+fn began_long_ago(time: &str) -> bool {
+    let began = OffsetDateTime::parse(time.trim(), &Rfc3339);
+    began.is_ok_and(|began| SystemTime::from(began) + STALE < SystemTime::now())
 }
 
 fn part_query(number: usize, upload: &str) -> super::request::Query {

@@ -1,0 +1,218 @@
+//! How others speak to the daemon, and start it when it is not there. Every call is a connection of its own, and blocks.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::channel::{Channel, connect_in, listen_in};
+use super::message::{Collected, FailureKind, Reply, Request, StorageSettings, StorageStatus, StoreSettings, VERSION};
+use crate::object::s3::{Credentials, Keys};
+use crate::subtree::Subtree;
+
+const SOCKET: &str = "daemon.sock";
+const LOG: &str = "daemon.log";
+const LOCK: &str = "start.lock";
+/// The daemon may just be started anew, or ask a bucket that is far away.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// Whoever waits for uploads waits as long as it takes.
+const LONG_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// How to start this program as a keeper. The listening socket is its standard input.
+#[derive(Clone, Debug)]
+pub struct DaemonProgram {
+    /// Usually this very program.
+    pub program: PathBuf,
+    /// Arguments that make it a keeper.
+    pub arguments: Vec<OsString>,
+    /// All that it gets of the environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// Why the daemon did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("the storage daemon does not run")]
+    NotRunning,
+    #[error("could not start the storage daemon")]
+    Start(#[source] io::Error),
+    #[error("could not talk to the storage daemon")]
+    Talk(#[source] io::Error),
+    #[error("the storage daemon is of another version; end it with: isopod storage stop")]
+    Version,
+    #[error("{message}")]
+    Refused {
+        /// For those who have a hint for each.
+        kind: FailureKind,
+        message: String,
+    },
+}
+
+/// A daemon, by the directory that it keeps its things in.
+#[derive(Clone, Debug)]
+pub struct StorageClient {
+    directory: PathBuf,
+}
+
+impl StorageClient {
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// Where the daemon shows the whole bucket to the server.
+    pub fn root(&self) -> PathBuf {
+        self.directory.join("mnt")
+    }
+
+    /// Whether a daemon is there.
+    pub fn is_running(&self) -> bool {
+        connect_in(&self.directory, SOCKET).is_ok()
+    }
+
+    /// Makes sure that a daemon runs and serves this store. Keys that were given replace those that it has.
+    pub fn ensure(&self, program: &DaemonProgram, settings: &StorageSettings) -> Result<(), ClientError> {
+        let _lock = self.start_lock().map_err(ClientError::Start)?;
+        if !self.is_running() {
+            self.start(program).map_err(ClientError::Start)?;
+        }
+        let store = self.hello()?;
+        self.ask_done(&Request::Open(settings.clone()), &[])?;
+        if let (Some(_), StoreSettings::S3(bucket)) = (store, &settings.store)
+            && let Keys::Given(credentials) = &bucket.keys
+        {
+            self.set_keys(credentials.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Shows the whole bucket at [`StorageClient::root`].
+    pub fn ensure_root(&self) -> Result<(), ClientError> {
+        let root = self.root();
+        // A mount whose daemon is gone answers to nothing, and is replaced.
+        let dead = Some(rustix::io::Errno::NOTCONN.raw_os_error());
+        match std::fs::symlink_metadata(&root) {
+            Err(error) if error.raw_os_error() == dead => {}
+            _ => make_private(&root).map_err(ClientError::Start)?,
+        }
+        self.mount(&root, None)
+    }
+
+    /// Serves a connection that is mounted already.
+    pub fn serve(&self, owner: &str, subtree: Subtree, fd: &OwnedFd, number: u32) -> Result<(), ClientError> {
+        self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number }, &[fd.as_fd()])
+    }
+
+    /// Shows the bucket, or a part of it, on a directory of this host.
+    pub fn mount(&self, path: &Path, subtree: Option<Subtree>) -> Result<(), ClientError> {
+        self.ask_done(&Request::Mount { path: path.to_owned(), subtree }, &[])
+    }
+
+    pub fn unmount(&self, path: &Path) -> Result<(), ClientError> {
+        self.ask_done(&Request::Unmount { path: path.to_owned() }, &[])
+    }
+
+    pub fn status(&self) -> Result<StorageStatus, ClientError> {
+        match self.ask(&Request::Status, &[], PATIENCE)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub fn set_keys(&self, credentials: Credentials) -> Result<(), ClientError> {
+        self.ask_done(&Request::Keys(credentials), &[])
+    }
+
+    /// Waits until the bucket has everything that was changed before.
+    pub fn settle(&self) -> Result<(), ClientError> {
+        match self.ask(&Request::Settle, &[], LONG_PATIENCE)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives up local copies of what the bucket has.
+    pub fn collect(&self) -> Result<Collected, ClientError> {
+        match self.ask(&Request::Collect, &[], LONG_PATIENCE)? {
+            Reply::Collected(collected) => Ok(collected),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes all mounts away and ends the daemon. What is not uploaded is uploaded by the next.
+    pub fn stop(&self) -> Result<(), ClientError> {
+        self.ask_done(&Request::Stop, &[])?;
+        // Until the keeper is gone as well: whoever removes the directory must be alone.
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while self.is_running() && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Which store is open, of a daemon that speaks as we do.
+    fn hello(&self) -> Result<Option<String>, ClientError> {
+        match self.ask(&Request::Hello, &[], PATIENCE)? {
+            Reply::Hello { version: VERSION, store } => Ok(store),
+            Reply::Hello { .. } => Err(ClientError::Version),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask_done(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        match self.ask(request, fds, PATIENCE)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>], patience: Duration) -> Result<Reply, ClientError> {
+        let socket = connect_in(&self.directory, SOCKET).map_err(|_| ClientError::NotRunning)?;
+        let channel = Channel::new(socket).with_patience(patience).map_err(ClientError::Talk)?;
+        channel.send(request, fds).map_err(ClientError::Talk)?;
+        let (reply, _) = channel.receive().map_err(ClientError::Talk)?;
+        match reply {
+            Reply::Failed { kind, message } => Err(ClientError::Refused { kind, message }),
+            reply => Ok(reply),
+        }
+    }
+
+    fn start_lock(&self) -> io::Result<File> {
+        make_private(&self.directory)?;
+        let file = File::options().create(true).truncate(false).write(true).open(self.directory.join(LOCK))?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    }
+
+    fn start(&self, program: &DaemonProgram) -> io::Result<()> {
+        let listener = listen_in(&self.directory, SOCKET)?;
+        let log = File::options().create(true).append(true).open(self.directory.join(LOG))?;
+        let mut child = Command::new(&program.program)
+            .arg0("isopod")
+            .args(&program.arguments)
+            .env_clear()
+            .envs(program.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .process_group(0)
+            .spawn()?;
+        // Reaped when it ends, so that a long-lived server keeps no zombie.
+        std::thread::Builder::new().name("storage-reaper".to_owned()).spawn(move || child.wait())?;
+        Ok(())
+    }
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn unexpected(_: &Reply) -> ClientError {
+    ClientError::Talk(io::ErrorKind::InvalidData.into())
+}
