@@ -23,6 +23,8 @@ pub(crate) const BACKEND: &str = "ISOPOD_BACKEND";
 pub(crate) const BACKEND_URL: &str = "ISOPOD_BACKEND_URL";
 /// The edge of a remote backend.
 pub(crate) const BACKEND_SANDBOX_URL: &str = "ISOPOD_BACKEND_SANDBOX_URL";
+/// The workspace that sandboxes and the host share.
+pub(crate) const STORAGE: &str = "ISOPOD_STORAGE";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 
@@ -54,3 +56,21 @@ pub(crate) const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 pub(crate) const OTEL_RESOURCE_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 /// `true` sends nothing, whatever the others say.
 pub(crate) const OTEL_SDK_DISABLED: &str = "OTEL_SDK_DISABLED";
+
+/// Where the workspace is seen, on the host and in sandboxes.
+pub(crate) const STORAGE_BASE_PATH: &str = "STORAGE_BASE_PATH";
+/// The bucket of the workspace: scripts that are around use the one or the other name.
+pub(crate) const BUCKETS: [&str; 2] = ["ROMA_S3_BUCKET", "S3_BUCKET_NAME"];
+/// The bucket's region.
+pub(crate) const AWS_REGION: &str = "AWS_REGION";
+/// The same, by an older name.
+pub(crate) const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
+/// Another S3 server than Amazon's.
+pub(crate) const AWS_ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
+/// Keys of the bucket.
+pub(crate) const AWS_ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
+pub(crate) const AWS_SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+pub(crate) const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
+/// A file with keys that others may renew, and the part of it that counts.
+pub(crate) const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
+pub(crate) const AWS_PROFILE: &str = "AWS_PROFILE";

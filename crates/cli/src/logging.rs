@@ -25,7 +25,7 @@ const OURS: [&str; 3] = ["isopod_control", "isopod_node", "isopod"];
 /// Begins to log. What is returned must be run where traces are wanted.
 pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
     let is_server = matches!(args.command, Command::Serve(_));
-    let default = if is_server { "info" } else { "error" };
+    let default = if is_server || matches!(args.command, Command::Storaged(_)) { "info" } else { "error" };
     let filter = EnvFilter::try_from_env(env_names::LOG).unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter);
     let (layer, exporter) = match is_server.then(|| traces(read)).transpose()?.flatten() {

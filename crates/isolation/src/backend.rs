@@ -6,12 +6,15 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation};
+use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation, WorkspaceConnection, WorkspaceRequest};
 
 /// A means to isolate sandboxes.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Begins to make everything ready that does not depend on the sandbox's owner.
     fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError>;
+
+    /// Mounts a part of the workspace in a sandbox that runs.
+    fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError>;
 }
 
 /// A sandbox without a guest. What it holds goes when it is dropped.

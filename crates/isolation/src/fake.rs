@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::backend::{Backend, Prepared};
-use crate::launch::{Launch, LaunchError, Launched, Preparation};
+use crate::launch::{Launch, LaunchError, Launched, Preparation, WorkspaceConnection, WorkspaceRequest};
 
 /// Where things go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,10 @@ impl Backend for FakeBackend {
             Fault::Prepare => Err(refused("prepare a sandbox")),
             _ => Ok(Box::new(*self)),
         }
+    }
+
+    fn mount_workspace(&self, _: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError> {
+        Err(refused("mount the workspace"))
     }
 }
 

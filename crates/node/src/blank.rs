@@ -13,6 +13,7 @@ use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
 use isopod_isolation::launch::{
     Figures, Interpreter, Launch, LaunchError, Launched, Preparation, Role, RootLayers, read_failure, zygote_pair,
 };
+use isopod_wire::node::WorkspaceMount;
 use isopod_wire::{ExecutionId, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -30,6 +31,7 @@ use crate::slot::{Slot, SlotError};
 use crate::spare::SandboxNetwork;
 use crate::state::{StateError, make_private_directory};
 use crate::template::Template;
+use crate::workspace::{self, WorkspaceError};
 use crate::zygote;
 
 /// The name that programs inside see as the host's.
@@ -60,6 +62,8 @@ pub(crate) enum MakeError {
     Network(#[from] NetworkError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error("could not mount the workspace")]
+    Workspace(#[from] WorkspaceError),
     #[error("could not make the guest's socket")]
     Socket(#[source] io::Error),
     #[error("the guest did not come up")]
@@ -318,6 +322,30 @@ impl Workshop {
         match rustix::io::read(&launched.ready, &mut text).map_err(|error| MakeError::Guest(error.into()))? {
             0 => Ok(launched),
             length => Err(read_failure(&text[..length]).into()),
+        }
+    }
+
+    /// Shows an owner's parts of the workspace in a sandbox whose guest runs.
+    pub(crate) fn mount_workspace(
+        &self,
+        record: &Record,
+        mounts: &[WorkspaceMount],
+        replace: bool,
+    ) -> Result<(), WorkspaceError> {
+        let Some(init) = &record.init else { return Err(WorkspaceError::None) };
+        let server = self.host.workspace.get().map(Arc::as_ref);
+        workspace::mount_all(&*self.backend, server, &record.execution, init.pid, mounts, replace)
+    }
+
+    /// Mounts anew what nobody serves any more, as after the death of the one who did.
+    pub(crate) fn restore_workspace(&self, record: &Record) {
+        let Some(spec) = record.spec.as_ref().filter(|spec| !spec.mounts.is_empty()) else { return };
+        if self.host.workspace.get().is_none_or(|server| server.serves(record.execution.as_str())) {
+            return;
+        }
+        tracing::info!(execution = %record.execution, "nobody serves its workspace, mounting it anew");
+        if let Err(error) = self.mount_workspace(record, &spec.mounts, true) {
+            tracing::warn!(execution = %record.execution, error = &error as &dyn std::error::Error, "its workspace stays away");
         }
     }
 

@@ -13,6 +13,7 @@ use crate::host::Host;
 use crate::record::Record;
 use crate::slot::Slot;
 use crate::spare::SandboxNetwork;
+use crate::workspace::Aborters;
 
 /// How long the kernel may take to end killed processes. Then the groups are tried all the same.
 const EXIT_DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -26,6 +27,8 @@ pub(crate) struct Remains {
     /// Its writable layer, unless that belongs to somebody else.
     pub(crate) area: Option<String>,
     directory: PathBuf,
+    /// It may wait for the workspace.
+    has_mounts: bool,
 }
 
 impl Remains {
@@ -38,13 +41,21 @@ impl Remains {
             slot: record.slot,
             area: record.area.clone(),
             directory,
+            has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
         }
     }
 
     /// Of an execution whose record cannot be read.
     pub(crate) fn unknown(execution: ExecutionId, home: &Home) -> Self {
         let directory = home.box_directory(&execution);
-        Self { area: Some(execution.as_str().to_owned()), init: None, slot: None, execution, directory }
+        Self {
+            area: Some(execution.as_str().to_owned()),
+            init: None,
+            slot: None,
+            execution,
+            directory,
+            has_mounts: false,
+        }
     }
 
     /// Of an execution of which only things outside its home were found.
@@ -55,6 +66,7 @@ impl Remains {
             slot: None,
             execution,
             directory: PathBuf::new(),
+            has_mounts: false,
         }
     }
 }
@@ -90,12 +102,16 @@ fn sync_area(host: &Host, remains: &Remains) {
 /// True when no process is left for certain.
 fn end_processes(host: &Host, remains: &Remains) -> bool {
     let init = remains.init.as_ref().and_then(ProcessIdentity::open);
+    let pid = remains.init.as_ref().filter(|_| remains.has_mounts && init.is_some()).map(|init| init.pid);
+    let aborters = pid.map(Aborters::of).unwrap_or_default();
     if let Some(pidfd) = &init {
         // It may just have ended.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
     let group = host.cgroups.group(remains.execution.as_str());
     warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
+    // A killed process that waits for the answer to some calls goes only with the connection.
+    aborters.abort();
     if let Some(pidfd) = &init {
         // All other processes go before the first one does. Groups that are not empty could only be tried again and
         // again.

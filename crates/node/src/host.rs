@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use isopod_isolation::cgroup::{CgroupError, Cgroups, Layout, LayoutError};
 use rustix::fs::{FlockOperation, flock};
@@ -16,6 +16,7 @@ use crate::slot::{Slot, SlotError};
 use crate::spare::{SandboxNetwork, Spare, Spares};
 use crate::spare_box::SpareBoxes;
 use crate::state::{StateError, StateRoot};
+use crate::workspace::WorkspaceServer;
 
 /// Shared things, open.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Host {
     pub(crate) spares: Spares,
     pub(crate) boxes: SpareBoxes,
     pub(crate) disk: Disk,
+    /// Who serves the workspace, where there is one. Set once, by the node.
+    pub(crate) workspace: OnceLock<Arc<dyn WorkspaceServer>>,
     /// Shared by everyone who has the host open.
     lock: File,
 }
@@ -73,6 +76,7 @@ impl Host {
             spares: Spares::default(),
             boxes: SpareBoxes::default(),
             disk,
+            workspace: OnceLock::new(),
             lock,
         })
     }
@@ -123,7 +127,7 @@ impl Host {
 
     /// Leaves. The last one out takes down what was set up, if no sandbox needs it any more.
     pub(crate) fn close(self) {
-        let Self { state, cgroups, network, retired, spares, boxes, disk, lock } = self;
+        let Self { state, cgroups, network, retired, spares, boxes, disk, lock, workspace: _ } = self;
         drop(boxes);
         while let Some(Spare { slot, claim, .. }) = spares.take() {
             retired.retire(slot, claim);

@@ -28,6 +28,7 @@ mod spawner;
 mod state;
 mod sweep;
 mod template;
+mod workspace;
 mod zygote;
 
 pub mod base;
@@ -44,3 +45,4 @@ pub use spawner::SpawnerProgram;
 pub use state::{StateError, StateRoot};
 pub use sweep::{SweepReport, sweep_abandoned};
 pub use template::{LayerInfo, Made, can_make, list_layers, made_templates, remove_layer, remove_unfinished};
+pub use workspace::WorkspaceServer;

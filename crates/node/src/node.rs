@@ -28,6 +28,7 @@ use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::{Sweeper, sweep};
 use crate::template::{KeptLayer, Step, Template, find_recipe};
+use crate::workspace::WorkspaceServer;
 
 /// How often a server sweeps when nothing else is configured.
 pub const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
@@ -63,6 +64,8 @@ pub struct NodeConfig {
     pub sweep_every: Duration,
     /// Where a change of the network's defaults goes; `None` for the defaults.
     pub pool_network: Option<isopod_wire::Cidr>,
+    /// Who serves the workspace to sandboxes; `None` where there is none.
+    pub workspace: Option<Arc<dyn WorkspaceServer>>,
 }
 
 /// Why a node cannot be opened.
@@ -253,6 +256,10 @@ fn open_parts(
         network.pool = pool;
     }
     let host = Host::open(state, network, &config.disk)?;
+    if let Some(workspace) = &config.workspace {
+        // The host was opened just now.
+        let _ = host.workspace.set(Arc::clone(workspace));
+    }
     if config.home == HomeKind::Server {
         host.spares.make_room(SPARE_NETWORKS);
         let boxes = host.boxes.open(&home.path().join("spare"));

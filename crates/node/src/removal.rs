@@ -16,7 +16,10 @@ use crate::sweep::{Sweeper, remains_of, sweep};
 ///
 /// # Errors
 /// When a server or a command still uses it; nothing has been touched then.
-pub fn remove_everything(state: StateRoot) -> Result<(), OpenError> {
+///
+/// `let_go` is called when no sandbox is left and before files are removed: whoever has something mounted in there takes it
+/// away, lest the files behind the mount be removed as well.
+pub fn remove_everything(state: StateRoot, let_go: impl FnOnce() -> std::io::Result<()>) -> Result<(), OpenError> {
     let server = Home::open(&state, HomeKind::Server)?;
     let network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
     let host = Host::open(state.clone(), network, &DiskOptions::default())?;
@@ -30,5 +33,6 @@ pub fn remove_everything(state: StateRoot) -> Result<(), OpenError> {
     }
     host.close();
     drop(server);
+    let_go().map_err(OpenError::Sweep)?;
     fs::remove_dir_all(state.path()).map_err(OpenError::Sweep)
 }

@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use isopod_isolation::backend::{Backend, Prepared};
-use isopod_isolation::launch::{LaunchError, Launcher, Preparation, Spawner};
+use isopod_isolation::launch::{
+    LaunchError, Launcher, MountingWorkspace, Preparation, Spawner, WorkspaceConnection, WorkspaceRequest,
+};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 /// How to start this program as a spawner. The listening socket is its standard input.
@@ -29,6 +31,15 @@ pub(crate) enum SpawnerError {
     Start(#[source] io::Error),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+}
+
+impl From<SpawnerError> for LaunchError {
+    fn from(error: SpawnerError) -> Self {
+        match error {
+            SpawnerError::Launch(error) => error,
+            SpawnerError::Start(source) => Self::Step { step: "start the spawner".to_owned(), source },
+        }
+    }
 }
 
 /// A spawner, started anew when it died.
@@ -57,13 +68,21 @@ impl SpawnerProcess {
     }
 
     fn start_launcher(&self, preparation: &Preparation<'_>) -> Result<Launcher, SpawnerError> {
+        self.ask(|spawner| spawner.prepare(preparation))
+    }
+
+    fn start_mounting(&self, request: &WorkspaceRequest<'_>) -> Result<MountingWorkspace, SpawnerError> {
+        self.ask(|spawner| spawner.mount_workspace(request))
+    }
+
+    fn ask<T>(&self, ask: impl Fn(&Spawner) -> Result<T, LaunchError>) -> Result<T, SpawnerError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..2 {
             let spawner = match connection.take() {
                 Some(spawner) => spawner,
                 None => self.connect_or_start()?,
             };
-            match spawner.prepare(preparation) {
+            match ask(&spawner) {
                 // It was killed. Its sandboxes live on, and a new one does as well.
                 Err(LaunchError::Channel { peer: "spawner", .. }) => {}
                 other => {
@@ -113,9 +132,12 @@ impl Backend for SpawnerProcess {
     fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError> {
         match self.start_launcher(preparation) {
             Ok(launcher) => Ok(Box::new(launcher)),
-            Err(SpawnerError::Launch(error)) => Err(error),
-            Err(SpawnerError::Start(source)) => Err(LaunchError::Step { step: "start the spawner".to_owned(), source }),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError> {
+        self.start_mounting(request).map_err(LaunchError::from)?.wait()
     }
 }
 

@@ -108,6 +108,7 @@ impl StateDir {
             disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
             sweep_every: isopod_node::DEFAULT_SWEEP,
             pool_network: None,
+            workspace: None,
         }
     }
 

@@ -230,6 +230,9 @@ pub enum CreateError {
     /// The limits cannot be had or not enforced here.
     #[error("limits: {0}")]
     Limits(String),
+    /// The workspace cannot be mounted like that.
+    #[error("mounts: {0}")]
+    Mounts(String),
     /// The host has no room; a later try may find some.
     #[error("the host is full: {0}")]
     Full(String),

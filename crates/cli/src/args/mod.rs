@@ -7,6 +7,7 @@ mod sandboxes;
 mod serve;
 mod server;
 mod service;
+mod storage;
 mod template;
 mod tls;
 
@@ -24,6 +25,7 @@ pub(crate) use sandboxes::{
 pub(crate) use serve::{BackendKind, ServeArgs};
 pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
+pub(crate) use storage::{DoctorArgs, MountArgs, StorageArgs, StorageCommand, StoragedArgs, StoreArgs, TunableArgs};
 pub(crate) use template::{
     TemplateArgs, TemplateBuildArgs, TemplateCheckArgs, TemplateCommand, TemplateInitArgs, TemplateListArgs,
     TemplateRmArgs, TemplateShowArgs, TemplateTagArgs,
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Build, list and change templates.
     Template(TemplateArgs),
+    /// The workspace that sandboxes and this host share.
+    Storage(StorageArgs),
     /// Certificates for https.
     Tls(TlsArgs),
     /// Run the server as a system service.
@@ -102,6 +106,9 @@ pub(crate) enum Command {
     /// The process that starts sandboxes. Not for people.
     #[command(name = "__spawner", hide = true)]
     Spawner(SpawnerArgs),
+    /// The process that serves the workspace. Not for people.
+    #[command(name = "__storaged", hide = true)]
+    Storaged(StoragedArgs),
     /// Removes what a killed process left. Not for people.
     #[command(name = "__sweep", hide = true)]
     Sweep,

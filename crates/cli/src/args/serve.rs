@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::StoreArgs;
 use crate::env_names;
 
 #[derive(Debug, Default, clap::Args)]
@@ -48,6 +49,8 @@ pub(crate) struct ServeArgs {
     /// How many sandboxes to keep prepared [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_prepared: Option<usize>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
     /// Where the sandboxes of the service (/api/v1) come from: this server's own node, or another E2B-compatible server, whose key
     /// is then read from E2B_API_KEY in the environment [default: local].
     #[arg(long, env = env_names::BACKEND, value_name = "KIND")]

@@ -29,6 +29,7 @@ mod serve;
 mod service;
 mod show;
 pub(crate) mod spawner;
+mod storage;
 mod sweep;
 mod template;
 mod tls;
@@ -80,6 +81,8 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
                 Command::Repl(repl) => block_on(repl::run(&state_dir, repl)),
                 Command::Serve(serve) => block_on(serve::run(args.state_dir, serve, traces)),
+                Command::Storage(storage) => storage::run(&state_dir, &storage),
+                Command::Storaged(storaged) => storage::daemon::run(&storaged),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

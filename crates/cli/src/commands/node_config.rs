@@ -35,5 +35,6 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         disk: DiskOptions::default(),
         sweep_every: isopod_node::DEFAULT_SWEEP,
         pool_network: None,
+        workspace: None,
     }
 }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use isopod_node::{StateRoot, remove_everything};
+use isopod_storage::{ClientError, StorageClient};
 
+use super::storage;
 use crate::args::UninstallArgs;
 
 pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<ExitCode> {
@@ -18,9 +20,26 @@ pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<Exit
         say!("nothing was removed");
         return Ok(ExitCode::FAILURE);
     }
-    remove_everything(StateRoot::open(state_dir)?).context("could not remove everything")?;
+    let state = StateRoot::open(state_dir)?;
+    let path = state.path().to_owned();
+    remove_everything(state, || end_storage(&path)).context("could not remove everything")?;
     say!("removed {} and all sandboxes in it", state_dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The workspace is mounted in there: nothing of the bucket may be taken for a file of ours.
+fn end_storage(state_dir: &Path) -> std::io::Result<()> {
+    match StorageClient::new(storage::directory(state_dir)).stop() {
+        Ok(()) | Err(ClientError::NotRunning) => {}
+        Err(error) => return Err(std::io::Error::other(error)),
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let below = |line: &str| line.split(' ').nth(4).is_some_and(|path| Path::new(path).starts_with(state_dir));
+    for line in mounts.lines().filter(|line| below(line) && line.contains(" - fuse.isopod ")) {
+        let path = line.split(' ').nth(4).unwrap_or_default();
+        isopod_storage::unmount(Path::new(path)).map_err(std::io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn confirmed(state_dir: &Path) -> anyhow::Result<bool> {

@@ -270,6 +270,7 @@ impl From<CreateError> for ApiError {
                 let building = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
                 building.with_code("template_not_ready").retry_in(Duration::from_secs(10))
             }
+            CreateError::Mounts(why) => Self::bad_request(format!("the workspace cannot be mounted so: {why}")),
             CreateError::Limits(why) => Self::bad_request(format!("the limits cannot be had here: {why}")),
             CreateError::Full(why) => {
                 let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::ZygoteProgram;
 use super::figures::Figures;
 use super::step::Failure;
+use super::workspace::WorkspaceOrder;
 
 /// Raised whenever a message changes: a server does not use a spawner of another version.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub(super) enum SpawnerRequest {
     Hello { version: u32 },
     /// Fds: launcher's channel, guest program, network namespace unless it is to be made, upper, root layers, usr layers, cgroup entrances.
     Prepare(PrepareOrder),
+    /// Fds: see `workspace::run`.
+    Workspace(WorkspaceOrder),
 }
 
 /// Spawner to server.

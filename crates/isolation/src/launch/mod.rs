@@ -20,6 +20,7 @@ mod message;
 mod root;
 mod spawner;
 mod step;
+mod workspace;
 mod zygote;
 
 use std::fs::File;
@@ -34,6 +35,8 @@ pub use figures::Figures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
 use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};
+use workspace::WorkspaceOrder;
+pub use workspace::{MountingWorkspace, WorkspaceConnection, WorkspaceRequest};
 
 use crate::sys::mount::clone_tree;
 
@@ -204,6 +207,20 @@ impl Spawner {
             SpawnerReply::Failed(failure) => Err(failure.into()),
             SpawnerReply::Hello { .. } => Err(LaunchError::channel("spawner")(io::ErrorKind::InvalidData.into())),
         }
+    }
+
+    /// Begins to mount a part of the workspace in a sandbox that runs.
+    pub fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<MountingWorkspace, LaunchError> {
+        let (ours, theirs) = channel::pair().map_err(LaunchError::channel("mounter"))?;
+        let order =
+            WorkspaceOrder { path: request.path.to_owned(), read_only: request.read_only, replace: request.replace };
+        let fds = [theirs.as_fd(), request.user_namespace, request.mount_namespace, request.device];
+        match self.ask(&SpawnerRequest::Workspace(order), &fds)? {
+            SpawnerReply::Started { .. } => {}
+            SpawnerReply::Failed(failure) => return Err(failure.into()),
+            SpawnerReply::Hello { .. } => return Err(nonsense()),
+        }
+        Ok(MountingWorkspace::new(Channel::new(ours, LAUNCHER_DEADLINE)))
     }
 
     fn ask(&self, request: &SpawnerRequest, fds: &[BorrowedFd<'_>]) -> Result<SpawnerReply, LaunchError> {

@@ -18,6 +18,7 @@ use super::launcher;
 use super::message::{PrepareOrder, SpawnerReply, SpawnerRequest, VERSION};
 use super::root::{enter_spawner_root, host_mounts};
 use super::step::{Failure, Step};
+use super::workspace::{self, WorkspaceOrder};
 use crate::seccomp::sandbox_filter;
 use crate::sys::cred::become_subreaper;
 use crate::sys::ns::{Namespaces, enter};
@@ -110,8 +111,22 @@ fn serve(channel: &Channel, filter: &[Instruction]) -> io::Result<()> {
             Ok(pid) => SpawnerReply::Started { pid },
             Err(failure) => SpawnerReply::Failed(failure),
         },
+        SpawnerRequest::Workspace(order) => match start_mounter(&order, fds) {
+            Ok(pid) => SpawnerReply::Started { pid },
+            Err(failure) => SpawnerReply::Failed(failure),
+        },
     };
     channel.send(&reply, &[])
+}
+
+fn start_mounter(order: &WorkspaceOrder, fds: Vec<OwnedFd>) -> Result<u32, Failure> {
+    match fork().step("fork a mounter")? {
+        Fork::Parent { pid, .. } => Ok(pid),
+        Fork::Child => {
+            workspace::run(order, fds);
+            exit_now(0)
+        }
+    }
 }
 
 fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) -> Result<u32, Failure> {

@@ -82,6 +82,10 @@ impl Fleet {
             directory: File::open(&directory)?,
         };
         let pidfd = Arc::clone(&processes.pidfd);
+        // A frozen one gets it when it is thawed: nothing in there moves now.
+        if record.state == NodeState::Running {
+            self.workshop.restore_workspace(&record);
+        }
         let sandbox = self.enter_record(record, Some(processes))?;
         self.watch(sandbox, pidfd);
         Ok(())

@@ -51,6 +51,7 @@ impl Fleet {
         if let (Some(_), Some(reason)) = (spec.limits.disk, self.workshop.host.disk.no_limit()) {
             return Err(CreateError::Limits(format!("the disk cannot be limited on this host: {reason}")));
         }
+        crate::workspace::check(&spec.mounts).map_err(|error| CreateError::Mounts(error.to_string()))?;
         if self.sandboxes().contains_key(&spec.sandbox) {
             return Err(CreateError::Exists(spec.sandbox.clone()));
         }
@@ -70,7 +71,7 @@ impl Fleet {
             }
         };
         let blank = blank.map_err(full_or_failed)?;
-        match self.set_disk_and_network(&blank, spec) {
+        match self.equip(&blank, spec) {
             Ok(()) => Ok(blank),
             Err(error) => {
                 self.workshop.discard_blank(blank);
@@ -88,7 +89,13 @@ impl Fleet {
         self.workshop.launch(prepared, &spec.limits)
     }
 
-    pub(super) fn set_disk_and_network(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
+    /// Everything that depends on the owner and not on the guest.
+    pub(super) fn equip(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
+        self.set_disk_and_network(blank, spec)?;
+        Ok(self.workshop.mount_workspace(&blank.record, &spec.mounts, false)?)
+    }
+
+    fn set_disk_and_network(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
         let host = &self.workshop.host;
         if let (Some(limit), Some(area)) = (spec.limits.disk, &blank.record.area) {
             host.disk.set_limit(area, Some(limit))?;

@@ -20,7 +20,12 @@ impl Fleet {
         }
         match life.state() {
             NodeState::Running => Ok(incarnation.clone()),
-            NodeState::Frozen => thaw(&sandbox, &mut life),
+            NodeState::Frozen => {
+                let (workshop, record) = (Arc::clone(&self.workshop), life.record.clone());
+                // Before it runs again; what goes wrong is told there.
+                let _ = tokio::task::spawn_blocking(move || workshop.restore_workspace(&record)).await;
+                thaw(&sandbox, &mut life)
+            }
             NodeState::Stopped => self.start_again(&sandbox, &mut life).await,
         }
     }
@@ -63,7 +68,7 @@ impl Fleet {
     fn make_on(&self, template: &Arc<Template>, spec: &SandboxSpec, area: Option<&str>) -> Result<Blank, MakeError> {
         let prepared = self.workshop.prepare(random_execution_id(), template, &spec.limits, area)?;
         let blank = self.workshop.launch(prepared, &spec.limits)?;
-        match self.set_disk_and_network(&blank, spec) {
+        match self.equip(&blank, spec) {
             Ok(()) => Ok(blank),
             Err(error) => {
                 self.workshop.discard_blank(blank);

@@ -1,5 +1,6 @@
 //! The settings file. What it does not know it refuses: a setting that is misspelt must not silently not count.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +10,9 @@ use isopod_control::{Retention, ServeConfig, SessionSettings, TeamLimits};
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
-use crate::args::BackendKind;
+use crate::args::{BackendKind, StoreArgs, TunableArgs};
+use crate::commands::storage::Choice;
+use crate::env_names;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -31,6 +34,7 @@ pub(super) struct SettingsFile {
     pub(super) retention: RetentionTable,
     pub(super) sessions: SessionsTable,
     pub(super) backend: BackendTable,
+    pub(super) storage: StorageTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -104,6 +108,47 @@ pub(super) struct BackendTable {
     pub(super) ca_file: Option<PathBuf>,
 }
 
+/// Keys do not stand in here: they come from the environment, or from the file that `credentials_file` names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct StorageTable {
+    store: Option<String>,
+    base_path: Option<String>,
+    region: Option<String>,
+    endpoint: Option<String>,
+    pub(super) credentials_file: Option<PathBuf>,
+    profile: Option<String>,
+    stat_cache_ttl: Option<f64>,
+    #[serde(deserialize_with = "size")]
+    cache: Option<Bytes>,
+}
+
+impl StorageTable {
+    /// What was typed or stands in the environment comes first.
+    pub(super) fn choose(&self, state_dir: &Path, args: &StoreArgs) -> anyhow::Result<Choice> {
+        let mut variables: BTreeMap<String, String> = std::env::vars().collect();
+        let file = self.credentials_file.as_ref().map(|path| path.display().to_string());
+        let says = [
+            (env_names::AWS_REGION, self.region.clone()),
+            (env_names::AWS_ENDPOINT_URL, self.endpoint.clone()),
+            (env_names::AWS_SHARED_CREDENTIALS_FILE, file),
+            (env_names::AWS_PROFILE, self.profile.clone()),
+        ];
+        for (name, value) in says {
+            if let Some(value) = value {
+                variables.entry(name.to_owned()).or_insert(value);
+            }
+        }
+        let is_named = args.storage.is_some() || env_names::BUCKETS.iter().any(|name| variables.contains_key(*name));
+        let store = StoreArgs {
+            storage: args.storage.clone().or_else(|| self.store.clone().filter(|_| !is_named)),
+            storage_base_path: args.storage_base_path.clone().or_else(|| self.base_path.clone()),
+        };
+        let tunables = TunableArgs { stat_cache_ttl: self.stat_cache_ttl, cache: self.cache, ..TunableArgs::default() };
+        Choice::resolve(state_dir, &store, &tunables, &variables)
+    }
+}
+
 impl SettingsFile {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
@@ -117,6 +162,7 @@ impl SettingsFile {
             &mut file.webhooks.ca_file,
             &mut file.sessions.files,
             &mut file.backend.ca_file,
+            &mut file.storage.credentials_file,
         ];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);

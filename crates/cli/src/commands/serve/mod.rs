@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use isopod_control::{OtlpExporter, ServeConfig, Store, TlsIdentity, serve};
-use isopod_node::{Node, StateRoot};
+use isopod_node::{Node, NodeConfig, StateRoot};
 use isopod_wire::node::{NodeApi, Secret};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::storage::{Storage, explain};
 use super::tls::{ServerTls, ensure_for_server};
 use super::{DATABASE, node_config};
 use crate::args::ServeArgs;
@@ -48,8 +49,15 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let remote_backend = settings.backend.open()?;
     let state = StateRoot::open(&settings.state_dir)?;
     let (tls, local_tls) = identity(&settings, &state)?;
-    let node =
-        Arc::new(Node::open(state.clone(), node_config::for_server(settings.pool, settings.prepare.clone())).await?);
+    let storage = Storage::new(state.path(), &settings.storage);
+    if settings.storage.is_asked_for {
+        ensure_storage(&storage).await?;
+    }
+    let node_config = NodeConfig {
+        workspace: Some(Arc::new(storage.clone())),
+        ..node_config::for_server(settings.pool, settings.prepare.clone())
+    };
+    let node = Arc::new(Node::open(state.clone(), node_config).await?);
     let store = Store::open(state.path().join(DATABASE)).await.context("could not open the database")?;
     let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
 
@@ -61,6 +69,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     config.domain = settings.domain_at(address);
     config.tls = tls;
     config.remote_backend = remote_backend;
+    config.workspace = Some(storage.workspace(&settings.storage));
     Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
     let api: Arc<dyn NodeApi> = Arc::clone(&node) as Arc<dyn NodeApi>;
     serve(config, listener, api, stop).await?;
@@ -70,6 +79,12 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         node.close().await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was asked for must work, and not fail at the first sandbox.
+async fn ensure_storage(storage: &Storage) -> anyhow::Result<()> {
+    let storage = storage.clone();
+    tokio::task::spawn_blocking(move || storage.ensure()).await?.map_err(explain)
 }
 
 /// Keys and code would cross the network for everyone to read.

@@ -11,6 +11,7 @@ use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
 use crate::args::ServeArgs;
 use crate::commands::default_state_dir;
+use crate::commands::storage::Choice;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
 const DEFAULT_DOMAIN: &str = "isopod.localhost";
@@ -33,6 +34,7 @@ pub(super) struct Settings {
     redis_url: Option<String>,
     run_files: Option<PathBuf>,
     pub(super) backend: BackendChoice,
+    pub(super) storage: Choice,
     /// What only the file can say.
     file: SettingsFile,
 }
@@ -61,8 +63,10 @@ impl Settings {
     fn merge(state_dir: Option<PathBuf>, args: ServeArgs, file: SettingsFile) -> anyhow::Result<Self> {
         let tls = choose_tls(&args, &file)?;
         let backend = choose_backend(&args, &file.backend)?;
+        let state_dir = state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir);
+        let storage = file.storage.choose(&state_dir, &args.store)?;
         Ok(Self {
-            state_dir: state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir),
+            state_dir,
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             domain: args.domain.or_else(|| file.domain.clone()),
             api_key: args.api_key.filter(|key| !key.is_empty()),
@@ -75,6 +79,7 @@ impl Settings {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
                 prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
             },
+            storage,
             prepare: choose_prepare(args.prepare.or_else(|| file.prepare.clone()))?,
             file,
         })

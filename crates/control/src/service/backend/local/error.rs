@@ -59,7 +59,7 @@ fn of_node_create(error: CreateError) -> BackendError {
         CreateError::UnknownTemplate(_) => BackendError::NotFound { message },
         CreateError::TemplateNotReady { .. } => later(message, BUILDING, Effect::None),
         CreateError::Full(_) => later(message, FULL, Effect::None),
-        CreateError::Limits(_) => BackendError::Invalid { message },
+        CreateError::Limits(_) | CreateError::Mounts(_) => BackendError::Invalid { message },
         CreateError::Exists(_) | CreateError::Failed(_) => failed(error),
     }
 }
