@@ -11,10 +11,12 @@ use tokio::task::JoinSet;
 
 use crate::attributes::Metadata;
 use crate::object::{Content, ObjectInfo, StoreError};
-use crate::vfs::{Body, Core, FsError, Ino, Record, Remote, Task, Vfs};
+use crate::vfs::{Body, Cache, Core, FsError, Ino, Record, Remote, Task, Vfs};
 
 /// How soon something is looked at again that waits for something else.
 const SOON: Duration = Duration::from_millis(10);
+/// How often spare files are looked at.
+const SPARES_EVERY: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is not in the bucket yet.
@@ -45,6 +47,7 @@ impl Sync {
         for _ in 0..vfs.settings.parallel_uploads.max(1) {
             workers.spawn(work(vfs.clone()));
         }
+        workers.spawn(keep_spares(vfs.cache()));
         Self { vfs, workers }
     }
 
@@ -136,6 +139,20 @@ async fn work(vfs: Arc<Vfs>) {
             Next::At(due) => drop(tokio::time::timeout_at(due.into(), woken).await),
             Next::Nothing => woken.await,
         }
+    }
+}
+
+/// Makes empty files for those who will create some.
+async fn keep_spares(cache: Arc<Cache>) {
+    loop {
+        if cache.missing_spares() > 0 {
+            let maker = cache.clone();
+            let made = tokio::task::spawn_blocking(move || maker.make_spares()).await;
+            if matches!(made, Ok(Ok(()))) && cache.missing_spares() > 0 {
+                continue;
+            }
+        }
+        tokio::time::sleep(SPARES_EVERY).await;
     }
 }
 

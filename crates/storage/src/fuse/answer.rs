@@ -11,6 +11,11 @@ use crate::vfs::{Attr, Caller, FsError, Replace, SetAttr, XattrMode};
 
 /// Pages that were read once stay valid: whoever changes them tells the kernel.
 const KEEP_CACHE: u32 = 1 << 1;
+/// Bytes go from the program to us without a stay in the kernel's cache, which costs as much again. Only for handles that
+/// cannot read: the others may be mapped into memory.
+const DIRECT: u32 = 1 << 0;
+
+const O_WRONLY: u32 = 1;
 
 const O_ACCMODE: u32 = 3;
 const O_TRUNC: u32 = 0o1000;
@@ -244,12 +249,12 @@ impl Mount {
         let ino = self.ino(request.header.node)?;
         let write = flags & O_ACCMODE != 0;
         self.vfs.open_file(ino, write, flags & O_TRUNC != 0).await?;
-        Ok(self.opened(Out::default(), ino, write))
+        Ok(self.opened(Out::default(), ino, flags))
     }
 
     async fn create(&self, request: &Request) -> Done {
         let mut fields = request.fields();
-        let (_flags, mode) = (fields.u32()?, fields.u32()?);
+        let (flags, mode) = (fields.u32()?, fields.u32()?);
         fields.skip(8)?;
         let name = fields.name()?;
         let parent = self.ino(request.header.node)?;
@@ -264,13 +269,23 @@ impl Mount {
             Err(error) => return Err(error.into()),
         };
         let entry = self.entry(&attr)?;
-        Ok(self.opened(entry, attr.ino, true))
+        Ok(self.opened_for_writing(entry, attr.ino, flags))
     }
 
-    fn opened(&self, out: Out, ino: u64, write: bool) -> Out {
+    fn opened(&self, out: Out, ino: u64, flags: u32) -> Out {
+        self.hand_over(out, OpenFile { ino, write: flags & O_ACCMODE != 0 }, flags)
+    }
+
+    /// A file that was just made is open for writing for us, whatever was asked for.
+    fn opened_for_writing(&self, out: Out, ino: u64, flags: u32) -> Out {
+        self.hand_over(out, OpenFile { ino, write: true }, flags)
+    }
+
+    fn hand_over(&self, out: Out, file: OpenFile, flags: u32) -> Out {
         let handle = self.next_handle();
-        self.files.lock().expect("no panic while held").insert(handle, OpenFile { ino, write });
-        out.u64(handle).u32(KEEP_CACHE).u32(0)
+        self.files.lock().expect("no panic while held").insert(handle, file);
+        let how = if flags & O_ACCMODE == O_WRONLY { DIRECT } else { KEEP_CACHE };
+        out.u64(handle).u32(how).u32(0)
     }
 
     async fn read(&self, request: &Request) -> Done {

@@ -4,7 +4,9 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::wire::{self, MAX_REQUEST};
@@ -17,6 +19,13 @@ pub(super) struct Device {
     /// Buffers that nobody uses. They are as long as the longest request.
     spare: Mutex<Vec<Vec<u8>>>,
 }
+
+/// Where one thread waits.
+#[derive(Debug)]
+pub(super) struct Queue(OwnedFd);
+
+const REQUEST: u64 = 0;
+const STOP: u64 = 1;
 
 /// What came out of a read.
 pub(super) enum Received {
@@ -32,8 +41,8 @@ impl Device {
         Ok(Self { fd, stop: eventfd(0, EventfdFlags::CLOEXEC)?, spare: Mutex::default() })
     }
 
-    /// Waits for a request.
-    pub(super) fn receive(&self) -> rustix::io::Result<Received> {
+    /// Waits for a request. Of several threads that wait, each on its own `queue`, one is woken.
+    pub(super) fn receive(&self, queue: &Queue) -> rustix::io::Result<Received> {
         let mut buffer = self.spare.lock().expect("no panic while held").pop().unwrap_or_else(|| vec![0; MAX_REQUEST]);
         loop {
             match rustix::io::read(&self.fd, &mut buffer[..]) {
@@ -41,7 +50,7 @@ impl Device {
                 // The one who asked was killed meanwhile, or another thread was quicker.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    if self.wait()? {
+                    if self.wait(queue)? {
                         return Ok(Received::End);
                     }
                 }
@@ -52,12 +61,21 @@ impl Device {
     }
 
     /// True if it is time to stop.
-    fn wait(&self) -> rustix::io::Result<bool> {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => Ok(!fds[1].revents().is_empty()),
+    fn wait(&self, queue: &Queue) -> rustix::io::Result<bool> {
+        let mut events = Vec::with_capacity(2);
+        match epoll::wait(&queue.0, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => Ok(events.iter().any(|event| event.data.u64() == STOP)),
             Err(error) => Err(error),
         }
+    }
+
+    /// A place for one thread to wait at.
+    pub(super) fn queue(&self) -> rustix::io::Result<Queue> {
+        let queue = epoll::create(CreateFlags::CLOEXEC)?;
+        // All threads would wake for every request, and all but one for nothing.
+        epoll::add(&queue, &self.fd, EventData::new_u64(REQUEST), EventFlags::IN | EventFlags::EXCLUSIVE)?;
+        epoll::add(&queue, &self.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        Ok(Queue(queue))
     }
 
     /// Wakes everybody who waits, for good.

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use super::device::{Device, Received};
+use super::device::{Device, Queue, Received};
 use super::watch::Watch;
 use super::wire::{self, Fields, Header, IN_HEADER, Operation, Out, init};
 use crate::vfs::{DirEntry, FsError, Ino, MountId, Vfs, Watcher};
@@ -137,8 +137,9 @@ impl Session {
         let mut session = Self { mount: mount.clone(), threads: Vec::new() };
         for index in 0..THREADS {
             let mount = mount.clone();
+            let queue = mount.device.queue().map_err(|error| SessionError::Device(error.into()))?;
             let thread = std::thread::Builder::new().name(format!("fuse-{id}-{index}"));
-            session.threads.push(thread.spawn(move || mount.run()).map_err(SessionError::Thread)?);
+            session.threads.push(thread.spawn(move || mount.run(&queue)).map_err(SessionError::Thread)?);
         }
         Ok(session)
     }
@@ -170,10 +171,10 @@ impl Drop for Session {
 }
 
 impl Mount {
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, queue: &Queue) {
         let _runtime = self.runtime.enter();
         loop {
-            match self.device.receive() {
+            match self.device.receive(queue) {
                 Ok(Received::Request(buffer, length)) => self.clone().begin(buffer, length),
                 Ok(Received::End) => return,
                 Err(error) => {
@@ -272,7 +273,8 @@ impl From<FsError> for Answer {
 }
 
 fn shake_hands(device: &Device) -> Result<(), SessionError> {
-    let received = device.receive().map_err(|error| SessionError::Device(error.into()))?;
+    let queue = device.queue().map_err(|error| SessionError::Device(error.into()))?;
+    let received = device.receive(&queue).map_err(|error| SessionError::Device(error.into()))?;
     let Received::Request(buffer, length) = received else { return Err(SessionError::Gone) };
     let broken = |_| SessionError::Device(std::io::ErrorKind::InvalidData.into());
     let header = Header::parse(&buffer[..length]).map_err(broken)?;

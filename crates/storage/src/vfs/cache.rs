@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -23,20 +24,56 @@ pub(crate) const CHUNK: u64 = 4 << 20;
 pub(crate) struct Cache {
     path: PathBuf,
     directory: OwnedFd,
+    /// Names of empty files that were made while nobody waited: finding a free inode can take longer than all the rest.
+    spares: Mutex<Vec<u64>>,
 }
+
+/// How many empty files are kept ready, and how many are made at once.
+const SPARES: usize = 1024;
+const SPARES_AT_ONCE: usize = 64;
+
+/// Of all spare files of this process.
+static NEXT_SPARE: AtomicU64 = AtomicU64::new(0);
 
 impl Cache {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { path: path.to_owned(), directory })
+        Ok(Self { path: path.to_owned(), directory, spares: Mutex::default() })
     }
 
     /// A new, empty copy.
     pub(crate) fn create(&self, ino: Ino) -> Result<Arc<File>, FsError> {
+        if let Some(file) = self.take_spare(ino) {
+            return Ok(file);
+        }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         self.open_with(ino, flags).map_err(|source| FsError::Local { what: "create", source })
+    }
+
+    /// A spare file under the name of a copy. Who has an earlier copy of that name open keeps it.
+    fn take_spare(&self, ino: Ino) -> Option<Arc<File>> {
+        let spare = self.spares.lock().expect("no panic while held").pop()?;
+        let renamed = rustix::fs::renameat(&self.directory, spare_name(spare), &self.directory, file_name(ino));
+        renamed.ok()?;
+        self.open_with(ino, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW).ok()
+    }
+
+    /// How many spare files there are less than there should be.
+    pub(crate) fn missing_spares(&self) -> usize {
+        SPARES.saturating_sub(self.spares.lock().expect("no panic while held").len())
+    }
+
+    /// Makes some spare files. A disk that is full has none, which is no error here.
+    pub(crate) fn make_spares(&self) -> rustix::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        for _ in 0..self.missing_spares().min(SPARES_AT_ONCE) {
+            let spare = NEXT_SPARE.fetch_add(1, Ordering::Relaxed);
+            rustix::fs::openat(&self.directory, spare_name(spare), flags, Mode::from_raw_mode(0o600))?;
+            self.spares.lock().expect("no panic while held").push(spare);
+        }
+        Ok(())
     }
 
     pub(crate) fn open_copy(&self, ino: Ino) -> Result<Arc<File>, FsError> {
@@ -97,6 +134,10 @@ impl Cache {
 
 fn file_name(ino: Ino) -> String {
     format!("{ino:016x}")
+}
+
+fn spare_name(number: u64) -> String {
+    format!("spare-{}-{number}", std::process::id())
 }
 
 /// Pieces of one object, as far as they were fetched.

@@ -40,7 +40,7 @@ pub(crate) use node::{Body, Remote};
 
 use crate::attributes::{Attributes, Kind};
 use crate::object::ObjectStore;
-use cache::Cache;
+pub(crate) use cache::Cache;
 use journal::{Journal, NodeRecord};
 use node::Pending;
 use tree::Tree;
@@ -110,7 +110,7 @@ pub struct Vfs {
     me: Weak<Self>,
     core: Mutex<Core>,
     pub(crate) store: Arc<dyn ObjectStore>,
-    cache: Cache,
+    cache: Arc<Cache>,
     pub(crate) settings: Settings,
     /// Wakes those who upload.
     pub(crate) work: tokio::sync::Notify,
@@ -196,6 +196,11 @@ impl Vfs {
         if self.cached_bytes.load(Ordering::Relaxed) > self.settings.cache_limit {
             self.trim_to(core, self.settings.cache_limit / 10 * 9);
         }
+    }
+
+    /// Where local copies are made.
+    pub(crate) fn cache(&self) -> Arc<Cache> {
+        self.cache.clone()
     }
 
     /// Gives up every local copy that the bucket has too and that nobody has open. Returns how many bytes that were.

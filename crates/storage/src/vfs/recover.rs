@@ -63,7 +63,7 @@ impl Vfs {
             me: me.clone(),
             core: Mutex::new(core),
             store,
-            cache,
+            cache: Arc::new(cache),
             settings,
             work: Default::default(),
             settled: Default::default(),
