@@ -149,7 +149,12 @@ impl S3Store {
     /// Gives back the parts of uploads that began long ago and were cut off. Returns how many uploads that were.
     pub async fn abort_stale_uploads(&self) -> Result<u64, StoreError> {
         let query = vec![("uploads", String::new())];
-        let answer = self.client.ask("list uploads", Method::GET, None, &query, HeaderMap::new(), Bytes::new()).await?;
+        let listed = self.client.ask("list uploads", Method::GET, None, &query, HeaderMap::new(), Bytes::new()).await;
+        let answer = match listed {
+            // A server that cannot tell has nothing that we could give back.
+            Err(StoreError::Refused { status: 501, .. }) => return Ok(0),
+            other => other?,
+        };
         let text = answer.text();
         let mut aborted = 0;
         for upload in xml::elements(&text, "Upload") {

@@ -1,0 +1,225 @@
+//! `isopod storage` against a second S3 server (s3rver; the crate's own tests use moto), over http and https.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "storage/s3rver.rs"]
+mod s3rver;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use isopod_testkit::{Finished, StateDir};
+use s3rver::{ACCESS_KEY, BUCKET, S3rver, SECRET_KEY};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+/// One host with a state directory, and settings as a person would export them.
+struct Host {
+    state: StateDir,
+    places: tempfile::TempDir,
+    variables: BTreeMap<String, String>,
+}
+
+impl Host {
+    fn new(endpoint: &str) -> Self {
+        let places = tempfile::tempdir().unwrap();
+        let base = places.path().join("base");
+        let settings = [
+            ("ROMA_S3_BUCKET", BUCKET),
+            ("AWS_ENDPOINT_URL", endpoint),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+            ("STORAGE_BASE_PATH", base.to_str().unwrap()),
+        ];
+        let variables = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { state: StateDir::new(BINARY), places, variables }
+    }
+
+    fn set(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    fn unset(mut self, name: &str) -> Self {
+        self.variables.remove(name);
+        self
+    }
+
+    fn base(&self) -> PathBuf {
+        self.places.path().join("base")
+    }
+
+    fn storage(&self, arguments: &[&str]) -> Finished {
+        let mut command = self.state.isopod().command(&[&["storage"], arguments].concat());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+            command.env_remove(name);
+        }
+        command.envs(&self.variables).output().unwrap().into()
+    }
+
+    fn finish(self) {
+        self.storage(&["stop"]).ok();
+        self.state.assert_nothing_left();
+    }
+}
+
+/// Answers everything as Amazon does when the bucket is elsewhere.
+fn server_of_another_region() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let body = "<Error><Code>PermanentRedirect</Code></Error>";
+            let head = "HTTP/1.1 301 Moved Permanently\r\nx-amz-bucket-region: eu-west-3\r\nConnection: close";
+            let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    format!("http://{address}")
+}
+
+/// S4.11, S4.20
+#[test]
+fn each_kind_of_trouble_has_its_own_words() {
+    let server = S3rver::start();
+    let endpoint = server.endpoint();
+    let doctor = |host: Host, word: &str| {
+        let told = host.storage(&["doctor"]);
+        assert_ne!(told.code(), 0, "{word}");
+        let text = told.stdout() + &told.stderr();
+        assert!(text.contains(word), "{word:?} is not in {text}");
+        let refused = host.storage(&["mount"]);
+        assert_ne!(refused.code(), 0, "{word}");
+        host.storage(&["stop"]);
+        host.state.assert_nothing_left();
+    };
+    doctor(Host::new(&endpoint).set("ROMA_S3_BUCKET", "nobodys"), "bucket missing");
+    doctor(Host::new(&endpoint).set("AWS_ACCESS_KEY_ID", "nobodys"), "bad keys");
+    doctor(Host::new(&server_of_another_region()), "wrong region: the bucket is in another region (eu-west-3)");
+    doctor(Host::new("http://127.0.0.1:1"), "unreachable");
+    let no_keys = Host::new(&endpoint).unset("AWS_ACCESS_KEY_ID").unset("AWS_SECRET_ACCESS_KEY");
+    doctor(no_keys.set("HOME", "/nonexistent"), "no keys for the bucket");
+    let full = Host::new(&endpoint);
+    std::fs::create_dir_all(full.base()).unwrap();
+    std::fs::write(full.base().join("stray"), "x").unwrap();
+    doctor(full, "path mismatch");
+    let good = Host::new(&endpoint);
+    assert_eq!(good.storage(&["doctor"]).ok().matches("ok ").count(), 3);
+}
+
+/// S4.1, S4.8, S4.10, S4.30, S4.31
+#[test]
+fn a_bucket_is_mounted_written_and_read_by_another_host_and_keys_stay_in_memory() {
+    let server = S3rver::start();
+    let host = Host::new(&server.endpoint());
+    host.storage(&["mount"]).ok();
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert!(mounts.contains(&format!("isopod {} fuse.isopod ", host.base().display())), "{mounts}");
+    let run = host.base().join("executions/run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("small"), "hello").unwrap();
+    let big: Vec<u8> = (0..40_u32 << 20).map(|index| (index >> 7) as u8 ^ index as u8).collect();
+    std::fs::write(run.join("big"), &big).unwrap();
+    std::fs::rename(run.join("big"), run.join("moved")).unwrap();
+    assert!(host.storage(&["status"]).ok().contains(&host.base().display().to_string()));
+    host.storage(&["sync", "--wait"]).ok();
+
+    let status: serde_json::Value = serde_json::from_str(&host.storage(&["status", "--json"]).ok()).unwrap();
+    assert_eq!(status["sync"]["uploads"], 0);
+    let daemon = status["pid"].as_u64().unwrap();
+    for file in ["environ", "cmdline"] {
+        let text = std::fs::read(format!("/proc/{daemon}/{file}")).unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains(SECRET_KEY), "{file}");
+    }
+    let kept =
+        Command::new("grep").args(["-rlF", SECRET_KEY, "--exclude-dir=mnt"]).arg(host.state.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&kept.stdout), "", "no file holds the key");
+
+    // The other name of the bucket, and files that only the bucket has.
+    let other = Host::new(&server.endpoint()).unset("ROMA_S3_BUCKET").set("S3_BUCKET_NAME", BUCKET);
+    assert!(other.storage(&["ls", "executions/run"]).ok().contains("41943040"));
+    let copy = other.places.path().join("copy");
+    other.storage(&["cp", "store:executions/run/moved", copy.to_str().unwrap()]).ok();
+    assert_eq!(std::fs::read(copy).unwrap(), big);
+    assert!(other.storage(&["du", "executions"]).ok().contains("41943045 bytes        2 files  run"));
+    assert!(other.storage(&["gc"]).ok().contains("gave up 40 MiB"));
+    // A part of the bucket is a workspace of its own.
+    let part = Host::new(&server.endpoint()).set("ISOPOD_STORAGE", &format!("s3://{BUCKET}/executions/run"));
+    assert!(part.storage(&["ls"]).ok().contains(" moved\n"));
+    part.storage(&["cp", BINARY, "store:program"]).ok();
+    part.storage(&["sync", "--wait"]).ok();
+    let refused = part.storage(&["ls", "../x"]);
+    assert!(refused.stderr().contains("is no path of the workspace"));
+
+    host.storage(&["umount"]).ok();
+    assert_eq!(std::fs::read_dir(host.base()).unwrap().count(), 0);
+    part.finish();
+    other.finish();
+    host.finish();
+}
+
+/// Keys that expire: nothing that was written is lost, and new keys in the file are enough.
+#[test]
+fn while_keys_are_expired_files_wait_and_renewed_keys_carry_them_up() {
+    let server = S3rver::start();
+    let host = Host::new(&server.endpoint()).unset("AWS_ACCESS_KEY_ID").unset("AWS_SECRET_ACCESS_KEY");
+    let file = host.places.path().join("credentials");
+    let host = host.set("AWS_SHARED_CREDENTIALS_FILE", file.to_str().unwrap());
+    let write_keys = |access: &str, age: u64| {
+        let text = format!("[default]\naws_access_key_id = {access}\naws_secret_access_key = {SECRET_KEY}\n");
+        std::fs::write(&file, text).unwrap();
+        let when = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(when).unwrap();
+    };
+    write_keys(ACCESS_KEY, 30);
+    host.storage(&["mount"]).ok();
+    write_keys("expired", 20);
+    let path = host.base().join("executions/f");
+    std::fs::write(&path, "kept").unwrap();
+    wait_for(|| host.storage(&["status"]).ok().contains("trouble"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+    write_keys(ACCESS_KEY, 10);
+    host.storage(&["sync", "--wait"]).ok();
+    let other = Host::new(&server.endpoint());
+    assert!(other.storage(&["ls", "executions"]).ok().contains(" f\n"));
+    other.finish();
+    host.finish();
+}
+
+/// https with an authority of one's own, which only `SSL_CERT_FILE` names.
+#[test]
+fn a_server_with_tls_is_believed_only_by_its_authority() {
+    let certificates = tempfile::tempdir().unwrap();
+    make_certificates(certificates.path());
+    let server = S3rver::start_with_tls(certificates.path());
+    let stranger = Host::new(&server.endpoint()).set("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt");
+    let told = stranger.storage(&["doctor"]);
+    assert!(told.stdout().contains("unreachable"), "{}", told.stdout());
+    let authority = certificates.path().join("ca.pem");
+    let host = Host::new(&server.endpoint()).set("SSL_CERT_FILE", authority.to_str().unwrap());
+    host.storage(&["mount"]).ok();
+    std::fs::write(host.base().join("f"), "over tls").unwrap();
+    host.storage(&["sync", "--wait"]).ok();
+    host.finish();
+}
+
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("it did not happen");
+}
+
+fn make_certificates(directory: &Path) {
+    let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem &&
+        openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr &&
+        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\\nbasicConstraints=CA:FALSE\\n' > server.ext &&
+        openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.pem";
+    let made = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
+    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+}
