@@ -1,5 +1,7 @@
 //! The service's backends: the same suite on both, and the remote one with a bad network in between.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -137,6 +139,23 @@ async fn the_local_backend_passes_the_suite() {
     local.destroy(&made.id).await.unwrap();
     let backend = Resilient::new(Arc::new(local), patience(LONG));
     suite(&backend, &node, &team).await;
+}
+
+/// S2.12
+#[tokio::test]
+async fn a_team_without_a_place_is_told_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+    let team = store.ensure_team().await.unwrap();
+    let node = FakeNode::new();
+    let mut config = ServeConfig::new(store);
+    config.team_limits.concurrent = 1;
+    let local = LocalBackend::open(&config, Arc::clone(&node) as _).await.unwrap();
+    let backend = Resilient::new(Arc::new(local), patience(LONG));
+    backend.create(&CreateSpec::new(team.clone(), "base")).await.unwrap();
+    let refused = backend.create(&CreateSpec::new(team, "base")).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.retry_after()), (ErrorKind::Quota, None), "{refused}");
+    assert_eq!((node.count(), backend.metrics().tries(Verb::Create, "quota_exceeded")), (1, 1));
 }
 
 /// S2.1, S2.7, S2.20, S2.42

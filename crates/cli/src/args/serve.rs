@@ -51,8 +51,8 @@ pub(crate) struct ServeArgs {
     pub(crate) pool_prepared: Option<usize>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Where the sandboxes of the service (/api/v1) come from: this server's own node, or another E2B-compatible server, whose key
-    /// is then read from E2B_API_KEY in the environment [default: local].
+    /// Where the sandboxes of the service come from: this server's own node, or another E2B-compatible server, whose key is
+    /// E2B_API_KEY in the environment [default: local].
     #[arg(long, env = env_names::BACKEND, value_name = "KIND")]
     pub(crate) backend: Option<BackendKind>,
     /// The API of a remote backend [default: https://api.e2b.app].

@@ -51,6 +51,9 @@ impl BackendChoice {
         let Some(api_key) = key.filter(|key| !key.is_empty()) else {
             return Err(Hint::new("the remote backend needs a key", "set E2B_API_KEY in the server's environment"));
         };
+        if url.starts_with("http://") && !is_this_machine(url) {
+            tracing::warn!(url, "the key of the remote backend crosses the network without encryption");
+        }
         let mut trust = Trust::system();
         if let Some(path) = ca_file {
             let text = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
