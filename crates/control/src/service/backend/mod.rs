@@ -41,7 +41,8 @@ pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
     fn name(&self) -> &'static str;
 
     /// Makes a sandbox and waits until it answers. The same key makes one sandbox at most, as far as the backend can tell:
-    /// one that knows no keys labels the sandbox, so that it can be found.
+    /// one that knows no keys labels the sandbox, so that it can be found. After a failure whose effect is unknown there may
+    /// be one; [`Self::abandon`] ends it.
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError>;
 
     /// How a sandbox is now.

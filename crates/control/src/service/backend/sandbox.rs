@@ -12,16 +12,14 @@ use crate::store::TeamId;
 /// The metadata that every sandbox of the service has: the key of the create that made it.
 pub const CREATE_LABEL: &str = "isopod.create";
 
-/// Names one create, however often it is sent. Up to 200 of `a-z`, `0-9` and `-`.
+/// Names one create, however often it is sent: a UUID, so that creates of two teams never take each other's sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateKey(String);
 
 /// The text cannot be a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a create key has 1 to 200 of a-z, 0-9 and -")]
+#[error("a create key is a UUID in small letters")]
 pub struct CreateKeyError;
-
-const LONGEST_KEY: usize = 200;
 
 impl CreateKey {
     /// A key that nobody has used.
@@ -40,12 +38,16 @@ impl CreateKey {
     }
 }
 
+/// Reads back what was recorded.
 impl FromStr for CreateKey {
     type Err = CreateKeyError;
 
     fn from_str(text: &str) -> Result<Self, CreateKeyError> {
-        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        match (1..=LONGEST_KEY).contains(&text.len()) && text.bytes().all(is_allowed) {
+        let is_allowed = |(at, byte): (usize, u8)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        };
+        match text.len() == 36 && text.bytes().enumerate().all(is_allowed) {
             true => Ok(Self(text.to_owned())),
             false => Err(CreateKeyError),
         }
@@ -139,11 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_what_every_server_accepts() {
-        for bad in ["", "UPPER", "a b", "a/b", "ä", &"a".repeat(201)] {
+    fn keys_are_unique_and_read_back() {
+        let key = CreateKey::random();
+        assert_eq!(key.as_str().parse::<CreateKey>(), Ok(key.clone()));
+        assert_ne!(key, CreateKey::random());
+        let upper = key.as_str().to_uppercase();
+        for bad in ["", "agent-1-task-2", &key.as_str()[1..], &key.as_str().replace('-', "0"), &format!("{upper}A")] {
             assert_eq!(bad.parse::<CreateKey>(), Err(CreateKeyError), "{bad:?}");
         }
-        assert_eq!("agent-1-task-2".parse::<CreateKey>().unwrap().as_str(), "agent-1-task-2");
-        assert!(CreateKey::random().as_str().parse::<CreateKey>().is_ok());
     }
 }
