@@ -1,5 +1,6 @@
 //! Making a sandbox that has no owner yet: first everything that is slow and the same for all, then the first process.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
 use isopod_isolation::launch::{
-    Figures, Interpreter, Launch, LaunchError, Launched, Preparation, Role, RootLayers, read_failure, zygote_pair,
+    Figures, Interpreter, Launch, LaunchError, Launched, Preparation, Role, read_failure, zygote_pair,
 };
 use isopod_wire::node::WorkspaceMount;
 use isopod_wire::{ExecutionId, Limits};
@@ -77,7 +78,14 @@ pub(crate) struct Workshop {
     pub(crate) home: Arc<Home>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) guest: OwnedFd,
+    /// Variables that every sandbox gets before its own.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Whom this host trusts, for images that do not know.
+    pub(crate) certificates: Option<Vec<u8>>,
 }
+
+/// Where an image's sandbox finds the certificates of the host. Never part of a layer.
+const CERTIFICATES: &str = "etc/isopod/certificates.pem";
 
 /// Everything but the guest.
 #[derive(Debug)]
@@ -135,6 +143,21 @@ pub(crate) struct Blank {
 }
 
 impl Workshop {
+    /// The variables of a sandbox: files that they name are those of the host's base, and an image has its own place.
+    pub(crate) fn environment_for(&self, on_host: bool) -> BTreeMap<String, String> {
+        if on_host {
+            return self.environment.clone();
+        }
+        let adapt = |(name, value): (&String, &String)| match (value.starts_with('/'), &self.certificates) {
+            (true, Some(_)) if !name.ends_with("DIR") && !name.ends_with("CAPATH") => {
+                Some((name.clone(), format!("/{CERTIFICATES}")))
+            }
+            (true, _) => None,
+            (false, _) => Some((name.clone(), value.clone())),
+        };
+        self.environment.iter().filter_map(adapt).collect()
+    }
+
     /// Prepares a sandbox on a new writable layer, or on one that exists. Nothing is left on an error.
     pub(crate) fn prepare(
         &self,
@@ -187,7 +210,7 @@ impl Workshop {
         record.slot = Some(slot);
 
         let cgroup = self.host.cgroups.create(&name)?;
-        let upper = self.ensure_area(&name, area)?;
+        let upper = self.ensure_area(&name, area, template.is_on_host())?;
         let role = match purpose {
             Purpose::Sandbox => {
                 Role::Sandbox { owner: template.zygote().map_or(slot.first_id(), |zygote| zygote.owner()) }
@@ -202,12 +225,13 @@ impl Workshop {
                 Some(SandboxNetwork { netns: netns::make().map_err(MakeError::Netns)?, witness: None })
             }
         };
+        let templates = self.host.state.templates();
         let mut launcher = self.backend.prepare(&Preparation {
             role,
             first_id: slot.first_id(),
             netns: network.as_ref().map(|network| network.netns.as_fd()),
             cgroup_entrances: &cgroup.entrances()?,
-            layers: RootLayers { root: template.root_layers(), usr: template.usr_layers(), upper: &upper },
+            layers: template.root_with(&templates, &upper),
             guest: self.guest.as_fd(),
             tmpfs_bytes: tmpfs_bytes(limits),
             host_name: HOST_NAME,
@@ -238,17 +262,17 @@ impl Workshop {
     }
 
     /// The writable layer: a new one with the directories that overlays need, or the one named.
-    fn ensure_area(&self, name: &str, existing: Option<&str>) -> Result<PathBuf, MakeError> {
+    fn ensure_area(&self, name: &str, existing: Option<&str>, on_host: bool) -> Result<PathBuf, MakeError> {
         let path = match existing {
             Some(existing) => self.host.disk.area(existing)?.path().to_owned(),
             None => self.host.disk.create_area(name, None)?.path().to_owned(),
         };
-        self.fill_area(&path).map_err(MakeError::Fill)?;
+        self.fill_area(&path, on_host).map_err(MakeError::Fill)?;
         Ok(path)
     }
 
     /// A layer that comes back may hold anything, also links to places of the host: nothing in it is followed.
-    fn fill_area(&self, area: &Path) -> io::Result<()> {
+    fn fill_area(&self, area: &Path, on_host: bool) -> io::Result<()> {
         for part in ["root", "usr"] {
             make_directory(CWD, &area.join(part))?;
             make_work_directory(&area.join(format!("{part}.work")))?;
@@ -263,8 +287,12 @@ impl Workshop {
         };
         let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match openat(&etc, "resolv.conf", new, Mode::from_raw_mode(0o644)) {
-            Err(Errno::EXIST) => Ok(()),
-            other => File::from(other?).write_all(self.host.network.resolvers().resolv_conf_text().as_bytes()),
+            Err(Errno::EXIST) => {}
+            other => File::from(other?).write_all(self.host.network.resolvers().resolv_conf_text().as_bytes())?,
+        }
+        match &self.certificates {
+            Some(certificates) if !on_host => write_certificates(&etc, certificates),
+            _ => Ok(()),
         }
     }
 
@@ -369,6 +397,21 @@ impl Blank {
     pub(crate) fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+/// Into a layer that may come back with anything in it: no link is followed, and what is there stays.
+fn write_certificates(etc: &OwnedFd, certificates: &[u8]) -> io::Result<()> {
+    make_directory(etc, Path::new("isopod"))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match openat(etc, "isopod", flags, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+        other => other?,
+    };
+    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match openat(&directory, "certificates.pem", new, Mode::from_raw_mode(0o644)) {
+        Err(Errno::EXIST) => Ok(()),
+        other => File::from(other?).write_all(certificates),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use isopod_wire::node::{TemplateInfo, TemplateState};
 use tokio::sync::Notify;
@@ -17,11 +18,13 @@ pub(crate) struct Kind {
     pub(crate) pool: Pool,
     /// Why it lacks what its recipe installs.
     pub(crate) reduced: Option<String>,
+    /// When it was first asked for.
+    pub(crate) opened_at: Instant,
 }
 
 impl Kind {
     pub(crate) fn new(template: Arc<Template>, pool: Pool, reduced: Option<String>) -> Arc<Self> {
-        Arc::new(Self { template: Mutex::new(template), pool, reduced })
+        Arc::new(Self { template: Mutex::new(template), pool, reduced, opened_at: Instant::now() })
     }
 
     pub(crate) fn template(&self) -> Arc<Template> {
@@ -38,7 +41,7 @@ impl Kind {
 /// All of them, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    entries: Mutex<BTreeMap<&'static str, Entry>>,
+    entries: Mutex<BTreeMap<String, Entry>>,
     /// Set when the node ends: what is still being built or warmed then is not wanted any more.
     is_closed: AtomicBool,
     /// Told whenever an entry changes.
@@ -52,7 +55,7 @@ pub(crate) enum Entry {
 }
 
 impl Kinds {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<&'static str, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,9 +79,21 @@ impl Kinds {
         }
     }
 
-    pub(crate) fn set(&self, name: &'static str, entry: Entry) {
-        self.entries().insert(name, entry);
+    pub(crate) fn set(&self, name: &str, entry: Entry) {
+        self.entries().insert(name.to_owned(), entry);
         self.changed.notify_waiters();
+    }
+
+    /// Enters a template, unless somebody was quicker: then theirs is taken.
+    pub(crate) fn open_once(&self, name: &str, kind: Arc<Kind>) -> Arc<Kind> {
+        let mut entries = self.entries();
+        match entries.get(name) {
+            Some(Entry::Open(first)) => Arc::clone(first),
+            _ => {
+                entries.insert(name.to_owned(), Entry::Open(Arc::clone(&kind)));
+                kind
+            }
+        }
     }
 
     pub(crate) fn forget(&self, name: &str) {
@@ -87,12 +102,12 @@ impl Kinds {
     }
 
     /// Whether the caller is the one who builds it now.
-    pub(crate) fn begin_building(&self, name: &'static str) -> bool {
+    pub(crate) fn begin_building(&self, name: &str) -> bool {
         let mut entries = self.entries();
         if entries.contains_key(name) {
             return false;
         }
-        entries.insert(name, Entry::Building(Step { done: 0, total: 0, message: "starting".to_owned() }));
+        entries.insert(name.to_owned(), Entry::Building(Step { done: 0, total: 0, message: "starting".to_owned() }));
         true
     }
 
@@ -100,7 +115,7 @@ impl Kinds {
     pub(crate) fn close(&self) -> Vec<Arc<Kind>> {
         self.is_closed.store(true, Ordering::Release);
         let kinds = self.open_kinds();
-        self.entries().retain(|name, _| *name == BASE);
+        self.entries().retain(|name, _| name == BASE);
         self.changed.notify_waiters();
         kinds
     }

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
+use isopod_wire::build::{self, BuildError, BuildEvent, BuildSpec, KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::{
     CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stream,
     Target, TemplateInfo, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, Limits, NetworkPolicy};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::admission::available_memory;
 use crate::base::{BaseError, BaseOptions, HostEnvironment};
@@ -21,6 +25,7 @@ use crate::disk::DiskOptions;
 use crate::guest_program;
 use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};
+use crate::images::Images;
 use crate::network::NetworkConfig;
 use crate::pool::PoolSize;
 use crate::sandbox::Fleet;
@@ -60,6 +65,8 @@ pub struct NodeConfig {
     pub variables: BTreeMap<String, String>,
     /// How the disk is set up.
     pub disk: DiskOptions,
+    /// Where images come from.
+    pub registries: RegistrySettings,
     /// How often a server looks for things that nobody claims.
     pub sweep_every: Duration,
     /// Where a change of the network's defaults goes; `None` for the defaults.
@@ -86,6 +93,9 @@ pub enum OpenError {
     /// The guest's program could not be put into memory.
     #[error("could not load the guest's program")]
     Guest(#[source] io::Error),
+    /// The store of images cannot be used.
+    #[error("could not open the store of images")]
+    Images(#[source] isopod_image::StoreError),
     /// What an earlier process left could not be looked at.
     #[error("could not look at what an earlier process left")]
     Sweep(#[source] io::Error),
@@ -154,7 +164,8 @@ impl Node {
         let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
         let (home, sweep_every) = (config.home.clone(), config.sweep_every);
-        let fleet = Fleet::new(workshop, template, config).map_err(OpenError::Sweep)?;
+        let images = Images::open(workshop.host.state.path(), config.registries.clone()).map_err(OpenError::Images)?;
+        let fleet = Fleet::new(workshop, template, images, config).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
         fleet.kinds.base().pool.start();
         wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
@@ -276,7 +287,17 @@ fn open_parts(
         tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
     }
     let guest = guest_program::sealed().map_err(OpenError::Guest)?;
-    Ok((Workshop { host: Arc::new(host), home: Arc::new(home), backend, guest }, template))
+    let environment = template.host_environment(config.host_environment, config.variables.clone().into_iter());
+    let certificates = if config.host_environment.certificates { host_certificates(&config.variables) } else { None };
+    let (host, home) = (Arc::new(host), Arc::new(home));
+    Ok((Workshop { host, home, backend, guest, environment, certificates }, template))
+}
+
+/// The certificates that this host trusts, in one file.
+fn host_certificates(variables: &BTreeMap<String, String>) -> Option<Vec<u8>> {
+    const USUAL: &[&str] = &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+    let named = ["SSL_CERT_FILE", "CURL_CA_BUNDLE"].iter().filter_map(|name| variables.get(*name).map(String::as_str));
+    named.chain(USUAL.iter().copied()).find_map(|path| std::fs::read(path).ok())
 }
 
 fn start_spawner(home: &Home, config: &NodeConfig) -> Result<Arc<dyn Backend>, OpenError> {
@@ -329,5 +350,22 @@ impl NodeApi for Node {
 
     async fn templates(&self) -> Vec<TemplateInfo> {
         self.fleet.kinds.infos()
+    }
+
+    async fn build_template(
+        &self,
+        spec: BuildSpec,
+        events: mpsc::Sender<BuildEvent>,
+        cancel: CancellationToken,
+    ) -> Result<build::BuiltTemplate, BuildError> {
+        self.fleet.build(spec, events, cancel).await
+    }
+
+    async fn built_templates(&self) -> Vec<KeptTemplate> {
+        self.fleet.built_templates().await
+    }
+
+    async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
+        self.fleet.remove_template(id).await
     }
 }

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use crate::blank::{Blank, MakeError, Prepared, Workshop};
 use crate::guest_request;
 use crate::node::random_execution_id;
+use crate::start::START_PATIENCE;
 use crate::template::Template;
 
 /// How many to keep.
@@ -291,6 +292,7 @@ impl Shared {
         let result = match job {
             Job::Launch(prepared) => {
                 let result = self.workshop.launch(*prepared, &self.limits).inspect(wait_until_parked);
+                let result = result.inspect(|blank| self.workshop.bring_up(blank, START_PATIENCE));
                 self.shelves().making_ready -= 1;
                 result.map(|blank| self.shelve_ready(blank))
             }

@@ -107,6 +107,7 @@ impl StateDir {
             variables: std::env::vars().collect(),
             disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
             sweep_every: isopod_node::DEFAULT_SWEEP,
+            registries: Default::default(),
             pool_network: None,
             workspace: None,
         }

@@ -277,6 +277,8 @@ pub struct BuiltTemplate {
     pub start_cmd: Option<String>,
     /// Tells when it is ready.
     pub ready_cmd: Option<String>,
+    /// What its sandboxes usually get: those are kept ready.
+    pub limits: Limits,
     /// What its own layers take on the disk.
     pub size: Bytes,
     /// When it was built first.

@@ -34,6 +34,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         variables: std::env::vars().collect(),
         disk: DiskOptions::default(),
         sweep_every: isopod_node::DEFAULT_SWEEP,
+        registries: Default::default(),
         pool_network: None,
         workspace: None,
     }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use isopod_client::guest::Guest;
 use isopod_isolation::launch::{
-    Figures, Launch, LaunchError, Launched, Preparation, Role, RootLayers, Spawner, read_failure,
+    Figures, Launch, LaunchError, Launched, Preparation, Role, RootLayers, RootStyle, Spawner, read_failure,
 };
 use isopod_isolation::sys::ns::{Namespaces, unshare};
 use isopod_wire::Limits;
@@ -87,7 +87,13 @@ impl Rig {
             first_id: FIRST_ID,
             netns: Some(netns.as_fd()),
             cgroup_entrances: &[],
-            layers: RootLayers { root: vec![template], usr: vec![Path::new("/usr")], upper: &own },
+            layers: RootLayers {
+                root: vec![template],
+                usr: vec![Path::new("/usr")],
+                kept: None,
+                upper: &own,
+                style: RootStyle::default(),
+            },
             guest: self.guest.as_fd(),
             tmpfs_bytes: 1 << 24,
             host_name: "rig",

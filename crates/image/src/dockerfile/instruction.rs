@@ -111,6 +111,9 @@ pub(super) fn parse(line: &Logical, escape: char) -> Result<Located, DockerfileE
     Ok(Located { line: line.number, text: line.text.clone(), instruction })
 }
 
+/// Names with their values, and what follows them.
+type Flags<'t> = (Vec<(&'t str, Option<&'t str>)>, &'t str);
+
 struct Parser<'a> {
     line: &'a Logical,
     escape: char,
@@ -172,7 +175,7 @@ impl Parser<'_> {
     }
 
     fn from(&self, rest: &str) -> Result<Instruction, DockerfileError> {
-        let (flags, rest) = self.flags(rest)?;
+        let (flags, rest) = flags_of(rest);
         let mut platform = None;
         for (name, value) in flags {
             match name {
@@ -221,7 +224,7 @@ impl Parser<'_> {
     }
 
     fn run(&self, rest: &str) -> Result<Instruction, DockerfileError> {
-        let (flags, rest) = self.flags(rest)?;
+        let (flags, rest) = flags_of(rest);
         let mut caches = Vec::new();
         let mut is_offline = false;
         for (name, value) in flags {
@@ -251,7 +254,7 @@ impl Parser<'_> {
     }
 
     fn copy(&self, rest: &str) -> Result<Instruction, DockerfileError> {
-        let (given, rest) = self.flags(rest)?;
+        let (given, rest) = flags_of(rest);
         let is_add = self.word == "ADD";
         let mut flags = CopyFlags::default();
         for (name, value) in given {
@@ -289,7 +292,7 @@ impl Parser<'_> {
     }
 
     fn healthcheck(&self, rest: &str) -> Result<Instruction, DockerfileError> {
-        let (flags, rest) = self.flags(rest)?;
+        let (flags, rest) = flags_of(rest);
         let known = ["interval", "timeout", "start-period", "start-interval", "retries"];
         if let Some((name, _)) = flags.iter().find(|(name, _)| !known.contains(name)) {
             return Err(self.error(format!("HEALTHCHECK has no flag --{name}")));
@@ -333,24 +336,24 @@ impl Parser<'_> {
             _ => Err(self.error(format!("{} takes one word", self.word))),
         }
     }
+}
 
-    /// `--name` and `--name=value` in front.
-    fn flags<'t>(&self, rest: &'t str) -> Result<(Vec<(&'t str, Option<&'t str>)>, &'t str), DockerfileError> {
-        let mut flags = Vec::new();
-        let mut rest = rest;
-        while let Some(flag) = rest.strip_prefix("--") {
-            let (flag, after) = flag.split_once(char::is_whitespace).unwrap_or((flag, ""));
-            rest = after.trim_start();
-            if flag.is_empty() {
-                break;
-            }
-            flags.push(match flag.split_once('=') {
-                Some((name, value)) => (name, Some(value.trim_matches('"'))),
-                None => (flag, None),
-            });
+/// `--name` and `--name=value` in front.
+fn flags_of(rest: &str) -> Flags<'_> {
+    let mut flags = Vec::new();
+    let mut rest = rest;
+    while let Some(flag) = rest.strip_prefix("--") {
+        let (flag, after) = flag.split_once(char::is_whitespace).unwrap_or((flag, ""));
+        rest = after.trim_start();
+        if flag.is_empty() {
+            break;
         }
-        Ok((flags, rest))
+        flags.push(match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.trim_matches('"'))),
+            None => (flag, None),
+        });
     }
+    (flags, rest)
 }
 
 fn json_list(text: &str) -> Option<Vec<String>> {

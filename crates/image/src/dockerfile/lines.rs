@@ -84,7 +84,8 @@ fn read_heredocs<'a>(
     let word = text.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
     let rest = text.split_whitespace().nth(1).unwrap_or_default().to_ascii_uppercase();
     let can_have_some = |word: &str| matches!(word, "RUN" | "COPY" | "ADD");
-    if !can_have_some(&word) && !(word == "ONBUILD" && can_have_some(&rest)) {
+    let has_some = can_have_some(&word) || (word == "ONBUILD" && can_have_some(&rest));
+    if !has_some {
         return Ok(Vec::new());
     }
     let mut heredocs = openings(text);

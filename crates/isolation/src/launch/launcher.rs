@@ -57,6 +57,7 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
         netns: if order.has_netns { Some(fds.next()?) } else { None },
         trees: Trees {
             upper: fds.next()?,
+            kept: if order.kept_root.is_empty() { None } else { Some(fds.next()?) },
             root: fds.by_ref().take(order.root_layers).collect(),
             usr: fds.by_ref().take(order.usr_layers).collect(),
         },
@@ -86,7 +87,7 @@ fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<Made, Failure> {
         // The server plumbs it while the root is built.
         handed.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
     }
-    let memory = root::build(&handed.trees, order.first_id, order.tmpfs_bytes, &user_namespace)?;
+    let memory = root::build(&handed.trees, order, &user_namespace)?;
     Ok(Made { user_namespace, memory })
 }
 

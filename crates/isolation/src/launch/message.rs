@@ -3,21 +3,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ZygoteProgram;
 use super::figures::Figures;
 use super::step::Failure;
 use super::workspace::WorkspaceOrder;
+use super::{RootStyle, ZygoteProgram};
 
 /// Raised whenever a message changes: a server does not use a spawner of another version.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SpawnerRequest {
     /// Which version do you speak?
     Hello { version: u32 },
-    /// Fds: launcher's channel, guest program, network namespace unless it is to be made, upper, root layers, usr layers, cgroup entrances.
-    Prepare(PrepareOrder),
+    /// Fds: launcher's channel, guest program, network namespace unless it is to be made, upper, the tree of kept
+    /// layers if there are any, root layers, usr layers, cgroup entrances.
+    Prepare(Box<PrepareOrder>),
     /// Fds: see `workspace::run`.
     Workspace(WorkspaceOrder),
 }
@@ -36,6 +37,10 @@ pub(super) struct PrepareOrder {
     pub(super) first_id: u32,
     pub(super) has_netns: bool,
     pub(super) tmpfs_bytes: u64,
+    /// Names in the tree of kept layers, topmost first.
+    pub(super) kept_root: Vec<String>,
+    pub(super) kept_usr: Vec<String>,
+    pub(super) style: RootStyle,
     pub(super) root_layers: usize,
     pub(super) usr_layers: usize,
     pub(super) cgroups: usize,

@@ -82,8 +82,33 @@ pub struct RootLayers<'a> {
     pub root: Vec<&'a Path>,
     /// Layers of `/usr` where that is an overlay of its own, topmost first; the last may be the host's `/usr`.
     pub usr: Vec<&'a Path>,
+    /// Layers that stand on those.
+    pub kept: Option<KeptLayers<'a>>,
     /// An empty directory of its own for what the sandbox writes.
     pub upper: &'a Path,
+    /// How it is put together.
+    pub style: RootStyle,
+}
+
+/// Layers that are directories of one tree: however many there are, they take one mount.
+#[derive(Clone, Debug)]
+pub struct KeptLayers<'a> {
+    /// The tree.
+    pub directory: &'a Path,
+    /// Layers of `/`, topmost first, as paths below the tree.
+    pub root: Vec<String>,
+    /// Layers of `/usr`, where that is an overlay of its own.
+    pub usr: Vec<String>,
+}
+
+/// How a root is put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootStyle {
+    /// `/tmp` and `/run` are directories of the root, as in a container, instead of memory.
+    pub scratch_on_disk: bool,
+    /// A directory of a layer is not moved by a mark, but refused with `EXDEV`, so that the writable layer can become
+    /// several layers. Marks of lower layers count.
+    pub no_redirects: bool,
 }
 
 /// What is to be made of a root, its namespaces and its cgroups.
@@ -181,6 +206,8 @@ impl Spawner {
         let root = clone_layers(&preparation.layers.root)?;
         let usr = clone_layers(&preparation.layers.usr)?;
         let upper = clone_layers(&[preparation.layers.upper])?;
+        let kept = preparation.layers.kept.as_ref();
+        let kept_tree = clone_layers(&kept.map(|kept| kept.directory).into_iter().collect::<Vec<_>>())?;
         let role = match &preparation.role {
             Role::Sandbox { owner } => RoleOrder::Sandbox { owner: *owner },
             Role::Zygote(program) => RoleOrder::Zygote(program.clone()),
@@ -190,6 +217,9 @@ impl Spawner {
             first_id: preparation.first_id,
             has_netns: preparation.netns.is_some(),
             tmpfs_bytes: preparation.tmpfs_bytes,
+            kept_root: kept.map_or_else(Vec::new, |kept| kept.root.clone()),
+            kept_usr: kept.map_or_else(Vec::new, |kept| kept.usr.clone()),
+            style: preparation.layers.style,
             root_layers: root.len(),
             usr_layers: usr.len(),
             cgroups: preparation.cgroup_entrances.len(),
@@ -198,9 +228,9 @@ impl Spawner {
         };
         let mut fds = vec![theirs.as_fd(), preparation.guest];
         fds.extend(preparation.netns);
-        fds.extend(upper.iter().chain(&root).chain(&usr).map(AsFd::as_fd));
+        fds.extend(upper.iter().chain(&kept_tree).chain(&root).chain(&usr).map(AsFd::as_fd));
         fds.extend(preparation.cgroup_entrances.iter().map(AsFd::as_fd));
-        match self.ask(&SpawnerRequest::Prepare(order), &fds)? {
+        match self.ask(&SpawnerRequest::Prepare(Box::new(order)), &fds)? {
             SpawnerReply::Started { .. } => {
                 Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE), init: None, is_waiting: false })
             }

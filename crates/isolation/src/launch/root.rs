@@ -21,6 +21,8 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, fchdir};
 
+use super::RootStyle;
+use super::message::PrepareOrder;
 use super::step::{Failure, Step};
 use crate::sys::cred::set_file_ids;
 use crate::sys::mount::{TreeOptions, attach, clone_tree, pivot_to_current_directory, set_tree_options};
@@ -30,6 +32,8 @@ use crate::sys::ns::{Namespaces, unshare};
 pub(super) struct Trees {
     /// Where the sandbox writes.
     pub(super) upper: OwnedFd,
+    /// The tree of the layers that stand on the others.
+    pub(super) kept: Option<OwnedFd>,
     /// Layers of `/`, topmost first.
     pub(super) root: Vec<OwnedFd>,
     /// Layers of `/usr`, topmost first; none where `/usr` is part of the root's layers.
@@ -44,6 +48,8 @@ pub(super) const NEW_ROOT: &str = "/new";
 const BYTES_PER_FILE: u64 = 4096;
 /// An empty directory in the launcher's namespace that nobody can write to, to cover others with.
 pub(super) const EMPTY_DIRECTORY: &str = "/empty";
+/// Where the tree of kept layers is attached.
+const KEPT: &str = "k";
 /// The group that owns terminals, on Debian and everywhere else.
 const TTY_GROUP: u32 = 5;
 
@@ -81,17 +87,13 @@ pub(super) fn enter_spawner_root() -> Result<(), Failure> {
 
 /// Builds the root for one sandbox and makes it the only thing in sight. The result sets the size of its memory file
 /// system, see [`resize_memory`].
-pub(super) fn build(
-    trees: &Trees,
-    first_id: u32,
-    tmpfs_bytes: u64,
-    user_namespace: &OwnedFd,
-) -> Result<OwnedFd, Failure> {
+pub(super) fn build(trees: &Trees, order: &PrepareOrder, user_namespace: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let PrepareOrder { first_id, tmpfs_bytes, .. } = *order;
     leave_mount_namespace()?;
     let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
     let stage = build_stage(first_id)?;
     attach_layers(trees, user_namespace, &stage)?;
-    mount_overlays(trees, first_id)?;
+    mount_overlays(trees, order)?;
 
     let root = open_directory(CWD, "new")?;
     show(&stage, c"dev", &root, "dev", TreeOptions { read_only: true, no_set_uid: true, ..TreeOptions::default() })?;
@@ -100,7 +102,9 @@ pub(super) fn build(
     show(&stage, c"sys", &root, "sys", plain)?;
     let memory = new_filesystem("tmpfs", &memory_options(tmpfs_bytes))?;
     let files = mounted(&memory, MountAttrFlags::empty())?;
-    for (name, place, mode) in [(c"shm", "dev/shm", 0o1777), (c"tmp", "tmp", 0o1777), (c"run", "run", 0o755)] {
+    let places = [(c"shm", "dev/shm", 0o1777), (c"tmp", "tmp", 0o1777), (c"run", "run", 0o755)];
+    let in_memory = if order.style.scratch_on_disk { 1 } else { places.len() };
+    for (name, place, mode) in places.into_iter().take(in_memory) {
         own_directory(&files, name, mode, first_id)?;
         show(&files, name, &root, place, plain)?;
     }
@@ -202,6 +206,11 @@ fn attach_layers(trees: &Trees, user_namespace: &OwnedFd, stage: &OwnedFd) -> Re
         mkdirat(stage, &name, Mode::from_raw_mode(0o755)).step("make a place for a layer")?;
         attach(tree, open_directory(stage, &name)?).step("attach a layer")?;
     }
+    if let Some(kept) = &trees.kept {
+        set_tree_options(kept, read_only).step("map the ids of the kept layers")?;
+        mkdirat(stage, KEPT, Mode::from_raw_mode(0o755)).step("make a place for the kept layers")?;
+        attach(kept, open_directory(stage, KEPT)?).step("attach the kept layers")?;
+    }
     set_tree_options(&trees.upper, TreeOptions { read_only: false, ..read_only })
         .step("map the ids of the upper layer")?;
     attach(&trees.upper, open_directory(stage, "w")?).step("attach the upper layer")
@@ -209,17 +218,21 @@ fn attach_layers(trees: &Trees, user_namespace: &OwnedFd, stage: &OwnedFd) -> Re
 
 /// Overlays keep the credentials of whoever mounts them: ids of the sandbox's range, which exist behind the mapped
 /// layers, with all capabilities. Mounted as plain root they would silently be read-only.
-fn mount_overlays(trees: &Trees, first_id: u32) -> Result<(), Failure> {
-    set_file_ids(first_id, first_id).step("take the file ids of the range")?;
-    let result =
-        mount_overlay(layer_names('r', trees.root.len()), "root", "new").and_then(|()| match trees.usr.len() {
-            0 => Ok(()),
-            count => {
-                let root = open_directory(CWD, "new")?;
-                fchdir_into_checked(&root, "usr")?;
-                mount_overlay(layer_names('u', count), "usr", "new/usr")
-            }
-        });
+fn mount_overlays(trees: &Trees, order: &PrepareOrder) -> Result<(), Failure> {
+    set_file_ids(order.first_id, order.first_id).step("take the file ids of the range")?;
+    let names = |kept: &[String], prefix: char, count: usize| -> Vec<String> {
+        kept.iter().map(|name| format!("{KEPT}/{name}")).chain(layer_names(prefix, count)).collect()
+    };
+    let root = names(&order.kept_root, 'r', trees.root.len());
+    let usr = names(&order.kept_usr, 'u', trees.usr.len());
+    let result = mount_overlay(&root, "root", "new", order.style).and_then(|()| {
+        if usr.is_empty() {
+            return Ok(());
+        }
+        let root = open_directory(CWD, "new")?;
+        fchdir_into_checked(&root, "usr")?;
+        mount_overlay(&usr, "usr", "new/usr", order.style)
+    });
     set_file_ids(0, 0).step("take back root's file ids")?;
     result
 }
@@ -229,12 +242,14 @@ fn fchdir_into_checked(root: &OwnedFd, name: &str) -> Result<(), Failure> {
     directory_in(root, name).map(drop)
 }
 
-fn mount_overlay(layers: impl Iterator<Item = String>, upper: &str, target: &str) -> Result<(), Failure> {
+fn mount_overlay(layers: &[String], upper: &str, target: &str, style: RootStyle) -> Result<(), Failure> {
     // Relative names: they are what the sandbox can read in its mountinfo. Volatile: files live as long as the sandbox,
     // so nothing in it waits for the disk; without it the kernel syncs the whole disk when a sandbox ends.
-    let lower = layers.collect::<Vec<_>>().join(":");
+    let lower = layers.join(":");
+    let redirects = if style.no_redirects { "follow" } else { "on" };
     let options = format!(
-        "lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,redirect_dir=on,volatile"
+        "lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,\
+         redirect_dir={redirects},volatile"
     );
     let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL).step("name the layers")?;
     mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str())).step("mount an overlay")

@@ -107,7 +107,7 @@ fn serve(channel: &Channel, filter: &[Instruction]) -> io::Result<()> {
     let (request, fds) = channel.receive::<SpawnerRequest>()?;
     let reply = match request {
         SpawnerRequest::Hello { .. } => SpawnerReply::Hello { version: VERSION },
-        SpawnerRequest::Prepare(order) => match start_launcher(order, fds, filter) {
+        SpawnerRequest::Prepare(order) => match start_launcher(*order, fds, filter) {
             Ok(pid) => SpawnerReply::Started { pid },
             Err(failure) => SpawnerReply::Failed(failure),
         },

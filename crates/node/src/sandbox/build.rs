@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_client::guest::{Event, Guest, GuestError, StartProcess};
+use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, PauseMode, SandboxSpec};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 
 use super::Fleet;
 use crate::blank::GUEST_SOCKET;
+use crate::boot::ProcessIdentity;
 use crate::disk::DiskError;
 use crate::template::{BASE, KeepError, KeptLayer, Recipe, Step, keep_area, read_progress};
 
@@ -80,13 +83,40 @@ impl Fleet {
         Ok(tokio::task::spawn_blocking(move || keep_area(&area, &templates, &id)).await??)
     }
 
-    pub(crate) fn templates_directory(&self) -> std::path::PathBuf {
+    /// What a build must know of the sandbox that it works in.
+    pub(crate) async fn parts_of_build(&self, incarnation: &Incarnation) -> Option<BuildParts> {
+        let sandbox = self.find(incarnation)?;
+        let life = sandbox.life.lock().await;
+        let processes = life.processes.as_ref()?;
+        let area = self.workshop.host.disk.area(life.record.area.as_deref()?).ok()?;
+        Some(BuildParts {
+            directory: sandbox.directory.clone(),
+            area: area.path().to_owned(),
+            cgroup: processes.cgroup.clone(),
+            init: life.record.init.clone()?,
+            first_id: processes.slot.first_id(),
+        })
+    }
+
+    pub(crate) fn templates_directory(&self) -> PathBuf {
         self.workshop.host.state.templates()
     }
 
     fn guest_directory(&self, incarnation: &Incarnation) -> Option<File> {
         File::open(self.guest_socket(incarnation)?.parent()?).ok()
     }
+}
+
+/// Of a sandbox in which something is built.
+#[derive(Debug)]
+pub(crate) struct BuildParts {
+    /// Where its guest's socket is.
+    pub(crate) directory: PathBuf,
+    /// What it writes.
+    pub(crate) area: PathBuf,
+    pub(crate) cgroup: SandboxCgroup,
+    pub(crate) init: ProcessIdentity,
+    pub(crate) first_id: u32,
 }
 
 /// Whether a sandbox was made to build something in it.
@@ -96,14 +126,20 @@ pub(super) fn is_of_a_build(spec: &SandboxSpec) -> bool {
 
 /// As much as a build of packages needs, whatever sandboxes usually get.
 fn spec() -> SandboxSpec {
+    let limits = Limits { memory: Bytes(4 << 30), disk: None, ..Limits::default() };
+    build_spec(limits, NetworkPolicy::default(), BTreeMap::new())
+}
+
+/// A sandbox to build something in.
+pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<String, String>) -> SandboxSpec {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
     SandboxSpec {
         sandbox: SandboxId::from_random(bytes),
         template: BASE.to_owned(),
-        limits: Limits { memory: Bytes(4 << 30), disk: None, ..Limits::default() },
-        network: NetworkPolicy::default(),
-        env: BTreeMap::new(),
+        limits,
+        network,
+        env,
         access_token: None,
         labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
         mounts: Vec::new(),

@@ -12,6 +12,8 @@ use crate::blank::{Blank, MakeError};
 use crate::guest_request;
 use crate::kind::Kind;
 use crate::node::random_execution_id;
+use crate::start::CREATE_PATIENCE;
+use crate::template::Template;
 
 /// What the guest is told. The names are those of E2B's daemon.
 #[derive(Serialize)]
@@ -21,6 +23,8 @@ struct Introduction<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     access_token: Option<&'a str>,
     default_user: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_workdir: Option<&'a str>,
 }
 
 const DEFAULT_USER: &str = "user";
@@ -32,6 +36,23 @@ impl Fleet {
         let created = self.take_and_hand_over(Arc::clone(&kind), spec).await;
         kind.pool.refill();
         created
+    }
+
+    /// As [`Fleet::create`], on a template that has no name yet, and without its start command: for builds.
+    pub(crate) async fn create_on(
+        self: &Arc<Self>,
+        template: Arc<Template>,
+        spec: SandboxSpec,
+    ) -> Result<Incarnation, CreateError> {
+        self.check(&spec)?;
+        if let Some(reason) = why_full(&self.workshop.host) {
+            return Err(CreateError::Full(reason));
+        }
+        let fleet = Arc::clone(self);
+        let wanted = spec.clone();
+        let made = tokio::task::spawn_blocking(move || fleet.make_on(&template, &wanted, None)).await;
+        let blank = made.map_err(failed)?.map_err(full_or_failed)?;
+        self.hand_over(blank, spec).await
     }
 
     async fn take_and_hand_over(
@@ -86,7 +107,9 @@ impl Fleet {
             Some(prepared) => prepared,
             None => self.workshop.prepare(random_execution_id(), &template, &spec.limits, None)?,
         };
-        self.workshop.launch(prepared, &spec.limits)
+        let blank = self.workshop.launch(prepared, &spec.limits)?;
+        self.workshop.bring_up(&blank, CREATE_PATIENCE);
+        Ok(blank)
     }
 
     /// Everything that depends on the owner and not on the guest.
@@ -120,16 +143,18 @@ impl Fleet {
     pub(super) async fn introduce(&self, blank: &Blank, spec: &SandboxSpec) -> std::io::Result<()> {
         let own =
             [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str()), ("E2B_TEMPLATE_ID", &spec.template)];
-        let as_text = |(name, value): (&'_ String, &'_ String)| (name.clone(), value.clone());
-        let given: BTreeMap<String, String> =
-            self.environment.iter().map(as_text).chain(spec.env.iter().map(as_text)).collect();
+        let built = blank.template.manifest().map(|manifest| &manifest.template);
+        let mut given = self.workshop.environment_for(blank.template.is_on_host());
+        given.extend(built.map(|built| built.env.clone()).unwrap_or_default());
+        given.extend(spec.env.clone());
         let mut env_vars: BTreeMap<&str, &str> =
             given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env_vars.extend(own);
         let introduction = Introduction {
             env_vars,
             access_token: spec.access_token.as_ref().map(|secret| secret.0.as_str()),
-            default_user: DEFAULT_USER,
+            default_user: built.map_or(DEFAULT_USER, |built| &built.user),
+            default_workdir: built.map(|built| built.workdir.as_str()),
         };
         let directory = std::fs::File::open(&blank.directory)?;
         guest_request::post(&directory, "/init", &introduction).await

@@ -1,6 +1,6 @@
 //! All sandboxes of a node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +13,10 @@ use super::build::is_of_a_build;
 use super::{Life, Sandbox};
 use crate::base::BaseOptions;
 use crate::blank::{GUEST_SOCKET, Workshop};
+use crate::build::Turns;
 use crate::exits::Exits;
 use crate::home::HomeKind;
+use crate::images::Images;
 use crate::kind::{Entry, Kind, Kinds};
 use crate::node::NodeConfig;
 use crate::pool::{Pool, PoolSize};
@@ -24,15 +26,16 @@ use crate::template::{BASE, Template};
 /// The sandboxes of a node, and what is needed to make more.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    pub(super) workshop: Arc<Workshop>,
+    pub(crate) workshop: Arc<Workshop>,
     pub(crate) kinds: Kinds,
     /// What a sandbox of a pool may use, and how many a pool holds.
     pub(super) limits: Limits,
     pub(super) pool_size: PoolSize,
     /// How the base template is made, to notice that the host has changed.
     pub(super) base: BaseOptions,
-    /// Variables that every sandbox gets before its own.
-    pub(super) environment: BTreeMap<String, String>,
+    /// Whose turn it is at which step of a build.
+    pub(crate) builds: Turns,
+    pub(crate) images: Images,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     pub(super) exits: Exits,
     pub(super) events: mpsc::UnboundedSender<NodeEvent>,
@@ -40,11 +43,15 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn new(workshop: Workshop, template: Arc<Template>, config: NodeConfig) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        workshop: Workshop,
+        template: Arc<Template>,
+        images: Images,
+        config: NodeConfig,
+    ) -> std::io::Result<Arc<Self>> {
         let (events, event_reader) = mpsc::unbounded_channel();
         let workshop = Arc::new(workshop);
         let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
-        let environment = template.host_environment(config.host_environment, config.variables.into_iter());
         let kinds = Kinds::default();
         kinds.set(BASE, Entry::Open(Kind::new(template, pool, None)));
         Ok(Arc::new(Self {
@@ -53,7 +60,8 @@ impl Fleet {
             limits: config.default_limits,
             pool_size: config.pool,
             base: config.base,
-            environment,
+            builds: Turns::default(),
+            images,
             sandboxes: Mutex::default(),
             events,
             exits: Exits::start()?,
@@ -158,7 +166,7 @@ fn leave(workshop: Arc<Workshop>) {
     while Arc::strong_count(&workshop) > 1 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let Some(Workshop { host, home, backend, guest }) = Arc::into_inner(workshop) else {
+    let Some(Workshop { host, home, backend, guest, .. }) = Arc::into_inner(workshop) else {
         tracing::warn!("something still uses the node, so what it set up on the host stays");
         return;
     };

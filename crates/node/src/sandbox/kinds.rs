@@ -9,7 +9,7 @@ use super::Fleet;
 use crate::home::HomeKind;
 use crate::kind::{Entry, Kind};
 use crate::pool::{Pool, PoolSize};
-use crate::template::{BASE, Interpreter, KeptLayer, Recipe, Step, Template, find_recipe};
+use crate::template::{BASE, BUILT_PREFIX, Interpreter, KeptLayer, Recipe, Step, Template, find_recipe};
 use crate::zygote::Zygote;
 
 /// How long a create waits for a template that is being built. Clients give up a little later.
@@ -19,9 +19,12 @@ const ZYGOTE_BACKOFF: Duration = Duration::from_secs(1);
 
 impl Fleet {
     /// The template of that name or alias, ready to be used.
-    pub(super) async fn kind(self: &Arc<Self>, name: &str) -> Result<Arc<Kind>, CreateError> {
+    pub(crate) async fn kind(self: &Arc<Self>, name: &str) -> Result<Arc<Kind>, CreateError> {
         if name == BASE {
             return Ok(self.kinds.base());
+        }
+        if name.starts_with(BUILT_PREFIX) {
+            return self.built_kind(name);
         }
         let recipe = find_recipe(name).ok_or_else(|| CreateError::UnknownTemplate(name.to_owned()))?;
         if let Some(Entry::Open(kind)) = self.kinds.get(recipe.name) {
@@ -164,6 +167,10 @@ impl Fleet {
     fn renew_derived(self: &Arc<Self>, base: &Template) {
         for kind in self.kinds.open_kinds() {
             let old = kind.template();
+            if let Some(manifest) = old.manifest() {
+                self.renew_built(&kind, base, manifest);
+                continue;
+            }
             let Some(recipe) = find_recipe(&old.name) else { continue };
             let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == recipe.layer_id(base.facts()));
             if !is_for_this_host {

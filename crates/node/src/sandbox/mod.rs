@@ -12,6 +12,7 @@
 
 mod adopt;
 mod build;
+mod built;
 mod create;
 mod dial;
 mod fleet;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{Incarnation, NodeState};
 
+pub(crate) use build::build_spec;
 use dial::SpareSockets;
 pub(crate) use fleet::Fleet;
 

@@ -9,6 +9,7 @@ use super::{Fleet, Life, Processes, Sandbox};
 use crate::blank::{Blank, MakeError};
 use crate::node::random_execution_id;
 use crate::record::Record;
+use crate::start::CREATE_PATIENCE;
 use crate::template::{Template, TemplateError};
 
 impl Fleet {
@@ -39,11 +40,9 @@ impl Fleet {
         let (record, wanted) = (life.record.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
             let template = fleet.template_of(&record)?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(fleet.make_on(
-                &template,
-                &wanted,
-                record.area.as_deref(),
-            )?)
+            let blank = fleet.make_on(&template, &wanted, record.area.as_deref())?;
+            fleet.workshop.bring_up(&blank, CREATE_PATIENCE);
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(blank)
         });
         let made = made.await.map_err(|error| failed(sandbox, "resume", error))?;
         let blank = made.map_err(|error| failed(sandbox, "resume", error))?;
@@ -65,7 +64,12 @@ impl Fleet {
         }
     }
 
-    fn make_on(&self, template: &Arc<Template>, spec: &SandboxSpec, area: Option<&str>) -> Result<Blank, MakeError> {
+    pub(super) fn make_on(
+        &self,
+        template: &Arc<Template>,
+        spec: &SandboxSpec,
+        area: Option<&str>,
+    ) -> Result<Blank, MakeError> {
         let prepared = self.workshop.prepare(random_execution_id(), template, &spec.limits, area)?;
         let blank = self.workshop.launch(prepared, &spec.limits)?;
         match self.equip(&blank, spec) {

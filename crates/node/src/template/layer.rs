@@ -40,7 +40,6 @@ impl LayerError {
 pub(crate) struct KeptLayer {
     id: String,
     root: PathBuf,
-    usr: PathBuf,
     /// The shared lock.
     _held: File,
 }
@@ -64,7 +63,7 @@ impl KeptLayer {
         if !is_same(&held, &marker) {
             return Err(missing());
         }
-        Ok(Self { id: id.to_owned(), root: directory.join("root"), usr: directory.join("usr"), _held: held })
+        Ok(Self { id: id.to_owned(), root: directory.join("root"), _held: held })
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -75,8 +74,9 @@ impl KeptLayer {
         &self.root
     }
 
-    pub(crate) fn usr(&self) -> &Path {
-        &self.usr
+    #[cfg(test)]
+    pub(crate) fn usr(&self) -> PathBuf {
+        self.root.with_file_name("usr")
     }
 }
 
@@ -117,9 +117,68 @@ impl Making {
         KeptLayer::open(templates, id)
     }
 
+    /// As [`Making::publish`], but what somebody else has made meanwhile stays, and is taken.
+    pub(super) fn publish_or_take(self, templates: &Path, id: &str) -> Result<KeptLayer, LayerError> {
+        match KeptLayer::open(templates, id) {
+            Ok(layer) => {
+                self.give_up();
+                Ok(layer)
+            }
+            Err(_) => self.publish(templates, id),
+        }
+    }
+
     pub(super) fn give_up(self) {
         // The next maker of this layer removes what is left.
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes a layer of a whole system, whose root `fill` fills. What somebody else has made meanwhile is taken.
+pub(crate) fn make_layer(
+    templates: &Path,
+    id: &str,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<KeptLayer, LayerError> {
+    let making = begin_making(templates, id)?;
+    let (root, usr) = (making.directory.join("root"), making.directory.join("usr"));
+    let make = |path: &Path| DirBuilder::new().mode(0o755).create(path);
+    let filled = make(&root).and_then(|()| make(&usr)).and_then(|()| fill(&root));
+    match filled {
+        Ok(()) => making.publish_or_take(templates, id),
+        Err(error) => {
+            let failed = LayerError::on("fill", &root)(error);
+            making.give_up();
+            Err(failed)
+        }
+    }
+}
+
+/// A directory of its own for as long as somebody works in it. What a killed process leaves goes like an unfinished
+/// layer.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    making: Option<Making>,
+    lock: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn make(templates: &Path, name: &str) -> Result<Self, LayerError> {
+        let making = begin_making(templates, name)?;
+        Ok(Self { making: Some(making), lock: lock_path(templates, name) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.making.as_ref().map_or(Path::new(""), |making| &making.directory)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(making) = self.making.take() {
+            let _ = fs::remove_file(&self.lock);
+            making.give_up();
+        }
     }
 }
 

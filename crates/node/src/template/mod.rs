@@ -3,6 +3,7 @@
 
 mod keep;
 mod layer;
+mod manifest;
 mod progress;
 mod recipe;
 
@@ -10,12 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(crate) use keep::{KeepError, keep_area};
-pub(crate) use layer::{KeptLayer, LayerError};
+use isopod_isolation::launch::{KeptLayers, RootLayers, RootStyle};
+pub(crate) use keep::{KeepError, Stamps, keep_area, keep_changes};
+pub(crate) use layer::{KeptLayer, LayerError, Scratch, make_layer};
 pub use layer::{LayerInfo, list_layers, remove_layer, remove_unfinished};
+pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
 pub(crate) use progress::{Step, read_progress};
 pub use recipe::{Made, can_make, made_templates};
-pub(crate) use recipe::{Recipe, find_recipe, recipes};
+pub(crate) use recipe::{Recipe, facts_key, find_recipe, recipes};
 
 use crate::base::{
     Base, BaseError, BaseFacts, BaseOptions, HostEnvironment, HostRoot, current_fingerprint, ensure_base,
@@ -35,16 +38,22 @@ pub(crate) enum TemplateError {
     Base(#[from] BaseError),
     #[error(transparent)]
     Layer(#[from] LayerError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
 }
 
 /// A root file system to start from.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) name: String,
-    base: Base,
+    /// None where the layers are a whole system by themselves: those of an image.
+    base: Option<Base>,
     host: HostRoot,
-    /// What stands on the base, if anything.
-    layer: Option<Arc<KeptLayer>>,
+    /// What stands on the base, topmost first.
+    layers: Vec<Arc<KeptLayer>>,
+    /// What a build said about its sandboxes.
+    built: Option<Arc<Manifest>>,
+    style: RootStyle,
     generation: String,
     /// Set where sandboxes serve a code interpreter.
     interpreter: Option<Interpreter>,
@@ -59,6 +68,8 @@ pub(crate) struct Interpreter {
 
 /// Between the base's generation and the layer's id.
 const JOINT: char = '+';
+/// In the place of a base's generation where there is no base.
+const NO_BASE: &str = "image";
 
 impl Template {
     /// The `base` template as the host is now.
@@ -67,9 +78,11 @@ impl Template {
         Ok(Arc::new(Self {
             name: BASE.to_owned(),
             generation: base.generation.clone(),
-            base,
+            base: Some(base),
             host: options.host.clone(),
-            layer: None,
+            layers: Vec::new(),
+            built: None,
+            style: RootStyle::default(),
             interpreter: None,
         }))
     }
@@ -81,35 +94,96 @@ impl Template {
         layer: Option<Arc<KeptLayer>>,
         interpreter: Option<Interpreter>,
     ) -> Arc<Self> {
+        let base = self.base_generation();
         let generation = match &layer {
-            Some(layer) => format!("{}{JOINT}{}", self.base.generation, layer.id()),
-            None => self.base.generation.clone(),
+            Some(layer) => format!("{base}{JOINT}{}", layer.id()),
+            None => base.to_owned(),
         };
-        let (base, host) = (self.base.clone(), self.host.clone());
-        Arc::new(Self { name: name.to_owned(), base, host, layer, generation, interpreter })
+        Arc::new(Self {
+            name: name.to_owned(),
+            base: self.base.clone(),
+            host: self.host.clone(),
+            layers: layer.into_iter().collect(),
+            built: None,
+            style: RootStyle::default(),
+            generation,
+            interpreter,
+        })
+    }
+
+    /// What a build left, on the present base if it stands on one.
+    pub(crate) fn built(base: &Self, manifest: Manifest, templates: &Path) -> Result<Arc<Self>, TemplateError> {
+        let open = |id: &String| Ok(Arc::new(KeptLayer::open(templates, id)?));
+        let layers: Result<Vec<_>, LayerError> = manifest.template.layers.iter().rev().map(open).collect();
+        let kept_base = base.base.clone().filter(|_| manifest.on_host);
+        let generation_of_base = kept_base.as_ref().map_or(NO_BASE, |base| &base.generation);
+        Ok(Arc::new(Self {
+            name: manifest.template.id.clone(),
+            generation: format!("{generation_of_base}{JOINT}{}", manifest.template.id),
+            base: kept_base,
+            host: base.host.clone(),
+            layers: layers?,
+            style: RootStyle { scratch_on_disk: true, no_redirects: false },
+            interpreter: manifest.has_interpreter.then(Interpreter::default),
+            built: Some(Arc::new(manifest)),
+        }))
+    }
+
+    /// What a build stands on while it goes on: these layers, topmost first, on the base or on nothing.
+    pub(crate) fn bench(base: &Self, on_host: bool, layers: Vec<Arc<KeptLayer>>) -> Arc<Self> {
+        let base_of = base.base.clone().filter(|_| on_host);
+        let generation = base_of.as_ref().map_or(NO_BASE, |base| &base.generation).to_owned();
+        Arc::new(Self {
+            name: BASE.to_owned(),
+            base: base_of,
+            host: base.host.clone(),
+            layers,
+            built: None,
+            style: RootStyle { scratch_on_disk: true, no_redirects: true },
+            generation,
+            interpreter: None,
+        })
     }
 
     /// A generation that a running sandbox stands on.
     pub(crate) fn generation_of(state: &StateRoot, name: &str, generation: &str) -> Result<Arc<Self>, TemplateError> {
         let (base, layer) = match generation.split_once(JOINT) {
+            Some((base, built)) if built.starts_with(BUILT_PREFIX) => return Self::built_on(state, base, built),
             Some((base, layer)) => (base, Some(Arc::new(KeptLayer::open(&state.templates(), layer)?))),
             None => (generation, None),
         };
         let interpreter = find_recipe(name).filter(|recipe| recipe.has_interpreter).map(|_| Interpreter::default());
         Ok(Arc::new(Self {
             name: name.to_owned(),
-            base: open_generation(&state.layers(), base)?,
+            base: Some(open_generation(&state.layers(), base)?),
             host: HostRoot::default(),
-            layer,
+            layers: layer.into_iter().collect(),
+            built: None,
+            style: RootStyle::default(),
             generation: generation.to_owned(),
             interpreter,
         }))
     }
 
+    /// What a build left, on the base that a sandbox stands on.
+    fn built_on(state: &StateRoot, base: &str, id: &str) -> Result<Arc<Self>, TemplateError> {
+        let ground = Self {
+            name: BASE.to_owned(),
+            base: if base == NO_BASE { None } else { Some(open_generation(&state.layers(), base)?) },
+            host: HostRoot::default(),
+            layers: Vec::new(),
+            built: None,
+            style: RootStyle::default(),
+            generation: base.to_owned(),
+            interpreter: None,
+        };
+        Self::built(&ground, Manifest::load(&state.templates(), id)?, &state.templates())
+    }
+
     /// Whether the host is still as it was when this generation was made.
     pub(crate) fn is_current(&self, layers: &Path, options: &BaseOptions) -> bool {
         match current_fingerprint(layers, guest_program_bytes(), options) {
-            Ok(generation) => generation == self.base.generation,
+            Ok(generation) => generation == self.base_generation(),
             // A host that cannot be looked at now gives no reason to begin anew.
             Err(_) => true,
         }
@@ -121,17 +195,35 @@ impl Template {
 
     /// When it was finished: nothing is written into its layers afterwards.
     pub(crate) fn made_at(&self) -> Option<SystemTime> {
-        let topmost = self.layer.as_ref().map_or(self.base.root_layer.as_path(), |layer| layer.root());
+        let base = self.base.as_ref().map(|base| base.root_layer.as_path());
+        let topmost = self.layers.first().map(|layer| layer.root()).or(base)?;
         topmost.parent()?.metadata().ok()?.modified().ok()
     }
 
     /// What the base offers.
+    ///
+    /// # Panics
+    /// Never for a template that stands on the host, which the base and the recipes do.
     pub(crate) fn facts(&self) -> &BaseFacts {
-        &self.base.facts
+        &self.base.as_ref().expect("only the base and what recipes make is asked").facts
     }
 
     pub(crate) fn layer(&self) -> Option<&Arc<KeptLayer>> {
-        self.layer.as_ref()
+        self.layers.first()
+    }
+
+    /// What a build said about its sandboxes.
+    pub(crate) fn manifest(&self) -> Option<&Arc<Manifest>> {
+        self.built.as_ref()
+    }
+
+    /// Whether it shows the host's own files.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.base.is_some()
+    }
+
+    fn base_generation(&self) -> &str {
+        self.base.as_ref().map_or(NO_BASE, |base| &base.generation)
     }
 
     pub(crate) fn interpreter(&self) -> Option<&Interpreter> {
@@ -143,17 +235,20 @@ impl Template {
         self.interpreter.as_ref()?.zygote.as_ref().filter(|zygote| zygote.is_alive())
     }
 
-    /// Layers of `/`, topmost first.
-    pub(crate) fn root_layers(&self) -> Vec<&Path> {
-        let kept = self.layer.as_ref().map(|layer| layer.root());
-        kept.into_iter().chain([self.base.root_layer.as_path()]).collect()
+    /// The directories that make up a root, with this one for what is written.
+    pub(crate) fn root_with<'a>(&'a self, templates: &'a Path, upper: &'a Path) -> RootLayers<'a> {
+        let base = self.base.as_ref();
+        let root = base.map(|base| base.root_layer.as_path()).into_iter().collect();
+        let host = base.and_then(|base| base.host_usr.as_deref());
+        let usr = base.map(|base| base.usr_layer.as_path()).into_iter().chain(host).collect();
+        let kept = (!self.layers.is_empty()).then(|| self.kept_layers(templates));
+        RootLayers { root, usr, kept, upper, style: self.style }
     }
 
-    /// Layers of `/usr`, topmost first.
-    pub(crate) fn usr_layers(&self) -> Vec<&Path> {
-        let kept = self.layer.as_ref().map(|layer| layer.usr());
-        let host = self.base.host_usr.as_deref();
-        kept.into_iter().chain([self.base.usr_layer.as_path()]).chain(host).collect()
+    fn kept_layers<'a>(&'a self, templates: &'a Path) -> KeptLayers<'a> {
+        let names = |part: &str| self.layers.iter().map(|layer| format!("{}/{part}", layer.id())).collect();
+        let usr = if self.base.is_some() { names("usr") } else { Vec::new() };
+        KeptLayers { directory: templates, root: names("root"), usr }
     }
 
     /// Variables that make the host's certificates, proxies and package sources usable inside.
@@ -162,6 +257,9 @@ impl Template {
         which: HostEnvironment,
         variables: impl Iterator<Item = (String, String)>,
     ) -> std::collections::BTreeMap<String, String> {
-        host_environment(&self.base, &self.host, which, variables)
+        match &self.base {
+            Some(base) => host_environment(base, &self.host, which, variables),
+            None => std::collections::BTreeMap::new(),
+        }
     }
 }

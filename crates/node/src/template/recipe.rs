@@ -94,6 +94,12 @@ impl Recipe {
     }
 }
 
+/// What of a host matters to layers that stand on it.
+pub(crate) fn facts_key(facts: &BaseFacts) -> String {
+    let python = minor(facts.python.as_deref().unwrap_or("none"));
+    format!("{} python {python} node {}", facts.system, facts.node.as_deref().map_or("none", major))
+}
+
 /// `3.11` of `3.11.2-1+b1`.
 fn minor(version: &str) -> &str {
     let end = version.match_indices('.').nth(1).map_or(version.len(), |(index, _)| index);

@@ -1,0 +1,275 @@
+//! Images as files: `docker save` archives and OCI layouts, in and out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::{Descriptor, Found, Index, Manifest, OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST, parse};
+use crate::store::{Image, Store, StoreError};
+use crate::unpack::{Bounds, Kind, UnpackError, decompress, unpack};
+use crate::{Digest, Reference, ReferenceError};
+
+/// Why an archive was not taken in or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The archive cannot be read.
+    #[error("could not read the archive")]
+    Read(#[source] io::Error),
+    /// It cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// It is something else.
+    #[error("it is neither an OCI layout nor what docker save writes")]
+    Unknown,
+    /// It lacks a part.
+    #[error("the archive has no {0}")]
+    Missing(String),
+    /// A part is damaged.
+    #[error("{0} in the archive cannot be understood")]
+    Damaged(String),
+    /// It has no name, and none was given.
+    #[error("the image in the archive has no name; give it one")]
+    NoName,
+    /// A name that is none.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The archive cannot be written.
+    #[error("could not write the archive")]
+    Write(#[source] io::Error),
+}
+
+/// An entry of the `manifest.json` of `docker save`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+
+/// Takes the images of an archive into the store. `scratch` is an empty directory for it to be unpacked in.
+///
+/// # Errors
+/// When it is damaged, or has no name where none is given.
+pub fn import(
+    store: &Store,
+    archive: impl Read + Send,
+    scratch: &Path,
+    name: Option<&Reference>,
+) -> Result<Vec<Reference>, ArchiveError> {
+    let stream = decompress(archive).map_err(ArchiveError::Read)?;
+    unpack(stream, scratch, Kind::Plain, Bounds::default())?;
+    let _adding = store.adding()?;
+    let files = Files { root: scratch };
+    match (files.read("index.json"), files.read("manifest.json")) {
+        (Ok(index), _) => import_layout(store, &files, &index, name),
+        (Err(_), Ok(list)) => import_saved(store, &files, &list, name),
+        _ => Err(ArchiveError::Unknown),
+    }
+}
+
+fn import_layout(
+    store: &Store,
+    files: &Files<'_>,
+    index: &[u8],
+    name: Option<&Reference>,
+) -> Result<Vec<Reference>, ArchiveError> {
+    let index: Index = json("index.json", index)?;
+    let mut names = Vec::new();
+    for found in &index.manifests {
+        let digest = import_manifest(store, files, &found.digest, true)?;
+        let own = found.annotations.get("io.containerd.image.name").or_else(|| found.annotations.get(REF_NAME));
+        // The annotation may be no more than a tag; then it says too little.
+        let own = own.filter(|text| text.contains(['/', ':'])).map(|text| text.parse()).transpose()?;
+        let name = name.cloned().or(own).ok_or(ArchiveError::NoName)?;
+        store.tag(&name, &digest)?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn import_manifest(
+    store: &Store,
+    files: &Files<'_>,
+    digest: &Digest,
+    may_be_index: bool,
+) -> Result<Digest, ArchiveError> {
+    let bytes = files.read(&blob_path(digest))?;
+    if Digest::of(&bytes) != *digest {
+        return Err(StoreError::Digest { wanted: digest.clone(), got: Digest::of(&bytes) }.into());
+    }
+    match parse(&bytes).map_err(|_| ArchiveError::Damaged(digest.to_string()))? {
+        Found::Index(index) if may_be_index => {
+            let own = index.own().ok_or_else(|| ArchiveError::Missing("image for this machine".to_owned()))?;
+            import_manifest(store, files, &own.digest, false)
+        }
+        Found::Index(_) => Err(ArchiveError::Damaged(digest.to_string())),
+        Found::Manifest(manifest) => {
+            for part in std::iter::once(&manifest.config).chain(&manifest.layers) {
+                let (got, _) = store.put_from(&mut files.open(&blob_path(&part.digest))?)?;
+                if got != part.digest {
+                    return Err(StoreError::Digest { wanted: part.digest.clone(), got }.into());
+                }
+            }
+            Ok(store.put(&bytes)?)
+        }
+    }
+}
+
+fn import_saved(
+    store: &Store,
+    files: &Files<'_>,
+    list: &[u8],
+    name: Option<&Reference>,
+) -> Result<Vec<Reference>, ArchiveError> {
+    let saved: Vec<Saved> = json("manifest.json", list)?;
+    let mut names = Vec::new();
+    for image in saved {
+        let describe = |path: &str, media_type: &str| -> Result<Descriptor, ArchiveError> {
+            let (digest, size) = store.put_from(&mut files.open(path)?)?;
+            let annotations = BTreeMap::new();
+            Ok(Descriptor { media_type: media_type.to_owned(), digest, size, platform: None, annotations })
+        };
+        let config = describe(&image.config, OCI_CONFIG)?;
+        let layers: Result<Vec<_>, _> = image.layers.iter().map(|path| describe(path, OCI_LAYER)).collect();
+        let manifest = Manifest { schema_version: 2, media_type: OCI_MANIFEST.to_owned(), config, layers: layers? };
+        let text = serde_json::to_vec(&manifest).map_err(|_| ArchiveError::Damaged("manifest.json".to_owned()))?;
+        let digest = store.put(&text)?;
+        let own: Vec<Reference> =
+            image.repo_tags.unwrap_or_default().iter().map(|tag| tag.parse()).collect::<Result<_, _>>()?;
+        let given: Vec<Reference> = name.cloned().map_or(own, |name| vec![name]);
+        if given.is_empty() {
+            return Err(ArchiveError::NoName);
+        }
+        for name in given {
+            store.tag(&name, &digest)?;
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Writes an image as an archive that Docker, Podman and others read: an OCI layout with Docker's list beside it.
+///
+/// # Errors
+/// When a part is missing or the archive cannot be written.
+pub fn export(store: &Store, image: &Image, name: &Reference, out: impl Write) -> Result<(), ArchiveError> {
+    let mut archive = tar::Builder::new(out);
+    let mut add = |path: &str, bytes: &[u8]| -> Result<(), ArchiveError> {
+        let mut header = plain_header(bytes.len() as u64);
+        archive.append_data(&mut header, path, bytes).map_err(ArchiveError::Write)
+    };
+    let manifest = store.text(&image.manifest_digest)?;
+    let annotations = BTreeMap::from([
+        (REF_NAME.to_owned(), name.to_string()),
+        ("io.containerd.image.name".to_owned(), name.to_string()),
+    ]);
+    let own = Descriptor {
+        media_type: OCI_MANIFEST.to_owned(),
+        digest: image.manifest_digest.clone(),
+        size: manifest.len() as u64,
+        platform: None,
+        annotations,
+    };
+    let index = Index { schema_version: 2, media_type: OCI_INDEX.to_owned(), manifests: vec![own] };
+    let path = |part: &Descriptor| blob_path(&part.digest);
+    let saved = Saved {
+        config: path(&image.manifest.config),
+        repo_tags: Some(vec![name.to_string()]),
+        layers: image.manifest.layers.iter().map(path).collect(),
+    };
+    let text = |value: Result<Vec<u8>, serde_json::Error>| value.map_err(|error| ArchiveError::Write(error.into()));
+    add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    add("index.json", &text(serde_json::to_vec(&index))?)?;
+    add("manifest.json", &text(serde_json::to_vec(&[saved]))?)?;
+    add(&blob_path(&image.manifest_digest), &manifest)?;
+    let mut seen = std::collections::HashSet::new();
+    for part in std::iter::once(&image.manifest.config).chain(&image.manifest.layers) {
+        if !seen.insert(part.digest.clone()) {
+            continue;
+        }
+        let blob = store.blob(&part.digest).ok_or_else(|| StoreError::Missing(part.digest.to_string()))?;
+        let file = File::open(&blob).map_err(ArchiveError::Read)?;
+        let mut header = plain_header(file.metadata().map_err(ArchiveError::Read)?.len());
+        archive.append_data(&mut header, path(part), file).map_err(ArchiveError::Write)?;
+    }
+    archive.finish().map_err(ArchiveError::Write)
+}
+
+fn plain_header(size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(0o644);
+    header
+}
+
+fn blob_path(digest: &Digest) -> String {
+    format!("blobs/sha256/{}", digest.digits())
+}
+
+fn json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, ArchiveError> {
+    serde_json::from_slice(bytes).map_err(|_| ArchiveError::Damaged(name.to_owned()))
+}
+
+/// The unpacked archive. Links in it lead nowhere: paths with `..` and absolute ones are refused, links not followed.
+struct Files<'a> {
+    root: &'a Path,
+}
+
+impl Files<'_> {
+    fn open(&self, path: &str) -> Result<File, ArchiveError> {
+        use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+        let missing = || ArchiveError::Missing(path.to_owned());
+        let root = rustix::fs::openat(CWD, self.root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+        let root = root.map_err(|error| ArchiveError::Read(error.into()))?;
+        // Old archives link a layer that occurs twice, inside themselves.
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat2(&root, path, flags, Mode::empty(), resolve).map_err(|_| missing())?;
+        let file = File::from(file);
+        if file.metadata().is_ok_and(|meta| meta.is_file()) { Ok(file) } else { Err(missing()) }
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, ArchiveError> {
+        let mut bytes = Vec::new();
+        self.open(path)?.take(crate::store::MOST_TEXT).read_to_end(&mut bytes).map_err(ArchiveError::Read)?;
+        Ok(bytes)
+    }
+}
+
+/// A directory that goes when it is not needed any more, for [`import`].
+#[derive(Debug)]
+pub struct ScratchDirectory(PathBuf);
+
+impl ScratchDirectory {
+    /// Makes one below a directory.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(parent: &Path) -> io::Result<Self> {
+        let path = parent.join(format!("import-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,258 @@
+//! Names of images as people write them: `debian`, `ghcr.io/a/b:1`, `localhost:5000/x@sha256:…`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The registry that is meant when none is named.
+const DEFAULT_REGISTRY: &str = "docker.io";
+const DEFAULT_TAG: &str = "latest";
+
+/// A name that says where an image is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reference {
+    registry: String,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+/// The hash of something, which is also its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(String);
+
+/// Why a text names no image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// Nothing in it, or too much.
+    #[error("a name has 1 to 512 characters")]
+    Length,
+    /// A registry that is no host.
+    #[error("{0:?} is no registry")]
+    Registry(String),
+    /// A path that registries do not know.
+    #[error("{0:?} is no repository: lowercase letters, digits and single . _ - between them")]
+    Repository(String),
+    /// A bad tag.
+    #[error("{0:?} is no tag")]
+    Tag(String),
+    /// A digest that is not SHA-256.
+    #[error("{0:?} is no digest: sha256: and 64 hexadecimal digits")]
+    Digest(String),
+}
+
+impl Digest {
+    /// Of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::Digest as _;
+        Self::from_hash(sha2::Sha256::digest(bytes).as_slice())
+    }
+
+    /// From the bytes of a SHA-256 hash.
+    pub fn from_hash(hash: &[u8]) -> Self {
+        let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("sha256:{digits}"))
+    }
+
+    /// With `sha256:` in front.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The 64 digits.
+    pub fn digits(&self) -> &str {
+        &self.0["sha256:".len()..]
+    }
+}
+
+impl FromStr for Digest {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        let digits = text.strip_prefix("sha256:").unwrap_or_default();
+        let is_hash = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if is_hash { Ok(Self(text.to_owned())) } else { Err(ReferenceError::Digest(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = ReferenceError;
+
+    fn try_from(text: String) -> Result<Self, ReferenceError> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Reference {
+    /// The host of the registry, perhaps with a port; `docker.io` when none was named.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// The path there; `library/…` for the short names of Docker's own registry.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag; `latest` when neither tag nor digest was named.
+    pub fn tag(&self) -> Option<&str> {
+        match (&self.tag, &self.digest) {
+            (None, None) => Some(DEFAULT_TAG),
+            (tag, _) => tag.as_deref(),
+        }
+    }
+
+    /// The digest, which counts more than the tag.
+    pub fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// What a registry is asked for.
+    pub fn version(&self) -> &str {
+        self.digest.as_ref().map_or_else(|| self.tag().unwrap_or(DEFAULT_TAG), Digest::as_str)
+    }
+
+    /// The same image somewhere else.
+    pub fn moved_to(&self, registry: &str, repository: &str) -> Self {
+        Self { registry: registry.to_owned(), repository: repository.to_owned(), ..self.clone() }
+    }
+}
+
+impl FromStr for Reference {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        if text.is_empty() || text.len() > 512 {
+            return Err(ReferenceError::Length);
+        }
+        let (rest, digest) = match text.split_once('@') {
+            Some((rest, digest)) => (rest, Some(digest.parse()?)),
+            None => (text, None),
+        };
+        let (path, tag) = match rest.rsplit_once(':') {
+            // A colon before a slash belongs to a port.
+            Some((path, tag)) if !tag.contains('/') => (path, Some(tag.to_owned())),
+            _ => (rest, None),
+        };
+        let (registry, repository) = match path.split_once('/') {
+            Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => (first, rest.to_owned()),
+            Some(_) => (DEFAULT_REGISTRY, path.to_owned()),
+            None => (DEFAULT_REGISTRY, format!("library/{path}")),
+        };
+        let registry = if registry == "index.docker.io" { DEFAULT_REGISTRY } else { registry };
+        check_registry(registry)?;
+        check_repository(&repository)?;
+        if let Some(tag) = &tag {
+            check_tag(tag)?;
+        }
+        Ok(Self { registry: registry.to_owned(), repository, tag, digest })
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.registry, self.repository)?;
+        if let Some(tag) = self.tag() {
+            write!(f, ":{tag}")?;
+        }
+        match &self.digest {
+            Some(digest) => write!(f, "@{digest}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_registry(text: &str) -> Result<(), ReferenceError> {
+    let (host, port) = text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+    let is_host = !host.is_empty()
+        && !host.starts_with(['-', '.'])
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    if is_host && is_port { Ok(()) } else { Err(ReferenceError::Registry(text.to_owned())) }
+}
+
+fn check_repository(text: &str) -> Result<(), ReferenceError> {
+    let is_part = |part: &str| {
+        let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        part.bytes().next().is_some_and(letters)
+            && part.bytes().last().is_some_and(letters)
+            && part.bytes().all(|byte| letters(byte) || b"._-".contains(&byte))
+            && !part.contains("..")
+    };
+    if text.split('/').all(is_part) { Ok(()) } else { Err(ReferenceError::Repository(text.to_owned())) }
+}
+
+fn check_tag(text: &str) -> Result<(), ReferenceError> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_tag = text.len() <= 128
+        && text.bytes().next().is_some_and(is_letter)
+        && text.bytes().all(|byte| is_letter(byte) || b".-".contains(&byte));
+    if is_tag { Ok(()) } else { Err(ReferenceError::Tag(text.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_that_could_mean_something_else_are_refused() {
+        let long = "a".repeat(513);
+        for bad in [
+            "",
+            "A",
+            "a//b",
+            "a/../b",
+            "../a",
+            "a:",
+            "a:b c",
+            "a@sha256:12",
+            "-x.y/a",
+            "x.y:99999/a",
+            "a b",
+            "a\n",
+            &long,
+        ] {
+            assert!(bad.parse::<Reference>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn short_names_mean_dockers_registry() {
+        for (text, whole) in [
+            ("debian", "docker.io/library/debian:latest"),
+            ("e2bdev/base", "docker.io/e2bdev/base:latest"),
+            ("node:21-slim", "docker.io/library/node:21-slim"),
+            ("localhost:5000/x/y:1", "localhost:5000/x/y:1"),
+            ("ghcr.io/a/b", "ghcr.io/a/b:latest"),
+            ("index.docker.io/a/b", "docker.io/a/b:latest"),
+        ] {
+            assert_eq!(text.parse::<Reference>().unwrap().to_string(), whole);
+        }
+        let digest = Digest::of(b"x");
+        let by_digest: Reference = format!("a@{digest}").parse().unwrap();
+        assert_eq!((by_digest.tag(), by_digest.version()), (None, digest.as_str()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(text in "[a-z0-9.:/@_-]{1,40}") {
+            if let Ok(reference) = text.parse::<Reference>() {
+                prop_assert_eq!(reference.to_string().parse::<Reference>().unwrap().to_string(), reference.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The local store: blobs by their hash, and names that point at manifests.
+//!
+//! ```text
+//! blobs/<64 digits>      whole and verified
+//! partial/<64 digits>    on the way; goes on where it stopped
+//! names/<64 digits>      {"reference", "manifest"}, called after the hash of the reference
+//! lock                   shared by those who add, alone by who collects
+//! ```
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::manifest::{Config, Manifest};
+use crate::{Digest, Reference};
+
+/// Manifests and configs are small texts; a larger one is none.
+pub(crate) const MOST_TEXT: u64 = 8 << 20;
+
+/// Why something cannot be stored or found.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file could not be read or written.
+    #[error("could not {action} {path}")]
+    File {
+        /// Read, write, remove.
+        action: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Not what its name says.
+    #[error("{wanted} is not what was received: that is {got}")]
+    Digest {
+        /// The name.
+        wanted: Digest,
+        /// The hash.
+        got: Digest,
+    },
+    /// Something is not in the store.
+    #[error("{0} is not in the store")]
+    Missing(String),
+    /// A text that should be JSON.
+    #[error("{0} cannot be understood")]
+    Json(Digest, #[source] serde_json::Error),
+}
+
+/// A store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// An image in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its name.
+    pub manifest_digest: Digest,
+    /// What it is made of.
+    pub manifest: Manifest,
+    /// How it is run.
+    pub config: Config,
+}
+
+/// A name in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// As people write it.
+    pub reference: String,
+    /// What it points at.
+    pub manifest: Digest,
+    /// Of all that it is made of.
+    pub bytes: u64,
+}
+
+/// What a collection removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// How many blobs.
+    pub blobs: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Name {
+    reference: String,
+    manifest: Digest,
+}
+
+/// Held while something is added, so that nobody collects it before it has a name.
+#[derive(Debug)]
+pub struct Adding {
+    _lock: File,
+}
+
+impl Store {
+    /// Opens a store, making it when it is not there.
+    ///
+    /// # Errors
+    /// When its directories cannot be made.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        for part in ["blobs", "partial", "names"] {
+            let path = root.join(part);
+            fs::create_dir_all(&path).map_err(failed("make", &path))?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// Begins to add something.
+    ///
+    /// # Errors
+    /// When the lock cannot be had.
+    pub fn adding(&self) -> Result<Adding, StoreError> {
+        Ok(Adding { _lock: self.lock(FlockOperation::LockShared)? })
+    }
+
+    fn lock(&self, operation: FlockOperation) -> Result<File, StoreError> {
+        let path = self.root.join("lock");
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed("open", &path))?;
+        flock(&file, operation).map_err(|error| failed("lock", &path)(error.into()))?;
+        Ok(file)
+    }
+
+    /// Where a blob is, if it is there.
+    pub fn blob(&self, digest: &Digest) -> Option<PathBuf> {
+        Some(self.root.join("blobs").join(digest.digits())).filter(|path| path.is_file())
+    }
+
+    /// Where a blob comes together, and how much of it there is.
+    pub(crate) fn partial(&self, digest: &Digest) -> PathBuf {
+        self.root.join("partial").join(digest.digits())
+    }
+
+    /// Takes over a file from [`Store::partial`] if it is what its name says, and removes it if not.
+    pub(crate) fn accept(&self, digest: &Digest) -> Result<(), StoreError> {
+        let path = self.partial(digest);
+        let got = hash_file(&path).map_err(failed("read", &path))?;
+        if got != *digest {
+            let _ = fs::remove_file(&path);
+            return Err(StoreError::Digest { wanted: digest.clone(), got });
+        }
+        let target = self.root.join("blobs").join(digest.digits());
+        fs::rename(&path, &target).map_err(failed("keep", &target))
+    }
+
+    /// Adds a small text.
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, StoreError> {
+        let digest = Digest::of(bytes);
+        self.put_from(&mut io::Cursor::new(bytes)).map(|_| digest)
+    }
+
+    /// Adds whatever a stream gives.
+    pub(crate) fn put_from(&self, stream: &mut dyn Read) -> Result<(Digest, u64), StoreError> {
+        let path =
+            self.root.join("partial").join(format!("new-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        let copied = (|| {
+            let mut file = File::create(&path)?;
+            let mut buffer = vec![0; 1 << 17];
+            loop {
+                match stream.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    length => {
+                        hash.update(&buffer[..length]);
+                        file.write_all(&buffer[..length])?;
+                        bytes += length as u64;
+                    }
+                }
+            }
+        })();
+        if let Err(error) = copied {
+            let _ = fs::remove_file(&path);
+            return Err(failed("write", &path)(error));
+        }
+        let digest = Digest::from_hash(hash.finalize().as_slice());
+        let target = self.root.join("blobs").join(digest.digits());
+        fs::rename(&path, &target).map_err(failed("keep", &target))?;
+        Ok((digest, bytes))
+    }
+
+    /// A small text.
+    pub(crate) fn text(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
+        let path = self.blob(digest).ok_or_else(|| StoreError::Missing(digest.to_string()))?;
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MOST_TEXT).read_to_end(&mut bytes));
+        read.map_err(failed("read", &path))?;
+        Ok(bytes)
+    }
+
+    /// An image by the digest of its manifest.
+    ///
+    /// # Errors
+    /// When it, its config or a layer is not there.
+    pub fn image(&self, manifest_digest: &Digest) -> Result<Image, StoreError> {
+        let json = |error| StoreError::Json(manifest_digest.clone(), error);
+        let manifest: Manifest = serde_json::from_slice(&self.text(manifest_digest)?).map_err(json)?;
+        let config: Config = serde_json::from_slice(&self.text(&manifest.config.digest)?)
+            .map_err(|error| StoreError::Json(manifest.config.digest.clone(), error))?;
+        if let Some(missing) = manifest.layers.iter().find(|layer| self.blob(&layer.digest).is_none()) {
+            return Err(StoreError::Missing(missing.digest.to_string()));
+        }
+        Ok(Image { manifest_digest: manifest_digest.clone(), manifest, config })
+    }
+
+    /// The image of a name, if the store has it whole.
+    pub fn find(&self, reference: &Reference) -> Option<Image> {
+        let by_digest = reference.digest().and_then(|digest| self.image(digest).ok());
+        by_digest.or_else(|| self.image(&self.name(&reference.to_string())?.manifest).ok())
+    }
+
+    /// Gives an image a name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn tag(&self, reference: &Reference, manifest: &Digest) -> Result<(), StoreError> {
+        let name = Name { reference: reference.to_string(), manifest: manifest.clone() };
+        let path = self.name_path(&name.reference);
+        let text = serde_json::to_vec(&name).map_err(|error| StoreError::Json(manifest.clone(), error))?;
+        let temporary = path.with_extension(format!("{}", std::process::id()));
+        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+        written.map_err(failed("write", &path))
+    }
+
+    /// Takes a name away. False when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn untag(&self, reference: &Reference) -> Result<bool, StoreError> {
+        let path = self.name_path(&reference.to_string());
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("remove", &path)(error)),
+        }
+    }
+
+    /// All names, sorted.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list(&self) -> Result<Vec<Named>, StoreError> {
+        let mut names: Vec<Named> = self.names()?.into_iter().map(|name| self.describe(name)).collect();
+        names.sort_by(|a, b| a.reference.cmp(&b.reference));
+        Ok(names)
+    }
+
+    fn describe(&self, name: Name) -> Named {
+        let parts = self.image(&name.manifest).map(|image| image.manifest);
+        let bytes = parts.map_or(0, |manifest| manifest.layers.iter().map(|layer| layer.size).sum());
+        Named { reference: name.reference, manifest: name.manifest, bytes }
+    }
+
+    /// Removes what no name leads to. What is being added waits, or makes this wait.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn collect(&self) -> Result<Collected, StoreError> {
+        let _alone = self.lock(FlockOperation::LockExclusive)?;
+        let mut wanted = HashSet::new();
+        for name in self.names()? {
+            if let Ok(image) = self.image(&name.manifest) {
+                wanted.extend(image.manifest.layers.iter().map(|layer| layer.digest.digits().to_owned()));
+                wanted.insert(image.manifest.config.digest.digits().to_owned());
+                wanted.insert(name.manifest.digits().to_owned());
+            }
+        }
+        let mut collected = Collected::default();
+        for part in ["blobs", "partial"] {
+            let directory = self.root.join(part);
+            for entry in fs::read_dir(&directory).map_err(failed("read", &directory))?.flatten() {
+                if part == "blobs" && wanted.contains(&*entry.file_name().to_string_lossy()) {
+                    continue;
+                }
+                collected.blobs += 1;
+                collected.bytes += entry.metadata().map_or(0, |meta| meta.len());
+                fs::remove_file(entry.path()).map_err(failed("remove", &entry.path()))?;
+            }
+        }
+        Ok(collected)
+    }
+
+    fn names(&self) -> Result<Vec<Name>, StoreError> {
+        let directory = self.root.join("names");
+        let entries = fs::read_dir(&directory).map_err(failed("read", &directory))?;
+        let texts = entries.flatten().filter_map(|entry| fs::read(entry.path()).ok());
+        Ok(texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect())
+    }
+
+    fn name(&self, reference: &str) -> Option<Name> {
+        serde_json::from_slice(&fs::read(self.name_path(reference)).ok()?).ok()
+    }
+
+    fn name_path(&self, reference: &str) -> PathBuf {
+        self.root.join("names").join(Digest::of(reference.as_bytes()).digits())
+    }
+}
+
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::File { action, path, source }
+}
+
+fn hash_file(path: &Path) -> io::Result<Digest> {
+    let mut hash = Sha256::new();
+    io::copy(&mut File::open(path)?, &mut hash)?;
+    Ok(Digest::from_hash(hash.finalize().as_slice()))
+}

@@ -1,0 +1,169 @@
+//! What a build starts from: this host, an image, a template, or nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use isopod_image::Reference;
+use isopod_wire::build::RegistryAuth;
+use isopod_wire::node::CreateError;
+
+use super::Builder;
+use super::provision;
+use super::stack::{Settings, Stack};
+use super::step::{Action, digest_of};
+use super::trouble::Trouble;
+use crate::kind::Entry;
+use crate::template::{BASE, BUILT_PREFIX, KeptLayer, Manifest, facts_key, find_recipe, make_layer};
+
+/// What there is before there is anything.
+const SCRATCH: &str = "scratch";
+const SCRATCH_LAYER: &str = "l-scratch1";
+
+/// A well-known image that this host can stand in for.
+struct StandIn {
+    /// The template that does.
+    template: &'static str,
+    /// What its sandboxes have, in words.
+    has: String,
+}
+
+impl Builder<'_> {
+    /// The image of that name: from the store, a registry, or made of this host.
+    pub(super) async fn image(
+        &mut self,
+        text: &str,
+        auth: Option<&RegistryAuth>,
+    ) -> Result<(Stack, Settings), Trouble> {
+        if text == SCRATCH {
+            return Ok((self.scratch_stack()?, Settings::of_docker()));
+        }
+        let reference: Reference =
+            text.parse().map_err(|error| Trouble::invalid(format!("{text:?} names no image: {error}")))?;
+        match self.stored_image(&reference, auth).await {
+            Ok(found) => Ok(found),
+            Err(reason) => match self.stand_in(&reference) {
+                Some(stand_in) => {
+                    let told = format!(
+                        "{reference} cannot be had ({reason}): it is made of this host instead, with {}",
+                        stand_in.has
+                    );
+                    self.log.warn(told).await;
+                    let (stack, _) = self.template(stand_in.template).await?;
+                    Ok((stack, Settings::of_docker()))
+                }
+                None => Err(Trouble::image(format!("could not get the image {reference}: {reason}"))),
+            },
+        }
+    }
+
+    /// A template of this node, by its name or id.
+    pub(super) async fn template(&mut self, name: &str) -> Result<(Stack, Settings), Trouble> {
+        if name.starts_with(BUILT_PREFIX) {
+            return self.built_template(name);
+        }
+        let mut stack = self.host_stack();
+        let settings = Settings {
+            env: BTreeMap::new(),
+            user: "user".to_owned(),
+            workdir: "/home/user".to_owned(),
+            ..Settings::of_docker()
+        };
+        if name == BASE {
+            return Ok((stack, settings));
+        }
+        let recipe = find_recipe(name).ok_or_else(|| Trouble::invalid(format!("there is no template {name:?}")))?;
+        let kind = loop {
+            match self.fleet.kind(recipe.name).await {
+                Ok(kind) => break kind,
+                // It is on its way; the build has a time limit of its own.
+                Err(CreateError::TemplateNotReady { progress, .. })
+                    if matches!(self.fleet.kinds.get(recipe.name), Some(Entry::Building(_))) =>
+                {
+                    self.log.info(format!("template {name} is being built: {progress}")).await;
+                }
+                Err(error) => return Err(Trouble::image(format!("template {name} cannot be had: {error}"))),
+            }
+        };
+        if let Some(reason) = &kind.reduced {
+            return Err(Trouble::image(format!("template {name} is not complete: {reason}")));
+        }
+        let template = kind.template();
+        if let Some(layer) = template.layer() {
+            stack.chain = digest_of([stack.chain.as_str(), layer.id()]);
+            stack.layers.push(std::sync::Arc::clone(layer));
+        }
+        stack.has_interpreter = template.interpreter().is_some();
+        Ok((stack, settings))
+    }
+
+    /// Adds what sandboxes need, where the host's base does not bring it.
+    pub(super) async fn provision(&mut self, stack: &mut Stack) -> Result<(), Trouble> {
+        if stack.on_host {
+            return Ok(());
+        }
+        self.log.info("adding the user of the sandbox").await;
+        self.step(stack, &["PROVISION", provision::VERSION], false, Action::Provision).await
+    }
+
+    fn host_stack(&self) -> Stack {
+        let base = self.fleet.kinds.base().template();
+        let chain = digest_of(["host", &facts_key(base.facts())]);
+        Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain }
+    }
+
+    fn scratch_stack(&self) -> Result<Stack, Trouble> {
+        let templates = self.fleet.templates_directory();
+        let layer = KeptLayer::open(&templates, SCRATCH_LAYER).or_else(|_| {
+            make_layer(&templates, SCRATCH_LAYER, |root| {
+                for name in ["dev", "etc", "proc", "run", "sys", "tmp"] {
+                    fs::create_dir(root.join(name))?;
+                }
+                Ok(())
+            })
+        });
+        let layer = layer.map_err(|error| Trouble::internal("make an empty layer", error))?;
+        let layers = vec![std::sync::Arc::new(layer)];
+        Ok(Stack { on_host: false, has_interpreter: false, layers, bytes: 0, chain: digest_of([SCRATCH]) })
+    }
+
+    fn built_template(&self, id: &str) -> Result<(Stack, Settings), Trouble> {
+        let templates = self.fleet.templates_directory();
+        let manifest = Manifest::load(&templates, id).map_err(|error| Trouble::image(error.to_string()))?;
+        let Manifest { template, on_host, has_interpreter, chain, onbuild, .. } = manifest;
+        let open = |id: &String| KeptLayer::open(&templates, id).map(std::sync::Arc::new);
+        let layers: Result<Vec<_>, _> = template.layers.iter().map(open).collect();
+        let layers = layers.map_err(|error| Trouble::image(error.to_string()))?;
+        let settings = Settings {
+            env: template.env,
+            user: template.user,
+            workdir: template.workdir,
+            onbuild,
+            ..Settings::of_docker()
+        };
+        Ok((Stack { on_host, has_interpreter, layers, bytes: template.size.0, chain }, settings))
+    }
+
+    /// What of this host can stand in for a well-known image.
+    fn stand_in(&self, reference: &Reference) -> Option<StandIn> {
+        let base = self.fleet.kinds.base().template();
+        let facts = base.facts();
+        let python = facts.python.as_deref().unwrap_or("none");
+        let node = facts.node.as_deref();
+        let on_base = |has: String| Some(StandIn { template: BASE, has });
+        match (reference.registry(), reference.repository()) {
+            ("docker.io", "e2bdev/base" | "library/debian" | "library/ubuntu" | "library/buildpack-deps") => {
+                on_base(facts.system.clone())
+            }
+            ("docker.io", "library/python") => on_base(format!("{} and Python {python}", facts.system)),
+            ("docker.io", "library/node") => match node {
+                Some(node) if facts.npm => on_base(format!("{} and Node.js {node}", facts.system)),
+                _ => Some(StandIn { template: "nodejs", has: format!("{} and its Node.js", facts.system) }),
+            },
+            ("docker.io", "e2bdev/code-interpreter") => {
+                let has = "the packages of code-interpreter-v1".to_owned();
+                Some(StandIn { template: "code-interpreter-v1", has })
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Which step gave which layer: a small file per step, `.steps/<key>` beside the layers.
+//!
+//! A file that speaks of a layer that is gone counts as none. Parallel builds take turns at a step, so that the second
+//! one finds what the first one made.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::template::KeptLayer;
+
+const DIRECTORY: &str = ".steps";
+
+/// What a step gave.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// It changed no file.
+    Nothing,
+    /// A layer and its size.
+    Layer(Arc<KeptLayer>, u64),
+}
+
+/// The steps of all builds on these layers.
+#[derive(Clone, Debug)]
+pub(super) struct Cache {
+    templates: PathBuf,
+}
+
+impl Cache {
+    pub(super) fn new(templates: &Path) -> Self {
+        Self { templates: templates.to_owned() }
+    }
+
+    pub(super) fn find(&self, key: &str) -> Option<Found> {
+        let text = fs::read_to_string(self.path(key)).ok()?;
+        if text == "-" {
+            return Some(Found::Nothing);
+        }
+        let (id, bytes) = text.split_once(' ')?;
+        let layer = KeptLayer::open(&self.templates, id).ok()?;
+        Some(Found::Layer(Arc::new(layer), bytes.parse().ok()?))
+    }
+
+    pub(super) fn note(&self, key: &str, found: &Found) -> io::Result<()> {
+        let text = match found {
+            Found::Nothing => "-".to_owned(),
+            Found::Layer(layer, bytes) => format!("{} {bytes}", layer.id()),
+        };
+        fs::create_dir_all(self.templates.join(DIRECTORY))?;
+        // Whole or not at all: a server may be killed at any moment.
+        let temporary = self.path(&format!("{key}.{}", std::process::id()));
+        fs::write(&temporary, text)?;
+        fs::rename(&temporary, self.path(key))
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.templates.join(DIRECTORY).join(key)
+    }
+}
+
+/// Whose turn it is at which step.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// By key. Entries that nobody waits for are dropped when the next one is asked for.
+    steps: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Turns {
+    /// Waits until nobody else is at this step.
+    pub(super) async fn take(&self, key: &str) -> OwnedMutexGuard<()> {
+        let step = {
+            let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+            steps.retain(|_, step| step.strong_count() > 0);
+            match steps.get(key).and_then(Weak::upgrade) {
+                Some(step) => step,
+                None => {
+                    let step = Arc::default();
+                    steps.insert(key.to_owned(), Arc::downgrade(&step));
+                    step
+                }
+            }
+        };
+        step.lock_owned().await
+    }
+}

@@ -1,0 +1,176 @@
+//! Putting files into a tree, as COPY does it.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Stat;
+
+use super::source::{Source, Visit};
+use super::trouble::Trouble;
+use super::view::{FileStat, Owner, View, Writer};
+
+/// How to copy.
+#[derive(Clone, Debug)]
+pub(super) struct CopyTo {
+    /// An absolute path inside.
+    pub(super) destination: PathBuf,
+    /// Whether it is a directory in any case.
+    pub(super) is_directory: bool,
+    /// Whose the files become; none leaves the numbers that they have.
+    pub(super) owner: Option<Owner>,
+    pub(super) mode: Option<u32>,
+    /// Whether the directories that lead to a source come along.
+    pub(super) with_parents: bool,
+}
+
+/// A file that stands in the request itself.
+#[derive(Clone, Debug)]
+pub(super) struct Inline {
+    pub(super) name: String,
+    pub(super) body: String,
+}
+
+/// Copies; blocks.
+pub(super) fn copy(source: &Source, paths: &[PathBuf], view: &View, to: &CopyTo) -> Result<(), Trouble> {
+    let failed = |path: &Path, error: io::Error| Trouble::step(format!("could not copy {}: {error}", path.display()));
+    let mut writer = view.writer().map_err(|error| Trouble::internal("write into the template", error))?;
+    for path in paths {
+        let is_directory = source.view.is_directory(path);
+        let target = target_of(view, to, path, is_directory);
+        let mut placer = Placer { writer: &mut writer, to, target };
+        source.visit(path, &mut placer).map_err(|error| failed(path, error))?;
+    }
+    Ok(())
+}
+
+/// Writes files that stand in the request; blocks.
+pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result<(), Trouble> {
+    let mut writer = view.writer().map_err(|error| Trouble::internal("write into the template", error))?;
+    for file in files {
+        let target = target_of(view, to, Path::new(&file.name), false);
+        let stat = FileStat { mode: to.mode.unwrap_or(0o644), modified: None };
+        let written = writer.file(&target, &mut file.body.as_bytes(), to.owner.unwrap_or(Owner::ROOT), stat);
+        written.map_err(|error| Trouble::step(format!("could not write {}: {error}", target.display())))?;
+    }
+    Ok(())
+}
+
+/// Where a source goes: into the destination if that is a directory, else under its name.
+fn target_of(view: &View, to: &CopyTo, path: &Path, is_directory: bool) -> PathBuf {
+    if to.with_parents {
+        return to.destination.join(path);
+    }
+    match path.file_name() {
+        Some(name) if !is_directory && (to.is_directory || view.is_directory(&to.destination)) => {
+            to.destination.join(name)
+        }
+        _ => to.destination.clone(),
+    }
+}
+
+struct Placer<'a, 'v> {
+    writer: &'a mut Writer<'v>,
+    to: &'a CopyTo,
+    target: PathBuf,
+}
+
+impl Placer<'_, '_> {
+    fn place(&self, path: &Path) -> PathBuf {
+        if path.as_os_str().is_empty() { self.target.clone() } else { self.target.join(path) }
+    }
+
+    fn owner(&self, stat: &Stat) -> Owner {
+        self.to.owner.unwrap_or(Owner { uid: stat.st_uid, gid: stat.st_gid })
+    }
+
+    fn mode(&self, stat: &Stat) -> u32 {
+        self.to.mode.unwrap_or(stat.st_mode & 0o7777)
+    }
+}
+
+impl Visit for Placer<'_, '_> {
+    fn directory(&mut self, path: &Path, stat: &Stat) -> io::Result<()> {
+        let place = self.place(path);
+        let (owner, mode) = (self.owner(stat), self.mode(stat));
+        // The destination itself, when it is there, keeps what it is; so do directories that are merged.
+        let mode = if path.as_os_str().is_empty() && self.to.mode.is_none() { 0o755 } else { mode };
+        self.writer.ensure_directory(&place, owner, mode).map(drop)
+    }
+
+    fn file(&mut self, path: &Path, stat: &Stat, content: &mut File) -> io::Result<()> {
+        let stat_of = FileStat { mode: self.mode(stat), modified: Some(stat.st_mtime) };
+        let (place, owner) = (self.place(path), self.owner(stat));
+        self.writer.file(&place, content, owner, stat_of).map(drop)
+    }
+
+    fn link(&mut self, path: &Path, stat: &Stat, target: &std::ffi::OsStr) -> io::Result<()> {
+        let (place, owner) = (self.place(path), self.owner(stat));
+        self.writer.symlink(&place, target, owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use isopod_image::dockerfile::IgnoreRules;
+
+    use super::*;
+
+    fn to(destination: &str) -> CopyTo {
+        CopyTo {
+            destination: destination.into(),
+            is_directory: destination.ends_with('/'),
+            owner: Some(Owner { uid: 7, gid: 8 }),
+            mode: None,
+            with_parents: false,
+        }
+    }
+
+    fn trees() -> (tempfile::TempDir, Source, View) {
+        let scratch = tempfile::tempdir().unwrap();
+        let (from, into) = (scratch.path().join("from"), scratch.path().join("into"));
+        std::fs::create_dir_all(from.join("d/e")).unwrap();
+        std::fs::create_dir_all(into.join("usr/bin")).unwrap();
+        std::fs::write(from.join("d/e/f"), "f").unwrap();
+        std::fs::write(from.join("a"), "a").unwrap();
+        std::fs::set_permissions(from.join("a"), std::fs::Permissions::from_mode(0o750)).unwrap();
+        symlink("usr/bin", into.join("bin")).unwrap();
+        let source =
+            Source { view: View::of_directory(&from).unwrap(), ignore: IgnoreRules::default(), exclude: Vec::new() };
+        let view = View::of_directory(&into).unwrap();
+        (scratch, source, view)
+    }
+
+    #[test]
+    fn a_file_goes_into_a_directory_or_gets_a_new_name() {
+        let (scratch, source, view) = trees();
+        let into = scratch.path().join("into");
+        for (destination, place) in [("/x", "x"), ("/y/", "y/a"), ("/usr/bin", "usr/bin/a"), ("/bin/b", "usr/bin/b")] {
+            copy(&source, &["a".into()], &view, &to(destination)).unwrap();
+            let copied = std::fs::metadata(into.join(place)).unwrap();
+            assert_eq!((copied.uid(), copied.gid(), copied.mode() & 0o777), (7, 8, 0o750), "{destination}");
+        }
+    }
+
+    #[test]
+    fn the_contents_of_a_directory_are_merged() {
+        let (scratch, source, view) = trees();
+        copy(&source, &["d".into()], &view, &to("/usr")).unwrap();
+        assert_eq!(std::fs::read_to_string(scratch.path().join("into/usr/e/f")).unwrap(), "f");
+        assert!(scratch.path().join("into/usr/bin").is_dir());
+    }
+
+    #[test]
+    fn nothing_is_written_outside_however_the_links_are() {
+        let (scratch, source, view) = trees();
+        std::fs::write(scratch.path().join("victim"), "safe").unwrap();
+        symlink(scratch.path().join("victim"), scratch.path().join("into/file")).unwrap();
+        symlink("../..", scratch.path().join("into/up")).unwrap();
+        copy(&source, &["a".into()], &view, &to("/file")).unwrap();
+        copy(&source, &["a".into()], &view, &to("/up/victim")).unwrap();
+        assert_eq!(std::fs::read_to_string(scratch.path().join("victim")).unwrap(), "safe");
+        assert_eq!(std::fs::read_to_string(scratch.path().join("into/victim")).unwrap(), "a");
+    }
+}

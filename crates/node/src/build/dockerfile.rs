@@ -1,0 +1,462 @@
+//! Building a Dockerfile: its stages in order, as far as the wanted one needs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use isopod_image::dockerfile::{
+    Command, CopyFlags, Dockerfile, Heredoc, IgnoreRules, Instruction, Located, Stage, Variable, expand, parse_trigger,
+};
+use isopod_image::unpack::{Kind, decompress};
+use isopod_wire::build::{BuildPhase, DockerfileSource};
+
+use super::Builder;
+use super::copy::{CopyTo, Inline};
+use super::source::Source;
+use super::stack::{Settings, Stack};
+use super::step::{Action, Copy, CopyFrom, Run, blocking, digest_of, find_all, names_a_directory};
+use super::trouble::Trouble;
+use super::view::View;
+
+/// What the whole build has in common.
+struct Plan<'a> {
+    file: Dockerfile,
+    source: &'a DockerfileSource,
+    /// `ARG`s before the first `FROM`.
+    globals: BTreeMap<String, String>,
+    /// By number; those that nobody needs stay empty.
+    results: Vec<Option<(Stack, Settings)>>,
+    total: u32,
+    done: u32,
+}
+
+/// What one stage has gathered.
+struct Work {
+    stack: Stack,
+    settings: Settings,
+    /// `ARG`s that count here.
+    args: BTreeMap<String, String>,
+}
+
+impl Work {
+    fn lookup(&self, name: &str) -> Option<String> {
+        self.settings.env.get(name).or_else(|| self.args.get(name)).cloned()
+    }
+}
+
+impl Builder<'_> {
+    pub(super) async fn build_dockerfile(&mut self, source: &DockerfileSource) -> Result<(Stack, Settings), Trouble> {
+        self.enter(BuildPhase::Base, None);
+        let file = Dockerfile::parse(&source.text).map_err(|error| {
+            self.place = Some((source.name.clone(), error.line));
+            Trouble::invalid(error.message)
+        })?;
+        let target = file.stage(source.target.as_deref());
+        let target = target.ok_or_else(|| {
+            Trouble::invalid(format!("there is no stage {:?}", source.target.as_deref().unwrap_or_default()))
+        })?;
+        let needed = needed_stages(&file, target);
+        let total = needed.iter().map(|index| file.stages[*index].instructions.len()).sum::<usize>();
+        let globals = self.global_args(&file, source)?;
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        let results = vec![None; file.stages.len()];
+        let mut plan = Plan { file, source, globals, results, total, done: 0 };
+        for index in needed {
+            let stage = plan.file.stages[index].clone();
+            let built = self.build_stage(&mut plan, &stage).await?;
+            plan.results[index] = Some(built);
+        }
+        let (mut stack, mut settings) =
+            plan.results[target].take().ok_or_else(|| Trouble::invalid("the stage was not built"))?;
+        self.enter(BuildPhase::Finalize, None);
+        self.provision(&mut stack).await?;
+        // As E2B's SDKs end a Dockerfile that does not say otherwise.
+        if !settings.has_user {
+            settings.user = "user".to_owned();
+        }
+        if !settings.has_workdir {
+            settings.workdir = "/home/user".to_owned();
+        }
+        Ok((stack, settings))
+    }
+
+    fn global_args(
+        &mut self,
+        file: &Dockerfile,
+        source: &DockerfileSource,
+    ) -> Result<BTreeMap<String, String>, Trouble> {
+        let mut globals = BTreeMap::new();
+        for located in &file.global_args {
+            self.place = Some((source.name.clone(), located.line));
+            let Instruction::Arg(variables) = &located.instruction else { continue };
+            for Variable { name, value } in variables {
+                let lookup = |name: &str| globals.get(name).cloned();
+                let default = value.as_deref().map(|value| expanded(value, file.escape, &lookup)).transpose()?;
+                let value = source.args.get(name).cloned().or(default);
+                globals.extend(value.map(|value| (name.clone(), value)));
+            }
+        }
+        Ok(globals)
+    }
+
+    async fn build_stage(&mut self, plan: &mut Plan<'_>, stage: &Stage) -> Result<(Stack, Settings), Trouble> {
+        let name = plan.source.name.clone();
+        self.enter(BuildPhase::Base, Some((name.clone(), stage.line)));
+        let image = expanded(&stage.image, plan.file.escape, &|name| plan.globals.get(name).cloned())?;
+        if image.is_empty() {
+            return Err(Trouble::invalid(format!("FROM {} means nothing", stage.image)));
+        }
+        if let Some(platform) = &stage.platform
+            && !is_own_platform(&expanded(platform, plan.file.escape, &|name| plan.globals.get(name).cloned())?)
+        {
+            return Err(Trouble::invalid(format!("the platform {platform} is not this machine's")));
+        }
+        self.log.info(format!("FROM {image}")).await;
+        let (stack, settings) = match earlier_stage(plan, stage, &image) {
+            Some(built) => built,
+            None => self.image(&image, plan.source.auth.as_ref()).await?,
+        };
+        let mut work = Work { stack, settings, args: BTreeMap::new() };
+        // What its author wanted done in builds on it comes first, and is done once.
+        for trigger in std::mem::take(&mut work.settings.onbuild) {
+            let located = parse_trigger(&trigger).map_err(|error| Trouble::invalid(error.message))?;
+            self.log.info(format!("ONBUILD {trigger}")).await;
+            self.instruction(plan, &mut work, &located).await?;
+        }
+        for located in &stage.instructions {
+            plan.done += 1;
+            self.enter(BuildPhase::Step(plan.done), Some((name.clone(), located.line)));
+            self.log.info(format!("[{}/{}] {}", plan.done, plan.total, located.text)).await;
+            self.instruction(plan, &mut work, located).await?;
+        }
+        Ok((work.stack, work.settings))
+    }
+
+    async fn instruction(&mut self, plan: &Plan<'_>, work: &mut Work, located: &Located) -> Result<(), Trouble> {
+        let escape = plan.file.escape;
+        match &located.instruction {
+            Instruction::From { .. } => Err(Trouble::invalid("FROM cannot stand here")),
+            Instruction::Arg(variables) => variables.iter().try_for_each(|variable| declare(plan, work, variable)),
+            Instruction::Env(variables) => {
+                // All of a line see what was before it.
+                let mut set = Vec::new();
+                for Variable { name, value } in variables {
+                    let value = expanded(value.as_deref().unwrap_or_default(), escape, &|name| work.lookup(name))?;
+                    set.push((name.clone(), value));
+                }
+                work.settings.env.extend(set);
+                Ok(())
+            }
+            Instruction::Run { command, heredocs, caches, is_offline } => {
+                if *is_offline {
+                    return Err(Trouble::invalid("RUN --network=none is not supported: steps have the network"));
+                }
+                for cache in caches {
+                    self.log.warn(format!("the cache mount {cache} is not kept between builds")).await;
+                }
+                let run = run_of(work, command, heredocs);
+                self.run(&mut work.stack, run, false).await
+            }
+            Instruction::Copy { flags, sources, heredocs, destination, is_add } => {
+                let words = |text: &String| expanded(text, escape, &|name| work.lookup(name));
+                let sources = sources.iter().map(words).collect::<Result<Vec<_>, _>>()?;
+                let destination = words(destination)?;
+                let inline = heredocs.iter().map(|heredoc| inline(heredoc, escape, work)).collect::<Result<_, _>>()?;
+                let flags = expand_flags(flags, escape, work)?;
+                let request = CopyRequest { flags, sources, inline, destination, is_add: *is_add };
+                self.copy_instruction(plan, work, request).await
+            }
+            Instruction::Workdir(path) => {
+                let path = expanded(path, escape, &|name| work.lookup(name))?;
+                let path = work.settings.resolve(&path);
+                work.settings.workdir.clone_from(&path);
+                work.settings.has_workdir = true;
+                self.make_directory(&mut work.stack, &path, "root", false).await
+            }
+            Instruction::User(user) => {
+                work.settings.user = expanded(user, escape, &|name| work.lookup(name))?;
+                work.settings.has_user = true;
+                Ok(())
+            }
+            Instruction::Shell(shell) => {
+                work.settings.shell.clone_from(shell);
+                Ok(())
+            }
+            Instruction::Onbuild(text) => {
+                work.settings.onbuild.push(text.clone());
+                Ok(())
+            }
+            Instruction::Entrypoint(_) | Instruction::Cmd(_) | Instruction::Healthcheck(_) => {
+                self.log.warn("sandboxes do not run it: the template's start command is what they run").await;
+                Ok(())
+            }
+            // They are notes for people and for other programs, and change nothing in a sandbox.
+            Instruction::Label(_)
+            | Instruction::Expose(_)
+            | Instruction::Volume(_)
+            | Instruction::Stopsignal(_)
+            | Instruction::Maintainer(_) => Ok(()),
+        }
+    }
+
+    async fn copy_instruction(
+        &mut self,
+        plan: &Plan<'_>,
+        work: &mut Work,
+        request: CopyRequest,
+    ) -> Result<(), Trouble> {
+        let CopyRequest { flags, sources, inline, destination, is_add } = request;
+        if let Some(url) = sources.iter().find(|source| is_url(source)) {
+            let hint = if is_add { "use RUN with curl or git" } else { "COPY takes files of the context" };
+            return Err(Trouble::invalid(format!("{url} is not supported here: {hint}")));
+        }
+        let mode = flags.chmod.as_deref().map(parse_mode).transpose()?;
+        let owner = flags.chown.clone().unwrap_or_else(|| "0:0".to_owned());
+        let many = sources.len() + inline.len() > 1;
+        let to = CopyTo {
+            destination: work.settings.resolve(&destination).into(),
+            is_directory: many || names_a_directory(&destination),
+            owner: None,
+            mode,
+            with_parents: flags.parents,
+        };
+        if let Some(from) = &flags.from {
+            let other = match self.stage_or_image(plan, from).await? {
+                Some(stack) => stack,
+                None => return Err(Trouble::invalid(format!("there is no stage {from:?} before this one"))),
+            };
+            let words = copy_words(&to, &owner, &sources, &[], &other.chain, &flags.exclude);
+            let from = CopyFrom::Stack { stack: Box::new(other), patterns: sources, exclude: flags.exclude };
+            return self.copy_step(work, &words, Copy { from, to, owner: Some(owner) }).await;
+        }
+        let source = match sources.is_empty() {
+            false => self.context(plan.source, flags.exclude.clone())?,
+            true => self.no_context()?,
+        };
+        let (source, paths, digest) = blocking(move || {
+            let paths = find_all(&source, &sources)?;
+            let failed = |error: std::io::Error| Trouble::invalid(format!("could not read the context: {error}"));
+            let digest = source.digest(&paths).map_err(failed)?;
+            Ok((Arc::new(source), paths, digest))
+        })
+        .await?;
+        let (archives, paths): (Vec<_>, Vec<_>) =
+            paths.into_iter().partition(|path| is_add && is_archive(&source, path));
+        let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        if !paths.is_empty() || !inline.is_empty() {
+            let words = copy_words(&to, &owner, &names, &inline, &digest, &[]);
+            let from = CopyFrom::Files { source: Arc::clone(&source), paths, inline, _scratch: None };
+            self.copy_step(work, &words, Copy { from, to: to.clone(), owner: Some(owner) }).await?;
+        }
+        for archive in archives {
+            let name = archive.to_string_lossy().into_owned();
+            let words = copy_words(&to, "archive", &[name], &[], &digest, &[]);
+            let path = plan.source.context.as_deref().unwrap_or(Path::new("")).join(&archive);
+            let scratch = self.unpack(&path, Kind::Owned).await?;
+            let view = View::of_directory(scratch.path());
+            let view = view.map_err(|error| Trouble::internal("read the archive", error))?;
+            let source = Arc::new(Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() });
+            let from = CopyFrom::Files {
+                source,
+                paths: vec![Default::default()],
+                inline: Vec::new(),
+                _scratch: Some(Arc::new(scratch)),
+            };
+            self.copy_step(work, &words, Copy { from, to: to.clone(), owner: None }).await?;
+        }
+        Ok(())
+    }
+
+    async fn copy_step(&mut self, work: &mut Work, words: &[String], copy: Copy) -> Result<(), Trouble> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.step(&mut work.stack, &words, false, Action::Copy(copy)).await
+    }
+
+    async fn stage_or_image(&mut self, plan: &Plan<'_>, from: &str) -> Result<Option<Stack>, Trouble> {
+        match plan.file.stage(Some(from)) {
+            Some(index) => Ok(plan.results[index].as_ref().map(|(stack, _)| stack.clone())),
+            None if from.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
+            None => Ok(Some(self.image(from, plan.source.auth.as_ref()).await?.0)),
+        }
+    }
+
+    /// For files that stand in the Dockerfile itself.
+    fn no_context(&self) -> Result<Source, Trouble> {
+        let view = View::of_directory(&self.fleet.templates_directory());
+        let view = view.map_err(|error| Trouble::internal("open the layers", error))?;
+        Ok(Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() })
+    }
+
+    fn context(&self, source: &DockerfileSource, exclude: Vec<String>) -> Result<Source, Trouble> {
+        let failed = |error| Trouble::invalid(format!("could not read the context: {error}"));
+        let context = source.context.as_ref().ok_or_else(|| Trouble::invalid("there is no context to copy from"))?;
+        let view = View::of_directory(context).map_err(failed)?;
+        let own = Path::new(&source.name).file_name().map(|name| name.to_string_lossy().into_owned());
+        let own = own.map(|name| view.read_small(&format!("{name}.dockerignore"))).unwrap_or_default();
+        let text = if own.is_empty() { view.read_small(".dockerignore") } else { own };
+        Ok(Source { view, ignore: IgnoreRules::parse(&text), exclude })
+    }
+}
+
+struct CopyRequest {
+    flags: CopyFlags,
+    sources: Vec<String>,
+    inline: Vec<Inline>,
+    destination: String,
+    is_add: bool,
+}
+
+/// Everything that decides what a COPY does.
+fn copy_words(
+    to: &CopyTo,
+    owner: &str,
+    names: &[String],
+    inline: &[Inline],
+    digest: &str,
+    exclude: &[String],
+) -> Vec<String> {
+    let mode = to.mode.map(|mode| format!("{mode:o}")).unwrap_or_default();
+    let inline = digest_of(inline.iter().flat_map(|file| [&file.name, &file.body]));
+    let form = format!("{} {}", to.is_directory, to.with_parents);
+    let destination = to.destination.to_string_lossy().into_owned();
+    let fixed = ["COPY".to_owned(), destination, form, owner.to_owned(), mode, inline, digest.to_owned()];
+    fixed.into_iter().chain(names.iter().cloned()).chain(exclude.iter().cloned()).collect()
+}
+
+/// The stages that lead to the wanted one, in order.
+fn needed_stages(file: &Dockerfile, target: usize) -> Vec<usize> {
+    let mut needed = BTreeSet::new();
+    let mut todo = vec![target];
+    while let Some(index) = todo.pop() {
+        if !needed.insert(index) {
+            continue;
+        }
+        let stage = &file.stages[index];
+        let froms = stage.instructions.iter().filter_map(|located| match &located.instruction {
+            Instruction::Copy { flags, .. } => flags.from.as_deref(),
+            _ => None,
+        });
+        let before = |name: &str| file.stage(Some(name)).filter(|found| *found < index);
+        // A number means a stage only in COPY.
+        let base = Some(stage.image.as_str()).filter(|image| image.parse::<usize>().is_err());
+        todo.extend(base.into_iter().chain(froms).filter_map(before));
+    }
+    needed.into_iter().collect()
+}
+
+fn earlier_stage(plan: &Plan<'_>, stage: &Stage, image: &str) -> Option<(Stack, Settings)> {
+    let lower = image.to_lowercase();
+    let own = plan.file.stages.iter().position(|other| other == stage)?;
+    let index = plan.file.stages[..own].iter().rposition(|other| other.name.as_deref() == Some(&lower))?;
+    plan.results[index].clone()
+}
+
+fn declare(plan: &Plan<'_>, work: &mut Work, variable: &Variable) -> Result<(), Trouble> {
+    let default = match &variable.value {
+        Some(value) => Some(expanded(value, plan.file.escape, &|name| work.lookup(name))?),
+        None => plan.globals.get(&variable.name).cloned(),
+    };
+    let value = plan.source.args.get(&variable.name).cloned().or(default);
+    work.args.extend(value.map(|value| (variable.name.clone(), value)));
+    Ok(())
+}
+
+fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
+    let settings = &work.settings;
+    let mut env = work.args.clone();
+    env.extend(settings.env.clone());
+    let shell = |line: String| settings.shell.iter().cloned().chain([line]).collect();
+    let (command, script) = match (command, heredocs) {
+        (Command::Exec(words), _) => (words.clone(), None),
+        (Command::Shell(line), []) => (shell(line.clone()), None),
+        (Command::Shell(line), [only])
+            if line.trim_start().starts_with("<<") && line.split_whitespace().count() == 1 =>
+        {
+            match only.body.starts_with("#!") {
+                true => (["/bin/sh", "-c", "exec \"$0\""].map(str::to_owned).to_vec(), Some(only.body.clone())),
+                false => (shell(only.body.clone()), None),
+            }
+        }
+        // The shell understands here-documents itself.
+        (Command::Shell(line), heredocs) => {
+            let bodies = heredocs.iter().map(|heredoc| format!("\n{}{}", heredoc.body, heredoc.name));
+            (shell(format!("{line}{}\n", bodies.collect::<String>())), None)
+        }
+    };
+    Run { command, env, user: settings.user.clone(), cwd: settings.workdir.clone(), script }
+}
+
+fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, Trouble> {
+    let body = match heredoc.expands {
+        // Quotes are part of the text here, so only variables are expanded, line by line.
+        true => expand_body(&heredoc.body, escape, work)?,
+        false => heredoc.body.clone(),
+    };
+    Ok(Inline { name: heredoc.name.clone(), body })
+}
+
+fn expand_body(body: &str, escape: char, work: &Work) -> Result<String, Trouble> {
+    let quoted = body.replace('\'', "\u{1}").replace('"', "\u{2}");
+    let text = expanded(&quoted, escape, &|name| work.lookup(name))?;
+    Ok(text.replace('\u{1}', "'").replace('\u{2}', "\""))
+}
+
+fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlags, Trouble> {
+    let one = |text: &Option<String>| {
+        text.as_deref().map(|text| expanded(text, escape, &|name| work.lookup(name))).transpose()
+    };
+    Ok(CopyFlags { from: one(&flags.from)?, chown: one(&flags.chown)?, chmod: one(&flags.chmod)?, ..flags.clone() })
+}
+
+fn expanded(text: &str, escape: char, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, Trouble> {
+    expand(text, escape, lookup).map_err(|error| Trouble::invalid(error.to_string()))
+}
+
+fn parse_mode(text: &str) -> Result<u32, Trouble> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(Trouble::invalid(format!("--chmod={text} is not a mode such as 0755"))),
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    ["http://", "https://", "git://", "git@", "ssh://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+fn is_own_platform(platform: &str) -> bool {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    platform.is_empty() || platform.strip_prefix("linux/").unwrap_or(platform).starts_with(architecture)
+}
+
+/// Whether ADD unpacks it: a tar archive, by its mark.
+fn is_archive(source: &Source, path: &Path) -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let Ok(file) = source.view.open(path, flags) else { return false };
+    let Ok(stream) = decompress(std::fs::File::from(file)) else { return false };
+    let mut head = Vec::new();
+    stream.take(512).read_to_end(&mut head).is_ok() && head.get(257..262) == Some(b"ustar")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_stages_that_are_needed_are_built() {
+        let text =
+            "FROM a AS one\nFROM b AS two\nFROM c AS three\nCOPY --from=one /x /\nFROM three\nCOPY --from=0 /y /";
+        let file = Dockerfile::parse(text).unwrap();
+        assert_eq!(needed_stages(&file, 3), [0, 2, 3]);
+        assert_eq!(needed_stages(&file, 1), [1]);
+    }
+
+    #[test]
+    fn platforms_of_other_machines_are_told_apart() {
+        assert!(is_own_platform("") && !is_own_platform("linux/mips"));
+    }
+}

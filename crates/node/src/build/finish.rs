@@ -1,0 +1,71 @@
+//! The end of a build: the manifest, and the start command tried once.
+
+use std::time::SystemTime;
+
+use isopod_wire::Bytes;
+use isopod_wire::build::BuiltTemplate;
+
+use super::Builder;
+use super::bench::Bench;
+use super::stack::{Settings, Stack};
+use super::trouble::{Trouble, chain};
+use crate::start::{START_PATIENCE, bring_up};
+use crate::template::{Manifest, Template};
+
+impl Builder<'_> {
+    pub(super) async fn finish(&mut self, stack: Stack, settings: Settings) -> Result<BuiltTemplate, Trouble> {
+        // Whatever ran for the last step must not be in the way.
+        self.close().await;
+        let template = BuiltTemplate {
+            id: String::new(),
+            layers: stack.layers.iter().map(|layer| layer.id().to_owned()).collect(),
+            env: settings.env,
+            user: settings.user,
+            workdir: settings.workdir,
+            start_cmd: self.spec.start_cmd.clone().filter(|command| !command.trim().is_empty()),
+            ready_cmd: self.spec.ready_cmd.clone().filter(|command| !command.trim().is_empty()),
+            limits: self.spec.limits,
+            size: Bytes(stack.bytes),
+            made_at: SystemTime::now(),
+        };
+        let manifest =
+            Manifest::new(template, stack.on_host, stack.has_interpreter, stack.chain.clone(), settings.onbuild);
+        self.try_start(&manifest, &stack).await?;
+        // Layers were copied through the page cache; a template that is told of must outlive a power cut.
+        let templates = self.fleet.templates_directory();
+        let saved = super::step::blocking(move || {
+            let directory = std::fs::File::open(&templates);
+            let synced = directory.and_then(|directory| Ok(rustix::fs::syncfs(&directory)?));
+            synced.map_err(|error| Trouble::internal("write the layers to the disk", error))?;
+            manifest.save(&templates).map_err(|error| Trouble::internal("keep the template", error))
+        });
+        let built = saved.await?.template;
+        self.log.info(format!("template {} is ready", built.id)).await;
+        Ok(built)
+    }
+
+    /// A start command that does not come up is better known now than at every create.
+    async fn try_start(&mut self, manifest: &Manifest, stack: &Stack) -> Result<(), Trouble> {
+        let wanted = &manifest.template;
+        if wanted.start_cmd.is_none() && wanted.ready_cmd.is_none() {
+            return Ok(());
+        }
+        if let Some(command) = &wanted.start_cmd {
+            self.log.info(format!("starting {command}")).await;
+        }
+        let base = self.fleet.kinds.base().template();
+        let template = Template::built(&base, manifest.clone(), &self.fleet.templates_directory());
+        let template = template.map_err(|error| Trouble::internal("open the template", error))?;
+        let bench = Bench::on_template(self.fleet, template, stack.chain.clone(), self.limits).await?;
+        let environment = self.fleet.workshop.environment_for(manifest.on_host);
+        let up = bring_up(&bench.guest, bench.init(), wanted, &environment, START_PATIENCE).await;
+        self.bench = Some(bench);
+        match up {
+            Ok(()) => {
+                self.log.info("it is ready").await;
+                Ok(())
+            }
+            Err(error) => Err(Trouble::step(chain(&error))),
+        }
+    }
+}

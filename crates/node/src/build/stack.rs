@@ -1,0 +1,132 @@
+//! What a build stands on at a moment: layers, and the settings that instructions change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::cache::Found;
+use crate::template::KeptLayer;
+
+/// More would not fit into one mount.
+pub(super) const MOST_LAYERS: usize = 100;
+
+/// Layers, and a text that stands for all that they came from.
+#[derive(Clone, Debug)]
+pub(super) struct Stack {
+    /// Whether they stand on the host's own files.
+    pub(super) on_host: bool,
+    /// Whether what they stand on serves a code interpreter.
+    pub(super) has_interpreter: bool,
+    /// Lowest first.
+    pub(super) layers: Vec<Arc<KeptLayer>>,
+    pub(super) bytes: u64,
+    /// The same for the same base and the same steps.
+    pub(super) chain: String,
+}
+
+impl Stack {
+    /// The key of a step on this stack.
+    pub(super) fn key(&self, step: &[&str]) -> String {
+        let mut hash = Sha256::new();
+        for part in std::iter::once(self.chain.as_str()).chain(step.iter().copied()) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        hex(&hash.finalize()[..12])
+    }
+
+    /// Adds what a step gave.
+    pub(super) fn push(&mut self, key: &str, found: &Found) {
+        let id = match found {
+            Found::Layer(layer, bytes) => {
+                self.bytes += bytes;
+                self.layers.push(Arc::clone(layer));
+                layer.id()
+            }
+            Found::Nothing => "",
+        };
+        self.chain = hex(&Sha256::digest(format!("{key} {id}").as_bytes())[..16]);
+    }
+
+    /// Topmost first, as templates want them.
+    pub(super) fn topmost_first(&self) -> Vec<Arc<KeptLayer>> {
+        self.layers.iter().rev().cloned().collect()
+    }
+}
+
+/// Where programs are, until somebody says otherwise.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What instructions set for those that follow, and in the end for sandboxes.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) user: String,
+    pub(super) workdir: String,
+    pub(super) shell: Vec<String>,
+    pub(super) onbuild: Vec<String>,
+    /// Whether a Dockerfile said so itself.
+    pub(super) has_user: bool,
+    pub(super) has_workdir: bool,
+}
+
+impl Settings {
+    /// As Docker begins.
+    pub(super) fn of_docker() -> Self {
+        Self {
+            env: BTreeMap::from([("PATH".to_owned(), DEFAULT_PATH.to_owned())]),
+            user: "root".to_owned(),
+            workdir: "/".to_owned(),
+            shell: vec!["/bin/sh".to_owned(), "-c".to_owned()],
+            onbuild: Vec::new(),
+            has_user: false,
+            has_workdir: false,
+        }
+    }
+
+    /// A path against the working directory, without `.` and `..`.
+    pub(super) fn resolve(&self, path: &str) -> String {
+        let mut parts: Vec<&str> = Vec::new();
+        let from = if path.starts_with('/') { "" } else { self.workdir.as_str() };
+        for part in from.split('/').chain(path.split('/')) {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        format!("/{}", parts.join("/"))
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_steps_have_the_same_key_and_others_do_not() {
+        let mut stack =
+            Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain: "x".to_owned() };
+        let key = stack.key(&["RUN", "a"]);
+        assert_eq!(stack.key(&["RUN", "a"]), key);
+        assert_ne!(stack.key(&["RUNa"]), key);
+        assert_ne!(stack.key(&["RU", "Na"]), key);
+        stack.push(&key, &Found::Nothing);
+        assert_ne!(stack.key(&["RUN", "a"]), key);
+    }
+
+    #[test]
+    fn paths_are_against_the_working_directory() {
+        let settings = Settings { workdir: "/a/b".to_owned(), ..Settings::of_docker() };
+        for (path, wanted) in
+            [("c", "/a/b/c"), ("../c/", "/a/c"), ("/x/./y", "/x/y"), ("../../../..", "/"), (".", "/a/b")]
+        {
+            assert_eq!(settings.resolve(path), wanted, "{path}");
+        }
+    }
+}

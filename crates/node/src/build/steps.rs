@@ -1,0 +1,172 @@
+//! The SDK's list of steps.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use isopod_image::dockerfile::IgnoreRules;
+use isopod_image::unpack::{Bounds, Kind, decompress, unpack};
+use isopod_wire::build::{BuildFrom, BuildInstruction, BuildPhase, BuildStep};
+
+use super::Builder;
+use super::copy::CopyTo;
+use super::source::Source;
+use super::stack::{Settings, Stack, hex};
+use super::step::{Action, Copy, CopyFrom, Run, blocking, find_all, names_a_directory};
+use super::trouble::{Trouble, chain};
+use super::view::View;
+use crate::template::Scratch;
+
+/// Whose commands are, and where, until steps say otherwise.
+const USER: &str = "user";
+const HOME: &str = "/home/user";
+
+impl Builder<'_> {
+    pub(super) async fn build_steps(
+        &mut self,
+        from: &BuildFrom,
+        steps: &[BuildStep],
+    ) -> Result<(Stack, Settings), Trouble> {
+        self.enter(BuildPhase::Base, None);
+        let (mut stack, mut settings) = match from {
+            BuildFrom::Image { reference, auth } => {
+                let (mut stack, mut settings) = self.image(reference, auth.as_ref()).await?;
+                self.provision(&mut stack).await?;
+                settings.user = USER.to_owned();
+                settings.workdir = HOME.to_owned();
+                (stack, settings)
+            }
+            BuildFrom::Template(name) => self.template(name).await?,
+        };
+        for (index, step) in steps.iter().enumerate() {
+            let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+            self.enter(BuildPhase::Step(number), None);
+            self.log.info(format!("[{number}/{}] {}", steps.len(), describe(&step.instruction))).await;
+            self.sdk_step(&mut stack, &mut settings, step).await?;
+        }
+        Ok((stack, settings))
+    }
+
+    async fn sdk_step(&mut self, stack: &mut Stack, settings: &mut Settings, step: &BuildStep) -> Result<(), Trouble> {
+        match &step.instruction {
+            BuildInstruction::Run { command, user } => {
+                let run = Run {
+                    command: ["/bin/bash", "-l", "-c", command].map(str::to_owned).to_vec(),
+                    env: settings.env.clone(),
+                    user: user.clone().unwrap_or_else(|| settings.user.clone()),
+                    cwd: settings.workdir.clone(),
+                    script: None,
+                };
+                self.run(stack, run, step.force).await
+            }
+            BuildInstruction::Copy { source, destination, owner, mode, archive } => {
+                let owner = owner.clone().unwrap_or_else(|| settings.user.clone());
+                let to = CopyTo {
+                    destination: settings.resolve(destination).into(),
+                    is_directory: names_a_directory(destination),
+                    owner: None,
+                    mode: *mode,
+                    with_parents: false,
+                };
+                self.copy_archive(stack, source, archive, to, owner, step.force).await
+            }
+            BuildInstruction::Env(pairs) => {
+                self.is_forced |= step.force;
+                settings.env.extend(pairs.iter().cloned());
+                Ok(())
+            }
+            BuildInstruction::Workdir(path) => {
+                let path = settings.resolve(path);
+                settings.workdir.clone_from(&path);
+                self.make_directory(stack, &path, &settings.user, step.force).await
+            }
+            BuildInstruction::User(user) => {
+                self.is_forced |= step.force;
+                settings.user.clone_from(user);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs a program; the key is all that can change what it does.
+    pub(super) async fn run(&mut self, stack: &mut Stack, run: Run, force: bool) -> Result<(), Trouble> {
+        let env: Vec<String> = run.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut words = vec!["RUN", &run.user, &run.cwd, run.script.as_deref().unwrap_or("")];
+        words.extend(run.command.iter().chain(&env).map(String::as_str));
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.step(stack, &words, force, Action::Run(run)).await
+    }
+
+    /// A working directory is made.
+    pub(super) async fn make_directory(
+        &mut self,
+        stack: &mut Stack,
+        path: &str,
+        owner: &str,
+        force: bool,
+    ) -> Result<(), Trouble> {
+        let action = Action::Directory { path: path.into(), owner: owner.to_owned() };
+        self.step(stack, &["WORKDIR", path, owner], force, action).await
+    }
+
+    async fn copy_archive(
+        &mut self,
+        stack: &mut Stack,
+        pattern: &str,
+        archive: &Path,
+        to: CopyTo,
+        owner: String,
+        force: bool,
+    ) -> Result<(), Trouble> {
+        let scratch = self.unpack(archive, Kind::Plain).await?;
+        let view = View::of_directory(scratch.path()).map_err(|error| Trouble::internal("read the archive", error))?;
+        let source = Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() };
+        let patterns = vec![pattern.to_owned()];
+        let (source, paths, digest) = blocking(move || {
+            let paths = find_all(&source, &patterns)?;
+            let digest = source.digest(&paths).map_err(|error| Trouble::internal("read the archive", error))?;
+            Ok((source, paths, digest))
+        })
+        .await?;
+        let mode = to.mode.map(|mode| format!("{mode:o}")).unwrap_or_default();
+        let destination = to.destination.to_string_lossy().into_owned();
+        let form = if to.is_directory { "directory" } else { "" };
+        let words = ["COPY", pattern, &destination, form, &owner, &mode, &digest].map(str::to_owned);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let from =
+            CopyFrom::Files { source: Arc::new(source), paths, inline: Vec::new(), _scratch: Some(Arc::new(scratch)) };
+        self.step(stack, &words, force, Action::Copy(Copy { from, to, owner: Some(owner) })).await
+    }
+
+    /// Unpacks an archive into a directory that goes when it is not needed any more.
+    pub(super) async fn unpack(&self, archive: &Path, kind: Kind) -> Result<Scratch, Trouble> {
+        let (archive, templates): (PathBuf, PathBuf) = (archive.to_owned(), self.fleet.templates_directory());
+        let bounds =
+            Bounds { bytes: self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0), ..Bounds::default() };
+        blocking(move || {
+            let mut bytes = [0; 12];
+            getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+            let scratch = Scratch::make(&templates, &format!("files-{}", hex(&bytes)));
+            let scratch = scratch.map_err(|error| Trouble::internal("make room for the files", error))?;
+            let file = std::fs::File::open(&archive);
+            let stream = file.and_then(|file| decompress(std::io::BufReader::with_capacity(1 << 18, file)));
+            let stream = stream.map_err(|error| Trouble::internal("open the archive", error))?;
+            unpack(stream, scratch.path(), kind, bounds).map_err(|error| Trouble::invalid(chain(&error)))?;
+            Ok(scratch)
+        })
+        .await
+    }
+}
+
+fn describe(instruction: &BuildInstruction) -> String {
+    match instruction {
+        BuildInstruction::Run { command, .. } => format!("RUN {command}"),
+        BuildInstruction::Copy { source, destination, .. } => format!("COPY {source} {destination}"),
+        BuildInstruction::Env(pairs) => {
+            let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+            format!("ENV {}", names.join(" "))
+        }
+        BuildInstruction::Workdir(path) => format!("WORKDIR {path}"),
+        BuildInstruction::User(user) => format!("USER {user}"),
+    }
+}

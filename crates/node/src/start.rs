@@ -1,0 +1,190 @@
+//! The start command of a template: it is up before a sandbox is handed out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use isopod_client::guest::{Event, Guest, GuestError, Process, StartProcess};
+use isopod_wire::INTERPRETER_PORT;
+use isopod_wire::build::BuiltTemplate;
+
+use crate::blank::{Blank, GUEST_SOCKET, Workshop};
+use crate::guest_request;
+
+/// How long a template may take to be ready when it is built, as with E2B.
+pub(crate) const START_PATIENCE: Duration = Duration::from_secs(600);
+/// How long somebody who waits for a sandbox waits for its start command; then it is handed out as it is.
+pub(crate) const CREATE_PATIENCE: Duration = Duration::from_secs(30);
+/// Without a ready command: until something listens, at most this long.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked at, at first and later.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// One try of a ready command.
+const TRY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a start command is not up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("could not speak with the guest")]
+    Introduce(#[source] io::Error),
+    #[error("could not run the start command")]
+    Start(#[source] GuestError),
+    #[error("could not run the ready command")]
+    Ready(#[source] GuestError),
+    #[error("the start command ended with exit code {0} before it was ready")]
+    Ended(i32),
+    #[error("it was not ready within {0} s")]
+    NotReady(u64),
+}
+
+/// Starts it and waits until it is ready. `init` is the sandbox's first process.
+pub(crate) async fn bring_up(
+    guest: &Guest,
+    init: u32,
+    template: &BuiltTemplate,
+    environment: &BTreeMap<String, String>,
+    patience: Duration,
+) -> Result<(), StartError> {
+    let shell = |line: &str| {
+        let mut start = StartProcess::shell(line).user(template.user.as_str()).cwd(template.workdir.as_str());
+        start.envs =
+            environment.iter().chain(&template.env).map(|(name, value)| (name.clone(), value.clone())).collect();
+        start
+    };
+    let mut running = match &template.start_cmd {
+        Some(command) => Some(guest.start(shell(command)).await.map_err(StartError::Start)?),
+        None => None,
+    };
+    let deadline = Instant::now() + patience;
+    match (&template.ready_cmd, &mut running) {
+        (Some(command), running) => wait_until_ready(guest, || shell(command), running, deadline, patience).await,
+        (None, Some(running)) => wait_until_it_listens(init, running, patience).await,
+        (None, None) => Ok(()),
+    }
+}
+
+impl Workshop {
+    /// Brings up the start command of a template in a sandbox that nobody has yet. One that does not come up is told to
+    /// the log, and the sandbox is handed out all the same: its owner can look why. Blocks; call it on a thread of a
+    /// runtime that is made for that.
+    pub(crate) fn bring_up(&self, blank: &Blank, patience: Duration) {
+        let Some(manifest) = blank.template.manifest() else { return };
+        let template = &manifest.template;
+        if template.start_cmd.is_none() && template.ready_cmd.is_none() {
+            return;
+        }
+        let (Some(init), Ok(directory)) = (&blank.record.init, File::open(&blank.directory)) else { return };
+        // Through the open directory: the path may be longer than a socket's address.
+        let guest = Guest::over_unix(format!("/proc/self/fd/{}/{GUEST_SOCKET}", directory.as_raw_fd()));
+        let environment = self.environment_for(manifest.on_host);
+        let up = async {
+            // A guest answers nobody before it was introduced. Its owner introduces himself later, and replaces this.
+            let owner = serde_json::json!({ "envVars": {}, "defaultUser": template.user });
+            guest_request::post(&directory, "/init", &owner).await.map_err(StartError::Introduce)?;
+            bring_up(&guest, init.pid, template, &environment, patience).await
+        };
+        if let Err(error) = tokio::runtime::Handle::current().block_on(up) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, template = template.id, "the start command of a sandbox is not up");
+        }
+    }
+}
+
+async fn wait_until_ready(
+    guest: &Guest,
+    ready: impl Fn() -> StartProcess,
+    running: &mut Option<Process>,
+    deadline: Instant,
+    patience: Duration,
+) -> Result<(), StartError> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let attempt = guest.run(ready().timeout(TRY_PATIENCE.min(patience))).await;
+        match attempt {
+            Ok(output) if output.ended.is_success() => return Ok(()),
+            Ok(_) | Err(GuestError::Refused { .. }) => {}
+            Err(error) => return Err(StartError::Ready(error)),
+        }
+        if let Some(process) = running
+            && let Some(code) = failed_within(process, pause).await
+        {
+            return Err(StartError::Ended(code));
+        } else if running.is_none() {
+            tokio::time::sleep(pause).await;
+        }
+        if Instant::now() > deadline {
+            return Err(StartError::NotReady(patience.as_secs()));
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Without a ready command nobody says when it is ready. A server is when it listens; anything else gets some time.
+async fn wait_until_it_listens(init: u32, running: &mut Process, patience: Duration) -> Result<(), StartError> {
+    let deadline = Instant::now() + LISTEN_PATIENCE.min(patience);
+    let mut pause = FIRST_PAUSE;
+    while Instant::now() < deadline && !something_listens(init) {
+        match wait_for_end(running, pause).await {
+            None => {}
+            // It did its work.
+            Some(0) => return Ok(()),
+            Some(code) => return Err(StartError::Ended(code)),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    Ok(())
+}
+
+/// A start command that ends well has put something into the background.
+async fn failed_within(process: &mut Process, limit: Duration) -> Option<i32> {
+    wait_for_end(process, limit).await.filter(|code| *code != 0)
+}
+
+/// Waits, and reads what it writes meanwhile. None while it runs, and when its end was told before.
+async fn wait_for_end(process: &mut Process, limit: Duration) -> Option<i32> {
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        match tokio::time::timeout_at(deadline, process.next()).await {
+            Ok(Ok(Some(Event::End(ended)))) => return Some(ended.exit_code),
+            Ok(Ok(Some(_))) => {}
+            Ok(Ok(None) | Err(_)) => {
+                tokio::time::sleep_until(deadline).await;
+                return None;
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Whether a TCP port other than the interpreter's is open in the network of this process.
+fn something_listens(init: u32) -> bool {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{init}/net/{name}")).unwrap_or_default());
+    tables.iter().any(|table| has_listener(table))
+}
+
+fn has_listener(table: &str) -> bool {
+    const LISTENING: &str = "0A";
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace();
+        let port = fields.nth(1).and_then(|address| address.rsplit_once(':')).map(|(_, port)| port);
+        let state = fields.nth(1);
+        state == Some(LISTENING) && port.is_some_and(|port| u16::from_str_radix(port, 16) != Ok(INTERPRETER_PORT))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_told_from_a_connection_and_from_the_interpreter() {
+        let head = "  sl  local_address rem_address   st\n";
+        assert!(has_listener(&format!("{head}   0: 00000000:0BB8 00000000:0000 0A 00000000:00000000\n")));
+        assert!(!has_listener(&format!("{head}   0: 0100007F:0BB8 0100007F:1234 01 00000000:00000000\n")));
+        assert!(!has_listener(&format!("{head}   0: 00000000:C34F 00000000:0000 0A 00000000:00000000\n")));
+        assert!(!has_listener(""));
+    }
+}

@@ -1,0 +1,143 @@
+//! What is written about a template that a build left: `<id>.json` beside the layers, whole or not there.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use isopod_wire::build::BuiltTemplate;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// What the ids of built templates begin with, and those of no other template.
+pub(crate) const BUILT_PREFIX: &str = "tpl-";
+/// Raised when an older program could not read it any more.
+const FORMAT: u32 = 1;
+
+/// Why a manifest cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ManifestError {
+    #[error("template {0:?} is not on this node")]
+    Missing(String),
+    #[error("could not {action} {path}")]
+    File {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is damaged or of a later version")]
+    Damaged { path: PathBuf },
+}
+
+/// A template that a build left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    format: u32,
+    pub(crate) template: BuiltTemplate,
+    /// Whether its layers stand on the host's own files.
+    pub(crate) on_host: bool,
+    /// Whether its sandboxes serve a code interpreter.
+    pub(crate) has_interpreter: bool,
+    /// What later builds on it take into account.
+    pub(crate) chain: String,
+    /// Instructions for builds that start from it.
+    pub(crate) onbuild: Vec<String>,
+}
+
+impl Manifest {
+    /// The id follows from everything but size and time.
+    pub(crate) fn new(
+        mut template: BuiltTemplate,
+        on_host: bool,
+        has_interpreter: bool,
+        chain: String,
+        onbuild: Vec<String>,
+    ) -> Self {
+        let identity = serde_json::json!([
+            FORMAT,
+            template.layers,
+            template.env,
+            template.user,
+            template.workdir,
+            template.start_cmd,
+            template.ready_cmd,
+            template.limits,
+            on_host,
+            has_interpreter,
+            onbuild,
+        ]);
+        let hash = Sha256::digest(identity.to_string().as_bytes());
+        let digits: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        template.id = format!("{BUILT_PREFIX}{digits}");
+        Self { format: FORMAT, template, on_host, has_interpreter, chain, onbuild }
+    }
+
+    pub(crate) fn load(templates: &Path, id: &str) -> Result<Self, ManifestError> {
+        if !is_id(id) {
+            return Err(ManifestError::Missing(id.to_owned()));
+        }
+        let path = path_of(templates, id);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ManifestError::Missing(id.to_owned()));
+            }
+            other => other.map_err(|source| ManifestError::File { action: "read", path: path.clone(), source })?,
+        };
+        match serde_json::from_slice::<Self>(&text) {
+            Ok(manifest) if manifest.format <= FORMAT && manifest.template.id == id => Ok(manifest),
+            _ => Err(ManifestError::Damaged { path }),
+        }
+    }
+
+    /// Writes it, unless it is there: then the earlier one stays, with its time.
+    pub(crate) fn save(self, templates: &Path) -> Result<Self, ManifestError> {
+        if let Ok(earlier) = Self::load(templates, &self.template.id) {
+            return Ok(earlier);
+        }
+        let path = path_of(templates, &self.template.id);
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+        let temporary = templates.join(format!(".{}.{:08x}", self.template.id, u32::from_le_bytes(bytes)));
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| ManifestError::File { action, path, source }
+        };
+        let text = serde_json::to_vec(&self).map_err(|error| failed("write", &path)(error.into()))?;
+        let write = || {
+            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            failed("write", &path)(error)
+        })?;
+        Ok(self)
+    }
+
+    /// All that can be read.
+    pub(crate) fn list(templates: &Path) -> Vec<Self> {
+        let names = fs::read_dir(templates).into_iter().flatten().flatten();
+        let mut found: Vec<Self> = names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter_map(|name| Self::load(templates, name.strip_suffix(".json")?).ok())
+            .collect();
+        found.sort_by(|a, b| a.template.id.cmp(&b.template.id));
+        found
+    }
+
+    pub(crate) fn remove(templates: &Path, id: &str) -> io::Result<()> {
+        fs::remove_file(path_of(templates, id))
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let digits = text.strip_prefix(BUILT_PREFIX).unwrap_or_default();
+    digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn path_of(templates: &Path, id: &str) -> PathBuf {
+    templates.join(format!("{id}.json"))
+}
