@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 VERSION = "4.32.5"
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api-keys/{id}",
-          "DELETE /api/v1/executions/{id}"]
+          "DELETE /templates/{id}", "DELETE /api/v1/executions/{id}"]
 
 
 def main():
@@ -83,8 +83,9 @@ def known_ids(address, volume):
     sandbox = call(address, "POST", "/v2/sandboxes", {"templateID": "base", "timeout": 3600})["sandboxID"]
     webhook = {"name": "x", "url": "https://1.1.1.1/", "events": ["sandbox.lifecycle.created"], "enabled": False}
     webhook = call(address, "POST", "/events/webhooks", {**webhook, "signatureSecret": "s" * 32})["id"]
+    template = call(address, "POST", "/v3/templates", {"name": "probe"})["templateID"]
     call(address, "PUT", "/api/v1/executions/e1")
-    known = {"/sandboxes/{id}": sandbox, "/events/webhooks/{id}": webhook, "/templates/": "base"}
+    known = {"/sandboxes/{id}": sandbox, "/events/webhooks/{id}": webhook, "/templates/": template}
     known |= {"/api/v1/executions/{id}": "e1", "/volumecontent/{id}": volume}
     paths = call(address, "GET", "/openapi.json")["paths"]
     lines = []

@@ -39,6 +39,11 @@ fn the_examples_of_the_run_page_work_as_shown() {
 }
 
 #[test]
+fn the_examples_of_the_templates_page_work_as_shown() {
+    try_examples("templates.md", 2, StateDir::new(BINARY));
+}
+
+#[test]
 fn the_examples_of_the_interpreter_page_work_as_shown() {
     let state = StateDir::new(BINARY).with_shared_templates();
     state.isopod().run(&["template", "build", "code-interpreter-v1"]).ok();

@@ -4,7 +4,9 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -20,9 +22,9 @@ class Cli:
     def __init__(self, project):
         self.program = str(Path(project) / "node_modules" / ".bin" / "e2b")
 
-    def run(self, *words, stdin=None, code=0, errors=False):
+    def run(self, *words, stdin=None, code=0, errors=False, timeout=60):
         """Its standard output, or what it says of errors; it must end with that code."""
-        done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=60)
+        done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=timeout)
         shown = f"e2b {' '.join(words)} ended with {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
         assert done.returncode == code, shown
         return (done.stderr if errors else done.stdout).decode()
@@ -165,6 +167,45 @@ def templates_are_listed(cli):
     found = json.loads(cli.run("template", "list", "--format", "json"))
     assert "base" in [template["templateID"] for template in found]
     assert "base" in cli.run("template", "list")
+
+
+@case("builds", core=True)
+def a_dockerfile_is_built_listed_published_and_removed(cli):
+    """S4.2: the official command line's own verbs."""
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nCOPY a.txt /srv/\nRUN cp /srv/a.txt /srv/b.txt\n")
+        Path(place, "a.txt").write_text("hello\n")
+        options = ["--path", place, "--cpu-count", "1", "--memory-mb", "512"]
+        shown = cli.run("template", "create", name, *options, timeout=300)
+        assert name in shown, shown
+    found = {one["templateID"]: one for one in json.loads(cli.run("template", "list", "--format", "json"))}
+    template = next(one for one in found.values() if name in one["aliases"])
+    assert (template["cpuCount"], template["memoryMB"], template["public"]) == (1, 512, False)
+    cli.run("template", "publish", "--yes", name)
+    found = {one["templateID"]: one for one in json.loads(cli.run("template", "list", "--format", "json"))}
+    assert found[template["templateID"]]["public"]
+    sandbox = cli.run("sandbox", "create", name, "--detach").strip().splitlines()[-1]
+    try:
+        assert cli.run("sandbox", "exec", sandbox, "cat", "/srv/b.txt") == "hello\n"
+    finally:
+        cli.run("sandbox", "kill", sandbox)
+    cli.run("template", "unpublish", "--yes", name)
+    cli.run("template", "delete", "--yes", name)
+    cli.run("sandbox", "create", name, "--detach", code=1)
+
+
+@case("builds", core=True)
+def a_project_is_begun_and_an_old_one_migrated(cli):
+    """S4.2: `template init` and `template migrate`; the second reads e2b.toml."""
+    with tempfile.TemporaryDirectory() as place:
+        cli.run("template", "init", "--path", place, "--name", "begun", "--language", "python-sync")
+        assert any(path.suffix == ".py" for path in Path(place).rglob("*")), list(Path(place).rglob("*"))
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nRUN echo\n")
+        Path(place, "e2b.toml").write_text('template_id = "abc"\ntemplate_name = "moved"\ndockerfile = "e2b.Dockerfile"\n')
+        cli.run("template", "migrate", "--path", place, "--language", "python-sync")
+        assert any("debian:12" in path.read_text() for path in Path(place).rglob("*.py"))
 
 
 @case("missing", core=True)

@@ -13,6 +13,7 @@ import interpreter_code  # noqa: F401, E402
 import interpreter_contexts  # noqa: F401, E402
 import interpreter_faults  # noqa: F401, E402
 import interpreter_languages  # noqa: F401, E402
+import interpreter_tool  # noqa: F401, E402
 from kit import Flavour  # noqa: E402
 
 from harness.cases import main  # noqa: E402

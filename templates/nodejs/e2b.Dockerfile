@@ -1,0 +1,3 @@
+# Node.js and npm.
+FROM node:20-slim
+RUN node --version && npm --version

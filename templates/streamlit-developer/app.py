@@ -1,0 +1,3 @@
+import streamlit
+
+streamlit.title("Hello from Streamlit")

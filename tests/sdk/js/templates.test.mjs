@@ -1,0 +1,96 @@
+// Templates: the builder, tags, and sandboxes of them.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Sandbox, assert, feature, has, rejects, sdk, unique, until, url, withSandbox } from './kit.mjs'
+
+const headers = { 'X-API-Key': process.env.E2B_API_KEY }
+
+async function withName(body) {
+  has(sdk, 'Template')
+  has(sdk.Template, 'assignTags')
+  const name = unique('tpl')
+  try {
+    await body(name)
+  } finally {
+    await fetch(`${url}/templates/${name}`, { method: 'DELETE', headers })
+  }
+}
+
+feature('builds', 'copy, run, env, workdir and user leave their marks', () =>
+  withName(async (name) => {
+    const place = mkdtempSync(join(tmpdir(), 'sdk-'))
+    try {
+      writeFileSync(join(place, 'hello.txt'), 'hello\n')
+      const template = sdk
+        .Template({ fileContextPath: place })
+        .fromImage('debian:12')
+        .copy('hello.txt', '/srv/')
+        .setEnvs({ GREETING: 'good day' })
+        .runCmd('echo $GREETING > /tmp/greeting; whoami > /tmp/who')
+        .runCmd('id -u > /tmp/root', { user: 'root' })
+        .setWorkdir('/srv/work')
+      const lines = []
+      const built = await sdk.Template.build(template, name, {
+        cpuCount: 1,
+        memoryMB: 512,
+        onBuildLogs: (line) => lines.push(line.toString()),
+      })
+      assert.equal(built.name, name)
+      assert(lines.some((line) => line.includes('GREETING')), lines.join('\n'))
+      await withSandbox({ template: name }, async (sandbox) => {
+        const done = await sandbox.commands.run('cat /srv/hello.txt /tmp/greeting /tmp/who /tmp/root; pwd; echo $GREETING')
+        assert.equal(done.stdout, 'hello\ngood day\nuser\n0\n/srv/work\ngood day\n')
+      })
+    } finally {
+      rmSync(place, { recursive: true })
+    }
+  })
+)
+
+feature('builds', 'a step that fails is told', () =>
+  withName(async (name) => {
+    const template = sdk.Template().fromImage('debian:12').runCmd('true').runCmd('exit 7')
+    assert.match((await rejects(sdk.Template.build(template, name), sdk.BuildError)).message, /7/)
+  })
+)
+
+feature('builds', 'a build in the background becomes ready, with its start command up', () =>
+  withName(async (name) => {
+    const template = sdk
+      .Template()
+      .fromTemplate('base')
+      .runCmd('echo served > /home/user/index.html')
+      .setStartCmd('cd /home/user && python3 -m http.server 8124', sdk.waitForPort(8124))
+    const begun = await sdk.Template.buildInBackground(template, name)
+    await until(async () => {
+      const { status } = await sdk.Template.getBuildStatus(begun, { logsOffset: 0 })
+      assert(['waiting', 'building', 'ready'].includes(status), status)
+      return status === 'ready'
+    }, 80)
+    await withSandbox({ template: name }, async (sandbox) => {
+      assert.equal((await sandbox.commands.run('curl -s localhost:8124/index.html')).stdout, 'served\n')
+    })
+  })
+)
+
+feature('tags', 'tags name versions and go back', () =>
+  withName(async (name) => {
+    const version = (text) => sdk.Template().fromImage('debian:12').runCmd(`echo ${text} > /tmp/version`)
+    assert.equal(await sdk.Template.exists(name), false)
+    const one = await sdk.Template.build(version('one'), `${name}:v1`)
+    const two = await sdk.Template.build(version('two'), name)
+    assert.equal(one.templateId, two.templateId)
+    assert.equal(await sdk.Template.exists(name), true)
+    const read = (template) =>
+      withSandbox({ template }, async (sandbox) => (await sandbox.commands.run('cat /tmp/version')).stdout)
+    assert.deepEqual([await read(name), await read(`${name}:v1`)], ['two\n', 'one\n'])
+    const moved = await sdk.Template.assignTags(`${name}:v1`, ['default', 'old'])
+    assert.equal(moved.buildId, one.buildId)
+    assert.equal(await read(name), 'one\n')
+    const tags = await sdk.Template.getTags(name)
+    assert.deepEqual(tags.map((tag) => tag.tag).sort(), ['default', 'old', 'v1'])
+    await sdk.Template.removeTags(name, ['old'])
+    assert.match((await rejects(Sandbox.create(`${name}:old`))).message, /old/)
+  })
+)

@@ -1,0 +1,61 @@
+"""The example of an agent's tool, as it stands in examples/."""
+
+import os
+import sys
+from pathlib import Path
+
+from e2b_code_interpreter import AsyncSandbox
+from harness.cases import case
+from kit import raises
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+
+from agent_tool import SandboxTool, execute_task  # noqa: E402
+
+
+@case("tool", only="async")
+async def the_tool_writes_files_and_runs_code_and_commands(sdk):
+    """S3.5, S3.7, S3.20, S3.21."""
+    async with SandboxTool() as tool:
+        async with raises(RuntimeError):
+            await tool.run_code("1")
+        identity = await tool.create_sandbox("python3")
+        await tool.write_files({"app.py": "print('Hello from E2B!')", "data/in.txt": "42"})
+        assert (await tool.run_command("python3 app.py"))["stdout"] == "Hello from E2B!\n"
+        assert (await tool.run_code("print(open('data/in.txt').read())"))["stdout"] == "42\n"
+        assert (await tool.run_code("python app.py"))["error"].startswith("SyntaxError")
+        assert (await tool.run_command("exit 3"))["error"] == "exit status 3"
+    assert not await is_there(identity)
+
+
+@case("tool", only="async")
+async def a_second_create_ends_the_first(sdk):
+    """S3.22."""
+    async with SandboxTool() as tool:
+        first = await tool.create_sandbox("python3")
+        second = await tool.create_sandbox("python3")
+        assert not await is_there(first) and await is_there(second)
+    assert not await is_there(second)
+
+
+@case("tool", only="async")
+async def an_agent_runs_a_task(sdk):
+    """S3.6."""
+    assert await execute_task("print(open('a.txt').read())", {"a.txt": "hello"}) == "hello\n"
+    assert await execute_task("x = 1") == "Task completed successfully"
+    assert await execute_task("1/0") == "Error: ZeroDivisionError: division by zero"
+
+
+@case("tool", only="async")
+async def without_a_key_it_says_so(sdk):
+    key = os.environ.pop("E2B_API_KEY")
+    try:
+        async with raises(ValueError):
+            SandboxTool()
+    finally:
+        os.environ["E2B_API_KEY"] = key
+
+
+async def is_there(identity):
+    page = await AsyncSandbox.list().next_items()
+    return identity in [one.sandbox_id for one in page]

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Ready-made templates, built by `isopod template build` and seen in a real Chromium through their preview URLs.
+
+    python3 tests/templates/run.py --isopod target/debug/isopod [--only TEXT]
+
+Needs root, Chromium (`apt-get install chromium`), and the npm and PyPI registries. With ISOPOD_FULL=1 also the larger ones.
+The last line is `N passed, N failed`.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "sdk"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from chromium import Chromium  # noqa: E402
+from harness.packages import PYTHON_VERSIONS, python_of  # noqa: E402
+from harness.server import Server  # noqa: E402
+
+IS_FULL = os.environ.get("ISOPOD_FULL") == "1"
+CASES = []
+
+
+def case(when=True):
+    def register(function):
+        if when:
+            CASES.append(function)
+        return function
+
+    return register
+
+
+class Rig:
+    """A server, the command line, and the official SDK."""
+
+    def __init__(self, server, isopod):
+        self.server, self.isopod = server, str(isopod)
+        self.python = str(python_of(PYTHON_VERSIONS[0]))
+
+    def cli(self, *words, code=0, timeout=1200):
+        environment = self.server.environment()
+        done = subprocess.run([self.isopod, *words], env=environment, capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == code, f"isopod {' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout, done.stderr
+
+    def build(self, directory, *options):
+        stdout, _ = self.cli("template", "build", str(directory), *options)
+        assert "Template ID: " in stdout, stdout
+        return next(line.split(": ")[1] for line in stdout.splitlines() if line.startswith("Template ID: "))
+
+    def sdk(self, script, *words):
+        """A few lines for the official SDK, in a process of its own."""
+        script = "import sys\nfrom e2b import Sandbox\n" + script
+        environment = self.server.environment()
+        done = subprocess.run([self.python, "-c", script, *words], env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def sandbox(self, template):
+        return Sandbox(self, template)
+
+    def preview(self, sandbox, port):
+        return f"http://{port}-{sandbox}.localhost:{self.server.port}/"
+
+
+class Sandbox:
+    def __init__(self, rig, template):
+        self.rig, self.template = rig, template
+
+    def __enter__(self):
+        self.id = self.rig.sdk("print(Sandbox.create(sys.argv[1], timeout=900).sandbox_id)", self.template)
+        return self.id
+
+    def __exit__(self, *_):
+        self.rig.sdk("Sandbox.kill(sys.argv[1])", self.id)
+
+
+@case()
+def a_preview_that_is_opened_too_early_waits(rig):
+    """S3.23: the page loads itself again until the port opens."""
+    with rig.sandbox("base") as sandbox, Chromium() as browser:
+        browser.open(rig.preview(sandbox, 8000))
+        browser.until("port is not open")
+        script = "Sandbox.connect(sys.argv[1]).commands.run(sys.argv[2], background=True)"
+        rig.sdk(script, sandbox, "mkdir -p /tmp/www && echo now-it-is-up > /tmp/www/index.html && cd /tmp/www && python3 -m http.server 8000")
+        browser.until("now-it-is-up")
+
+
+@case()
+def a_next_js_page_is_seen_and_changes_live(rig):
+    """S3.4, S3.10, S3.12: up when the sandbox is there, and hot reload through the edge."""
+    rig.build(ROOT / "templates" / "nextjs-developer")
+    with rig.sandbox("nextjs-developer") as sandbox, Chromium() as browser:
+        browser.open(rig.preview(sandbox, 3000))
+        browser.until("Hello from Next.js", seconds=120)
+        browser.value("window.sameDocument = true")
+        # Give the page's socket for changes a moment: what is written before it is open is not told to it.
+        time.sleep(3)
+        page = "export default function Home() { return <h1>Changed by the SDK</h1> }\n"
+        rig.sdk("Sandbox.connect(sys.argv[1]).files.write(sys.argv[2], sys.argv[3])", sandbox, "/home/user/pages/index.tsx", page)
+        browser.until("Changed by the SDK", seconds=60)
+        assert browser.value("window.sameDocument") is True, "the page was loaded anew instead of changed"
+
+
+@case()
+def the_seed_is_built_as_far_as_registries_reach(rig):
+    """S3.2, S3.3, S3.25: the seed's own e2b.toml and Dockerfile. `shadcn` asks a web site that need not be reachable; then
+    the error names that line, and nothing of the build can be used."""
+    words = ["template", "build", str(ROOT / "tests" / "templates" / "seed"), "--name", "seed"]
+    done = subprocess.run([rig.isopod, *words], env=rig.server.environment(), capture_output=True, text=True, timeout=1200)
+    if done.returncode == 0:
+        assert "Template ID: " in done.stdout
+        return
+    assert "e2b.Dockerfile:" in done.stderr and "error: the build failed" in done.stderr, done.stderr[-3000:]
+    failed = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
+    line = int(failed.split("e2b.Dockerfile:")[1].split(":")[0])
+    text = (ROOT / "tests" / "templates" / "seed" / "e2b.Dockerfile").read_text().splitlines()[line - 1]
+    assert "shadcn" in text, f"{failed}\n{text}\n{done.stderr[-3000:]}"
+    rig.cli("create", "--detach", "--template", "seed", code=125)
+
+
+def page_of(rig, template, port, text, seconds=180):
+    rig.build(ROOT / "templates" / template)
+    with rig.sandbox(template) as sandbox, Chromium() as browser:
+        browser.open(rig.preview(sandbox, port))
+        browser.until(text, seconds)
+
+
+@case(IS_FULL)
+def a_vue_page_is_seen(rig):
+    page_of(rig, "vue-developer", 3000, "Hello from Vue")
+
+
+@case(IS_FULL)
+def a_streamlit_page_is_seen(rig):
+    page_of(rig, "streamlit-developer", 8501, "Hello from Streamlit")
+
+
+@case(IS_FULL)
+def a_gradio_page_is_seen(rig):
+    page_of(rig, "gradio-developer", 7860, "Hello from Gradio")
+
+
+@case(IS_FULL)
+def the_small_ones_are_built(rig):
+    for name in ("base", "nodejs", "python3", "code-interpreter-v1"):
+        rig.build(ROOT / "templates" / name, "--name", f"own-{name}")
+        with rig.sandbox(f"own-{name}"):
+            pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
+    args = parser.parse_args()
+    server, failed, passed = Server(args.isopod.resolve()), 0, 0
+    try:
+        server.start()
+        rig = Rig(server, args.isopod.resolve())
+        for one in CASES:
+            if args.only and not any(text in one.__name__ for text in args.only):
+                continue
+            start = time.monotonic()
+            try:
+                one(rig)
+                passed += 1
+                print(f"ok      {one.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAILED  {one.__name__}\n{traceback.format_exc()}", flush=True)
+    finally:
+        problems = server.stop()
+    for problem in problems:
+        print(f"problem: {problem}")
+    print(f"{passed} passed, {failed + len(problems)} failed")
+    sys.exit(1 if failed or problems else 0)
+
+
+if __name__ == "__main__":
+    main()
