@@ -78,6 +78,7 @@ impl FakeBuilder {
             workdir: "/home/user".to_owned(),
             start_cmd: spec.start_cmd,
             ready_cmd: spec.ready_cmd,
+            limits: spec.limits,
             size: Bytes(7),
             made_at: SystemTime::now(),
         };
