@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "storage/proxy.rs"]
+mod proxy;
 #[path = "storage/s3rver.rs"]
 mod s3rver;
+mod served;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -11,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use isopod_testkit::{Finished, StateDir};
+use proxy::Proxy;
 use s3rver::{ACCESS_KEY, BUCKET, S3rver, SECRET_KEY};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+use served::{BINARY, Served};
 
 /// One host with a state directory, and settings as a person would export them.
 struct Host {
@@ -202,6 +205,46 @@ fn a_server_with_tls_is_believed_only_by_its_authority() {
     host.storage(&["mount"]).ok();
     std::fs::write(host.base().join("f"), "over tls").unwrap();
     host.storage(&["sync", "--wait"]).ok();
+    host.finish();
+}
+
+/// The bucket does not answer, and calls of a sandbox wait for it: they hold up neither a pause nor the sandbox's end.
+#[test]
+fn calls_that_wait_for_the_bucket_hold_up_no_pause_no_kill_and_no_unmount() {
+    let server = S3rver::start();
+    let writer = Host::new(&server.endpoint());
+    writer.storage(&["cp", BINARY, "store:executions/run/far"]).ok();
+    writer.storage(&["sync", "--wait"]).ok();
+    writer.finish();
+
+    let proxy = Proxy::start(&server.endpoint());
+    let host = Host::new(&proxy.endpoint());
+    let mut command =
+        host.state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--pool-ready", "1", "--prepare", "none"]);
+    let served = Served::start_command(&host.state, {
+        command.envs(&host.variables);
+        command
+    });
+    let sandbox = served.create(&["--metadata", "execution_id=run"]);
+    let place = host.base().join("executions/run").display().to_string();
+    let listed = served.run(&["exec", &sandbox, "--", "ls", &place]).ok();
+    assert_eq!(listed, "far\n");
+    host.storage(&["mount"]).ok();
+
+    proxy.hang();
+    let mut inside = served.command(&["exec", &sandbox, "--", "md5sum", &format!("{place}/far")]).spawn().unwrap();
+    let far = host.base().join("executions/run/far");
+    let outside = std::thread::spawn(move || std::fs::read(far).is_err());
+    // Until both are in the daemon: what the kernel has not handed out yet would be easier to end.
+    wait_for(|| proxy.held() >= 2);
+    let paused = served.run(&["pause", &sandbox]);
+    assert!(paused.stderr().contains("the sandbox runs on"), "{}", paused.stderr());
+    served.run(&["kill", &sandbox]).ok();
+    let _ = inside.kill();
+    inside.wait().unwrap();
+    host.storage(&["umount"]).ok();
+    assert!(outside.join().unwrap(), "whoever waits on the host gets an error");
+    served.stop();
     host.finish();
 }
 

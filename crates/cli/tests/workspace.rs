@@ -32,6 +32,8 @@ impl Stage {
     fn serve(&self) -> Served {
         let (bucket, base) = (self.bucket(), self.base());
         let options = [
+            "--listen",
+            "127.0.0.1:0",
             "--prepare",
             "none",
             "--api-key",
@@ -165,6 +167,12 @@ fn host_and_sandbox_share_the_files_of_an_execution_and_nothing_else() {
         "{seen}"
     );
 
+    // Its own root can neither take the mount away nor make another.
+    let tries =
+        format!("umount {place}; umount -l {place}; mount -t fuse x /mnt -o fd=3; mount --bind {place} /mnt; true");
+    stage.run(&["exec", "--user", "root", &one, "--", "bash", "-c", &tries]).ok();
+    assert_eq!(stage.sh(&one, &format!("cat {place}/results/a; ls /mnt")).ok(), "inside\n");
+
     for sandbox in [&one, &two] {
         stage.run(&["kill", sandbox]).ok();
     }
@@ -183,6 +191,9 @@ fn mounts_outlive_pauses_servers_and_daemons() {
     stage.run(&["pause", &sandbox]).ok();
     stage.run(&["resume", &sandbox]).ok();
     assert_eq!(stage.sh(&sandbox, &format!("cat {file}")).ok(), "1\n", "after a pause");
+    stage.run(&["pause", "--filesystem-only", &sandbox]).ok();
+    stage.run(&["resume", &sandbox]).ok();
+    assert_eq!(stage.sh(&sandbox, &format!("cat {file}")).ok(), "1\n", "in another life");
 
     // The keeper has the connections: whoever waits meanwhile goes on.
     signal(stage.daemon(), rustix::process::Signal::KILL);
@@ -219,7 +230,7 @@ fn a_sandbox_ends_while_its_calls_are_not_answered() {
     signal(daemon, rustix::process::Signal::STOP);
     // Two kinds of waiting: one that a signal ends, and one that it does not.
     let script = format!(
-        "(setfattr -n user.a -v 1 {place}/f || mkdir {place}/d) & (sleep 1.2; cat {place}/f) & echo begun; wait"
+        "python3 -c \"import os; os.setxattr('{place}/f', 'user.a', b'1')\" & (sleep 1.2; cat {place}/f) & echo begun; wait"
     );
     let mut stuck = stage.command(&["exec", &sandbox, "--", "bash", "-c", &script]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));

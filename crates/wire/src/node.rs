@@ -253,6 +253,9 @@ pub enum NodeError {
     /// Not possible in its present state.
     #[error("sandbox {incarnation} is {state:?}")]
     WrongState { incarnation: Incarnation, state: NodeState },
+    /// It runs on: something in it waits for a call that is not answered, such as one to the workspace.
+    #[error("sandbox {0} could not be stopped in time")]
+    NotStopped(Incarnation),
     /// Something broke on the way.
     #[error("could not {what} sandbox {incarnation}")]
     Failed {

@@ -165,6 +165,10 @@ impl From<ActError> for ApiError {
             }
             ActError::Node(NodeError::NotFound(_)) => Refusal::NotFound.into(),
             ActError::Node(NodeError::WrongState { .. }) => Refusal::Busy.into(),
+            ActError::Node(NodeError::NotStopped(_)) => {
+                let message = "the sandbox runs on: something in it waits for an answer, such as of the workspace";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
+            }
             ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
             ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         }

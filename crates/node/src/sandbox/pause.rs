@@ -46,7 +46,10 @@ async fn freeze(sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
     };
     let cgroup = processes.cgroup.clone();
     let frozen = tokio::task::spawn_blocking(move || cgroup.freeze()).await;
-    frozen.map_err(|error| failed(sandbox, "pause", error))?.map_err(|error| failed(sandbox, "pause", error))?;
+    frozen.map_err(|error| failed(sandbox, "pause", error))?.map_err(|error| match error.io().kind() {
+        std::io::ErrorKind::TimedOut => NodeError::NotStopped(sandbox.incarnation.clone()),
+        _ => failed(sandbox, "pause", error),
+    })?;
     life.record.state = NodeState::Frozen;
     save(sandbox, life, "pause")
 }
