@@ -29,12 +29,14 @@ impl Inside {
             Connector::custom(NodeDial { node, incarnation, target })
         };
         let nowhere = "http://localhost".parse().expect("it is a URL");
-        let guest = Guest::through_edge(way(Target::Guest), nowhere, sandbox.id());
-        let guest = match &view.row.access_token {
-            Some(token) => guest.with_access_token(&token.0).expect("our tokens are hexadecimal digits"),
-            None => guest,
-        };
-        Some(Self { guest, interpreter: Interpreter::over(way(Target::Interpreter)) })
+        let mut guest = Guest::through_edge(way(Target::Guest), nowhere, sandbox.id());
+        let mut interpreter = Interpreter::over(way(Target::Interpreter));
+        if let Some(token) = &view.row.access_token {
+            // Our tokens are hexadecimal digits, so a header always takes them.
+            guest = guest.with_access_token(&token.0).ok()?;
+            interpreter = interpreter.with_access_token(&token.0).ok()?;
+        }
+        Some(Self { guest, interpreter })
     }
 }
 

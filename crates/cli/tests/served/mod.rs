@@ -31,8 +31,8 @@ impl Served {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         for line in output.by_ref().lines() {
             lines.push(line.unwrap());
-            // The last of the three lines to paste.
-            if lines.last().unwrap().contains("E2B_SANDBOX_URL=") {
+            // The last of the lines to paste.
+            if lines.last().unwrap().contains("E2B_VOLUME_API_URL=") {
                 break;
             }
         }

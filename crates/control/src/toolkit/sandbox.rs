@@ -12,7 +12,7 @@ use super::tool::Toolkit;
 use crate::clock::Timestamp;
 use crate::inside::Inside;
 use crate::lifecycle::{NetworkSettings, NewSandbox, SESSION_KEY, Sandbox};
-use crate::workspace::EXECUTION_KEY;
+use crate::workspace::{EXECUTION_KEY, Workspace};
 
 /// A sandbox that answered a moment ago.
 #[derive(Debug)]
@@ -140,7 +140,9 @@ impl Toolkit {
     }
 
     async fn storage_health(&self) -> Value {
-        let Some(files) = &self.app.files else { return json!({ "configured": false }) };
+        let (Some(files), Some(_)) = (&self.app.files, self.workspace()) else {
+            return json!({ "configured": false });
+        };
         let found = match files.files(self.execution.clone()).await {
             Ok(files) => crate::files::blocking(move || files.ensure().map(|_| files.root_path())).await,
             Err(error) => Err(error),
@@ -210,10 +212,15 @@ impl Toolkit {
             env: BTreeMap::new(),
             session_key: Some(key.clone()),
             idempotency_key: None,
-            mounts: self.app.workspace.iter().map(|it| it.execution_mount(self.execution.as_str())).collect(),
+            mounts: self.workspace().map(|it| it.execution_mount(self.execution.as_str())).into_iter().collect(),
             volume_mounts: Vec::new(),
         };
         Ok(fleet.get_or_create(key, wanted).await?)
+    }
+
+    /// The one that was asked for; without it the tools work without storage (S4.20).
+    fn workspace(&self) -> Option<&Workspace> {
+        self.app.workspace.as_ref().filter(|workspace| workspace.reads_metadata())
     }
 
     fn session_key(&self) -> String {

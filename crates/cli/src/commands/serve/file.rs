@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use isopod_control::{Retention, ServeConfig, SessionSettings, TeamLimits};
+use isopod_control::{FileLimits, Retention, ServeConfig, SessionSettings, TeamLimits};
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
@@ -35,6 +35,7 @@ pub(super) struct SettingsFile {
     pub(super) sessions: SessionsTable,
     pub(super) backend: BackendTable,
     pub(super) storage: StorageTable,
+    pub(super) files: FilesTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -191,6 +192,25 @@ impl SandboxTable {
             config.max_lifetime = whole_hours(hours);
         }
         limits.check().context("the limits for sandboxes are not acceptable")
+    }
+}
+
+/// What may be stored through the API.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct FilesTable {
+    #[serde(deserialize_with = "size")]
+    max_file_size: Option<Bytes>,
+    #[serde(deserialize_with = "size")]
+    execution_quota: Option<Bytes>,
+    retention_hours: Option<u64>,
+}
+
+impl FilesTable {
+    pub(super) fn apply(&self, limits: &mut FileLimits) {
+        limits.max_file_size = self.max_file_size.map_or(limits.max_file_size, |size| size.0);
+        limits.execution_quota = self.execution_quota.map_or(limits.execution_quota, |size| size.0);
+        limits.execution_retention = self.retention_hours.map(whole_hours).or(limits.execution_retention);
     }
 }
 

@@ -117,6 +117,7 @@ impl Settings {
         file.sessions.apply(&mut config.sessions);
         config.sessions.redis_url.clone_from(&self.redis_url);
         config.sessions.shared_files.clone_from(&self.run_files);
+        file.files.apply(&mut config.files);
         Ok(())
     }
 }
