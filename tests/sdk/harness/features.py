@@ -28,6 +28,7 @@ FEATURES = {
     "logs": "Logs",
     "network": "Network switches",
     "ports": "Ports of a sandbox, get_host",
+    "volumes": "Volumes: contents, mounts in sandboxes",
     "templates": "Templates: list, publish, remove",
     "builds": "Template builds",
     "tags": "Tags: versions of templates",

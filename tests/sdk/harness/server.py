@@ -21,12 +21,14 @@ STOP_DEADLINE = 60
 
 
 class Server:
-    def __init__(self, isopod, tls=False, prepare="none"):
+    def __init__(self, isopod, tls=False, prepare="none", options=None, variables=None):
         self.isopod = str(isopod)
         self.tls = tls
         self.prepare = prepare
+        self.variables = variables or {}
         self.home = Path(tempfile.mkdtemp(prefix="isopod-sdk-"))
         self.state = self.home / "state"
+        self.options = options if options is not None else ["--storage", f"dir:{self.home / 'bucket'}"]
         self.key = "e2b_" + secrets.token_hex(20)
         self.port = _free_port()
         self.authority = self.home / "ca.pem"
@@ -40,8 +42,11 @@ class Server:
             self._make_certificates()
         command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--api-key", self.key, "--prepare", self.prepare] + (["--tls"] if self.tls else [])
+        command += self.options
         self.log = open(self.home / "serve.log", "wb")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+        environment = os.environ | self.variables
+        streams = {"stdout": self.log, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
         deadline = time.monotonic() + START_DEADLINE
         while not self._is_healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -85,11 +90,12 @@ class Server:
             return False
 
     def environment(self):
-        """The three variables, with TLS the authority to trust, and nothing else that an SDK would look at."""
+        """The variables that `serve` prints, with TLS the authority to trust, and nothing else that an SDK would look at."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         if self.tls:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
-        return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url}
+        return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
+                        "E2B_VOLUME_API_URL": self.url}
 
     def tail(self):
         return "\n".join((self.home / "serve.log").read_text(errors="replace").splitlines()[-30:])

@@ -157,14 +157,12 @@ feature('auto-pause', 'the end of the time pauses and traffic wakes', () =>
   })
 )
 
-feature('missing', 'forks, snapshots, volumes and options say so', () =>
+feature('missing', 'forks, snapshots and options say so', () =>
   withSandbox(async (sandbox) => {
     const says = async (promise) => assert.match((await rejects(promise)).message, /not supported by this server/)
     await says(has(sandbox, 'fork')())
     await says(sandbox.createSnapshot())
     await says(Sandbox.listSnapshots().nextItems())
-    await says(sdk.Volume.create('v'))
     await says(Sandbox.create({ network: { allowOut: ['*.example.com'] } }))
-    await says(Sandbox.create({ volumeMounts: { '/mnt': 'volume' } }))
   })
 )

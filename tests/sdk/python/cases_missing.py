@@ -28,16 +28,13 @@ async def options_of_create_say_so(sdk):
         {"network": {"allow_out": ["*.example.com"]}},
         {"network": {"https_ports": [443]}},
         {"iam": {"tokens": {"a": {"audience": "b", "token_type": "JWT-SVID"}}}},
-        {"volume_mounts": {"/mnt": "volume"}},
     ):
         await refused(lambda: sdk.Sandbox.create(**options))
 
 
 @case("missing")
-async def volumes_and_secrets_say_so(sdk):
-    kinds = [("AsyncVolume" if sdk.name == "async" else "Volume"), ("AsyncSecret" if sdk.name == "async" else "Secret")]
-    if not all(hasattr(e2b, kind) for kind in kinds):
-        raise Absent("no volumes or secrets")
-    volume, secret = (getattr(e2b, kind) for kind in kinds)
-    await refused(lambda: volume.create("v"))
+async def secrets_say_so(sdk):
+    secret = getattr(e2b, "AsyncSecret" if sdk.name == "async" else "Secret", None)
+    if secret is None:
+        raise Absent("no secrets")
     await refused(lambda: secret.create("s", value="x"))

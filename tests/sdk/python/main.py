@@ -19,6 +19,7 @@ import cases_pty  # noqa: F401, E402
 import cases_templates  # noqa: F401, E402
 import cases_together  # noqa: F401, E402
 import cases_urls  # noqa: F401, E402
+import cases_volumes  # noqa: F401, E402
 import cases_watch  # noqa: F401, E402
 from kit import Flavour  # noqa: E402
 
