@@ -97,6 +97,17 @@ async fn calls_at_once_share_one_sandbox() {
     assert_eq!(server.client.delete(TOOLKIT).await.json, json!({ "killed": false }));
 }
 
+/// S4.43: a caller that goes away leaves nothing; its sandbox ends by its own timeout.
+#[tokio::test]
+async fn a_sandbox_that_nobody_calls_any_more_ends_by_itself() {
+    let server = Server::start().await;
+    server.client.put(TOOLKIT, json!({ "timeout": 1 })).await;
+    call(&server, "get_sandbox_url", json!({})).await;
+    assert_eq!(server.node.count(), 1);
+    until("it is gone", || async { server.node.count() == 0 }).await;
+    assert_eq!(call(&server, "get_sandbox_status", json!({})).await.1["status"], "stopped");
+}
+
 /// S4.16 to S4.19
 #[tokio::test]
 async fn wrong_arguments_and_tools_are_refused_before_there_is_a_sandbox() {

@@ -32,7 +32,7 @@ pub(crate) use metadata::Metadata;
 pub use meter::FileLimits;
 pub(crate) use path::InnerPath;
 pub(crate) use pieces::pieces_of;
-pub(crate) use retention::run_retention;
+pub(crate) use retention::{is_used, run_retention};
 pub(crate) use store::{FileStore, Files, Opened};
 pub(crate) use volume::{EntryStat, Ownership, VolumeFiles};
 

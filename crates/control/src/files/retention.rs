@@ -45,6 +45,11 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
             continue;
         }
         fleet.store.begin_removing_execution(&execution, unused_since).await?;
+        // Again, now that nobody new can come.
+        if is_used(fleet, &execution) {
+            fleet.store.keep_execution(&execution).await?;
+            continue;
+        }
         files.finish_removal(fleet, &execution).await?;
     }
     for volume in fleet.store.volumes_to_remove().await? {
@@ -55,7 +60,7 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
 }
 
 /// A live sandbox may have it mounted.
-fn is_used(fleet: &Fleet, execution: &ExecutionName) -> bool {
+pub(crate) fn is_used(fleet: &Fleet, execution: &ExecutionName) -> bool {
     let has_it = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(EXECUTION_KEY).is_some_and(|id| id == execution.as_str())
     };

@@ -70,6 +70,12 @@ impl Files {
 
     /// Makes the directories that every execution has.
     pub(crate) fn ensure(&self) -> Result<Tree, FileError> {
+        // Usually they are there: the one that is made last tells.
+        if let Ok(tree) = self.tree()
+            && tree.open_dir(&InnerPath::parse(SUB_DIRS[SUB_DIRS.len() - 1].1)?).is_ok()
+        {
+            return Ok(tree);
+        }
         let subtree = self.execution.subtree();
         let failed = |source| FileError::doing("make", subtree.as_str())(source);
         self.top.ensure_dir(&subtree).map_err(failed)?;

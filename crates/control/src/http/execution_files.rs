@@ -6,6 +6,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -87,18 +89,22 @@ pub(super) async fn list(
     let wanted = KeyQuery {
         prefix: query.text("prefix").unwrap_or_default().to_owned(),
         modified_since: query.text("modifiedSince").map(parse_time).transpose()?,
-        after: query.text("nextToken").map(str::to_owned),
+        after: query.text("nextToken").map(parse_token).transpose()?,
         limit: usize::try_from(limit).unwrap_or(1),
     };
     let files = known_files(&app, &caller, &id).await?;
     let (listed, has_more) = blocking(move || files.list(&wanted)).await?;
     let mut headers = HeaderMap::new();
-    // A key that no header can hold cannot be gone on from; only code in a sandbox makes such names.
-    let next = listed.last().filter(|_| has_more).and_then(|last| HeaderValue::from_str(&last.key).ok());
-    if let Some(next) = next {
-        headers.insert("x-next-token", next);
+    if let Some(last) = listed.last().filter(|_| has_more) {
+        let token = URL_SAFE_NO_PAD.encode(&last.key);
+        headers.insert("x-next-token", HeaderValue::try_from(token).expect("base64 is letters and digits"));
     }
     Ok((headers, Json(json!(listed))).into_response())
+}
+
+fn parse_token(text: &str) -> Result<String, ApiError> {
+    let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    key.ok_or_else(|| ApiError::bad_request("nextToken is not one that this server gave"))
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, ApiError> {

@@ -14,7 +14,7 @@ use super::body::JsonBody;
 use super::error::ApiError;
 use crate::app::App;
 use crate::clock::Timestamp;
-use crate::files::{ExecutionName, FileStore, Files, Key, blocking};
+use crate::files::{ExecutionName, FileStore, Files, Key, blocking, is_used};
 use crate::store::ExecutionClaim;
 
 pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
@@ -57,6 +57,13 @@ pub(super) async fn remove(
     let execution = known_execution(&app, &caller, &id).await?;
     let files = file_store(&app)?.files(execution.clone()).await?;
     app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
+    // Looked for after nobody new can come: a sandbox that kept the mount would see the files of the id's next owner.
+    if is_used(&app.fleet, &execution) {
+        app.fleet.store.keep_execution(&execution).await?;
+        return Err(ApiError::conflict(format!(
+            "a live sandbox has the files of execution \"{execution}\"; end it first"
+        )));
+    }
     blocking(move || files.remove_everything()).await?;
     app.fleet.store.forget_execution(&execution).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -43,6 +43,7 @@ async fn create(
         None => make(&app.fleet, wanted).await?,
         Some(attempt) => attempt.make_once(&app, wanted).await?,
     };
+    volume_mounts::confirm(&app, &caller, &sandbox).await?;
     Ok((StatusCode::CREATED, Json(made(&app, &sandbox.view().row))))
 }
 

@@ -7,7 +7,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::executions::{claimed_execution, file_store};
 use crate::app::App;
-use crate::lifecycle::{NewSandbox, VolumeMount};
+use crate::lifecycle::{NewSandbox, Sandbox, VolumeMount};
 use crate::workspace::{EXECUTION_KEY, VOLUMES};
 
 /// As the SDKs send it.
@@ -51,6 +51,22 @@ pub(super) async fn attach(
         wanted.volume_mounts.push(VolumeMount { name, path });
     }
     Ok(())
+}
+
+/// An execution may have been removed, and taken by another team, while its sandbox was being made.
+pub(super) async fn confirm(app: &App, caller: &Caller, sandbox: &Sandbox) -> Result<(), ApiError> {
+    if !app.workspace.as_ref().is_some_and(|workspace| workspace.reads_metadata()) {
+        return Ok(());
+    }
+    let view = sandbox.view();
+    let Some(execution) = view.row.metadata.get(EXECUTION_KEY) else { return Ok(()) };
+    match claimed_execution(app, caller, execution).await {
+        Ok(_) => Ok(()),
+        Err(refusal) => {
+            sandbox.kill().await?;
+            Err(refusal)
+        }
+    }
 }
 
 fn checked_path(path: &str) -> Result<String, ApiError> {

@@ -112,6 +112,17 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
+    /// It is used after all.
+    pub(crate) async fn keep_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
+        sqlx::query("UPDATE executions SET removing = 0, used_at = ? WHERE id = ?")
+            .bind(Timestamp::now().0)
+            .bind(execution.as_str())
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("keep an execution"))?;
+        Ok(())
+    }
+
     /// Its files are gone: the id is free.
     pub(crate) async fn forget_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM executions WHERE id = ? AND removing = 1")

@@ -12,6 +12,7 @@ use super::tool::Toolkit;
 use crate::clock::Timestamp;
 use crate::inside::Inside;
 use crate::lifecycle::{NetworkSettings, NewSandbox, SESSION_KEY, Sandbox};
+use crate::store::ExecutionClaim;
 use crate::workspace::{EXECUTION_KEY, Workspace};
 
 /// A sandbox that answered a moment ago.
@@ -47,8 +48,13 @@ impl Toolkit {
             return Err(ToolError::Gone);
         }
         self.end_if_old().await?;
-        let lease = self.config.timeout().max(needed + LEEWAY);
+        let lease = self.config.timeout().max(if needed.is_zero() { needed } else { needed + LEEWAY });
         let (sandbox, inside) = self.ensure_healthy(lease).await?;
+        // It may have been removed, and taken by another team, while its sandbox was being made.
+        if self.app.fleet.store.claim_execution(&self.team, &self.execution).await? != ExecutionClaim::Ours {
+            sandbox.kill().await?;
+            return Err(ToolError::Gone);
+        }
         let id = sandbox.id();
         let restarted_from = last.filter(|last| last != id.as_str());
         self.app.fleet.store.set_toolkit_sandbox(&self.execution, id).await?;
