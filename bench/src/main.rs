@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "it talks to people")]
 
+mod build;
 mod churn;
 mod command;
 mod create;
@@ -53,9 +54,10 @@ enum Part {
     Throughput,
     Sdk,
     Interpreter,
+    Build,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part::Create,
     Part::Command,
     Part::Churn,
@@ -64,6 +66,7 @@ const PARTS: [Part; 8] = [
     Part::Throughput,
     Part::Sdk,
     Part::Interpreter,
+    Part::Build,
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -85,6 +88,7 @@ fn main() -> anyhow::Result<()> {
                 Part::Throughput => throughput::measure(&binary, &scale, &mut report).await,
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
                 Part::Interpreter => interpreter::measure(&binary, &scale, &mut report).await,
+                Part::Build => build::measure(&binary, &scale, &mut report).await,
             }
             .with_context(|| format!("part {part:?}"))
         })?;

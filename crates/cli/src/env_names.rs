@@ -25,6 +25,8 @@ pub(crate) const BACKEND_URL: &str = "ISOPOD_BACKEND_URL";
 pub(crate) const BACKEND_SANDBOX_URL: &str = "ISOPOD_BACKEND_SANDBOX_URL";
 /// The workspace that sandboxes and the host share.
 pub(crate) const STORAGE: &str = "ISOPOD_STORAGE";
+/// Other places for images: `docker.io=https://mirror.example,…`, or `offline`.
+pub(crate) const REGISTRY_MIRRORS: &str = "ISOPOD_REGISTRY_MIRRORS";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 

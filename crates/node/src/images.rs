@@ -25,9 +25,17 @@ pub(crate) struct Images {
     silent: Mutex<HashMap<String, (Instant, String)>>,
 }
 
+/// The store of images of a state directory.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn image_store(state: &Path) -> Result<Store, StoreError> {
+    Store::open(&state.join(DIRECTORY))
+}
+
 impl Images {
     pub(crate) fn open(state: &Path, settings: RegistrySettings) -> Result<Self, StoreError> {
-        Ok(Self { store: Store::open(&state.join(DIRECTORY))?, settings, silent: Mutex::default() })
+        Ok(Self { store: image_store(state)?, settings, silent: Mutex::default() })
     }
 
     /// The image of that name, from the store or from its registry. The error says why not, for people.

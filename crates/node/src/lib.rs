@@ -41,6 +41,7 @@ pub mod network;
 pub use guest_program::guest_program_bytes;
 pub use home::{HomeError, HomeKind};
 pub use host::HostError;
+pub use images::image_store;
 pub use isopod_image::registry::RegistrySettings;
 pub use node::{BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, TemplateProgress};
 pub use pool::PoolSize;

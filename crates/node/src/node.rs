@@ -32,7 +32,7 @@ use crate::sandbox::Fleet;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::{Sweeper, sweep};
-use crate::template::{KeptLayer, Step, Template, find_recipe};
+use crate::template::{KeptLayer, Step, Template, find_recipe, remove_unfinished};
 use crate::workspace::WorkspaceServer;
 
 /// How often a server sweeps when nothing else is configured.
@@ -285,6 +285,11 @@ fn open_parts(
     let report = sweep(&host, sweeper).map_err(OpenError::Sweep)?;
     if report != crate::SweepReport::default() {
         tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
+    }
+    if config.home == HomeKind::Server
+        && let Err(error) = remove_unfinished(&host.state.templates())
+    {
+        tracing::warn!(%error, "could not remove what builds have left");
     }
     let guest = guest_program::sealed().map_err(OpenError::Guest)?;
     let environment = template.host_environment(config.host_environment, config.variables.clone().into_iter());

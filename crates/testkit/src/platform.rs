@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use isopod_client::guest::Guest;
 use isopod_node::base::{BaseOptions, HostEnvironment};
 use isopod_node::disk::DiskOptions;
-use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, SpawnerProgram, StateRoot};
+use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram, StateRoot};
 use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 
@@ -107,7 +107,8 @@ impl StateDir {
             variables: std::env::vars().collect(),
             disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
             sweep_every: isopod_node::DEFAULT_SWEEP,
-            registries: Default::default(),
+            // Tests ask nobody outside; those of registries bring their own.
+            registries: RegistrySettings { offline: true, ..RegistrySettings::default() },
             pool_network: None,
             workspace: None,
         }

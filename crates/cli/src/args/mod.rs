@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod image;
 mod key;
 mod repl;
 mod run;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Make, list and revoke API keys.
     Key(KeyArgs),
+    /// Pull, import and export images.
+    Image(ImageArgs),
     /// Build, list and change templates.
     Template(TemplateArgs),
     /// The workspace that sandboxes and this host share.

@@ -10,6 +10,7 @@ mod environment;
 mod exec;
 mod follow;
 mod help_markdown;
+mod image;
 mod info;
 mod interpreter;
 mod keep_alive;
@@ -83,6 +84,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
                 Command::Serve(serve) => block_on(serve::run(args.state_dir, serve, traces)),
                 Command::Storage(storage) => storage::run(&state_dir, &storage),
                 Command::Storaged(storaged) => storage::daemon::run(&storaged),
+                Command::Image(image) => block_on(image::run(&state_dir, image)),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

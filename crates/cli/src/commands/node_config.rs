@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use isopod_node::base::{BaseOptions, HostEnvironment};
 use isopod_node::disk::DiskOptions;
-use isopod_node::{HomeKind, NodeConfig, PoolSize, SpawnerProgram};
+use isopod_node::{HomeKind, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram};
 use isopod_wire::Limits;
 
+use crate::env_names;
+
 /// A node for the server, whose sandboxes outlive it.
-pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>) -> NodeConfig {
-    NodeConfig { prepare, ..config(HomeKind::Server, vec!["__spawner".into()], pool) }
+pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>) -> anyhow::Result<NodeConfig> {
+    let registries = registries()?;
+    Ok(NodeConfig { prepare, registries, ..config(HomeKind::Server, vec!["__spawner".into()], pool) })
 }
 
 /// A node for one command. Its name must be its own.
@@ -19,7 +23,20 @@ pub(super) fn for_command(state_dir: &Path) -> anyhow::Result<NodeConfig> {
     let random: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!("run-{}-{random}", std::process::id());
     let arguments = vec!["__spawner".into(), "--sweep-when-orphaned".into(), state_dir.into()];
-    Ok(config(HomeKind::Command { name }, arguments, PoolSize::NONE))
+    Ok(NodeConfig { registries: registries()?, ..config(HomeKind::Command { name }, arguments, PoolSize::NONE) })
+}
+
+/// Where images come from: `name=place` pairs with commas between them, or `offline`.
+pub(super) fn registries() -> anyhow::Result<RegistrySettings> {
+    let text = std::env::var(env_names::REGISTRY_MIRRORS).unwrap_or_default();
+    let mut settings = RegistrySettings::default();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "offline" => settings.offline = true,
+            mirror => settings.mirrors.push(mirror.parse().context(env_names::REGISTRY_MIRRORS)?),
+        }
+    }
+    Ok(settings)
 }
 
 fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) -> NodeConfig {
@@ -34,7 +51,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         variables: std::env::vars().collect(),
         disk: DiskOptions::default(),
         sweep_every: isopod_node::DEFAULT_SWEEP,
-        registries: Default::default(),
+        registries: RegistrySettings::default(),
         pool_network: None,
         workspace: None,
     }

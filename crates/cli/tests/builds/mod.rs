@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod registry;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -230,8 +230,12 @@ impl Unpacker {
         let header = entry.header();
         let damaged = |error| Failure::Unpack(UnpackError::Archive(error));
         let mode = Mode::from_raw_mode(header.mode().map_err(damaged)? & 0o7777);
-        let (uid, gid) = (header.uid().map_err(damaged)?, header.gid().map_err(damaged)?);
-        if self.kind != Kind::Plain && (uid > LAST_ID || gid > LAST_ID) {
+        let (uid, gid) = match self.kind {
+            // Nobody asks whose they were, so an archive need not say.
+            Kind::Plain => (0, 0),
+            Kind::Layer | Kind::Owned => (header.uid().map_err(damaged)?, header.gid().map_err(damaged)?),
+        };
+        if uid > LAST_ID || gid > LAST_ID {
             self.done.foreign_owners += 1;
         }
         let id = |id: u64| u32::try_from(id).ok().filter(|_| id <= LAST_ID).unwrap_or(NOBODY);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use isopod_image::Reference;
 use isopod_wire::build::RegistryAuth;
@@ -111,14 +112,15 @@ impl Builder<'_> {
         Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain }
     }
 
-    fn scratch_stack(&self) -> Result<Stack, Trouble> {
+    /// Nothing but the places where a sandbox's own directories go. Images stand on it too: they may lack them.
+    pub(super) fn scratch_stack(&self) -> Result<Stack, Trouble> {
         let templates = self.fleet.templates_directory();
         let layer = KeptLayer::open(&templates, SCRATCH_LAYER).or_else(|_| {
             make_layer(&templates, SCRATCH_LAYER, |root| {
                 for name in ["dev", "etc", "proc", "run", "sys", "tmp"] {
                     fs::create_dir(root.join(name))?;
                 }
-                Ok(())
+                fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))
             })
         });
         let layer = layer.map_err(|error| Trouble::internal("make an empty layer", error))?;

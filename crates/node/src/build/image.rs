@@ -57,9 +57,8 @@ impl Builder<'_> {
             let task = tokio::task::spawn_blocking(move || unpack_layer(&templates, &id, &blob, &diff_id));
             tasks.push((key, Some(task), None));
         }
-        let chain_of_image = digest_of(["image", image.manifest.config.digest.as_str()]);
-        let mut stack =
-            Stack { on_host: false, has_interpreter: false, layers: Vec::new(), bytes: 0, chain: chain_of_image };
+        let mut stack = self.scratch_stack().map_err(|trouble| trouble.message)?;
+        stack.chain = digest_of(["image", image.manifest.config.digest.as_str()]);
         for (key, task, found) in tasks {
             let found = match (task, found) {
                 (Some(task), _) => {

@@ -2,12 +2,15 @@
 //! share. One that can be seen is complete. Whoever holds a [`KeptLayer`] holds a shared lock on `in-use`; a layer is
 //! only removed by someone who could lock it alone.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+
+use super::manifest::Manifest;
 
 const IN_USE: &str = "in-use";
 /// Something that is being made or removed.
@@ -226,7 +229,7 @@ fn lock_path(templates: &Path, id: &str) -> PathBuf {
 pub struct LayerInfo {
     /// Its name.
     pub id: String,
-    /// Whether a process holds it.
+    /// Whether a process holds it, or a built template stands on it.
     pub in_use: bool,
 }
 
@@ -236,11 +239,13 @@ pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
+    let wanted: HashSet<String> = Manifest::list(templates).into_iter().flat_map(|kept| kept.template.layers).collect();
     let mut layers = Vec::new();
     for entry in entries {
         let Ok(id) = entry?.file_name().into_string() else { continue };
         if let Ok(marker) = File::open(templates.join(&id).join(IN_USE)) {
-            let in_use = flock(&marker, FlockOperation::NonBlockingLockExclusive).is_err();
+            let is_held = flock(&marker, FlockOperation::NonBlockingLockExclusive).is_err();
+            let in_use = is_held || wanted.contains(&id);
             layers.push(LayerInfo { id, in_use });
         }
     }

@@ -55,7 +55,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     }
     let node_config = NodeConfig {
         workspace: Some(Arc::new(storage.clone())),
-        ..node_config::for_server(settings.pool, settings.prepare.clone())
+        ..node_config::for_server(settings.pool, settings.prepare.clone())?
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
     let store = Store::open(state.path().join(DATABASE)).await.context("could not open the database")?;

@@ -1,0 +1,110 @@
+//! `isopod image`: the local store of images, from which templates are built.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use isopod_image::archive::{ScratchDirectory, export, import};
+use isopod_image::registry::{Credentials, pull};
+use isopod_image::{Reference, Store};
+use isopod_node::{StateRoot, image_store};
+use serde_json::json;
+
+use super::node_config;
+use crate::args::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
+use crate::failure::Hint;
+
+pub(super) async fn run(state_dir: &Path, args: ImageArgs) -> anyhow::Result<ExitCode> {
+    let state = StateRoot::open(state_dir)?;
+    let store = image_store(state.path())?;
+    match args.command {
+        ImageCommand::Pull(args) => pull_one(&store, &args).await,
+        ImageCommand::Import(args) => import_one(&store, &state, &args),
+        ImageCommand::Export(args) => export_one(&store, &args),
+        ImageCommand::Ls(args) => ls(&store, &args),
+        ImageCommand::Rm(args) => rm(&store, &args.names),
+        ImageCommand::Gc => {
+            let collected = store.collect()?;
+            say!("removed {} blobs, {} MB", collected.blobs, collected.bytes.div_ceil(1 << 20));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn pull_one(store: &Store, args: &ImagePullArgs) -> anyhow::Result<ExitCode> {
+    let reference = parse(&args.name)?;
+    let credentials = args.username.clone().map(read_password).transpose()?;
+    let settings = node_config::registries()?;
+    let tell = |progress: isopod_image::registry::Progress| {
+        // Who does not read it is not told; the pull goes on.
+        let _ = writeln!(std::io::stderr(), "{}", progress.message);
+    };
+    let pulled = pull(store, &reference, credentials.as_ref(), &settings, &tell).await;
+    let digest = pulled.with_context(|| format!("could not pull {reference}"))?;
+    say!("{reference} {digest}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_password(username: String) -> anyhow::Result<Credentials> {
+    let mut password = String::new();
+    std::io::stdin().take(1 << 16).read_to_string(&mut password).context("could not read the password")?;
+    Ok(Credentials { username, password: password.trim_end_matches(['\r', '\n']).to_owned() })
+}
+
+fn import_one(store: &Store, state: &StateRoot, args: &ImageImportArgs) -> anyhow::Result<ExitCode> {
+    let name = args.name.as_deref().map(parse).transpose()?;
+    let file = File::open(&args.file).with_context(|| format!("could not open {}", args.file.display()))?;
+    let scratch = ScratchDirectory::make(state.path()).context("could not make room for the archive")?;
+    let names = import(store, BufReader::with_capacity(1 << 18, file), scratch.path(), name.as_ref())?;
+    names.iter().for_each(|name| say!("{name}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn export_one(store: &Store, args: &ImageExportArgs) -> anyhow::Result<ExitCode> {
+    let reference = parse(&args.name)?;
+    let image = store.find(&reference).ok_or_else(|| missing(&reference))?;
+    let file = File::create(&args.file).with_context(|| format!("could not make {}", args.file.display()))?;
+    let written = export(store, &image, &reference, std::io::BufWriter::new(file));
+    if let Err(error) = written {
+        let _ = std::fs::remove_file(&args.file);
+        return Err(error.into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ls(store: &Store, args: &ImageListArgs) -> anyhow::Result<ExitCode> {
+    let names = store.list()?;
+    if args.json {
+        let rows: Vec<_> = names
+            .iter()
+            .map(|name| json!({ "name": name.reference, "digest": name.manifest.as_str(), "bytes": name.bytes }))
+            .collect();
+        say!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{:<56} {:<20} {:>8}", "NAME", "DIGEST", "MB");
+    for name in names {
+        say!("{:<56} {:<20} {:>8}", name.reference, &name.manifest.digits()[..12], name.bytes.div_ceil(1 << 20));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rm(store: &Store, names: &[String]) -> anyhow::Result<ExitCode> {
+    for name in names {
+        let reference = parse(name)?;
+        if !store.untag(&reference)? {
+            return Err(missing(&reference));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse(name: &str) -> anyhow::Result<Reference> {
+    name.parse().with_context(|| format!("{name:?} names no image"))
+}
+
+fn missing(reference: &Reference) -> anyhow::Error {
+    Hint::new(format!("there is no image {reference}"), "isopod image ls lists those that there are")
+}

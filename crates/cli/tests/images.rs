@@ -1,0 +1,156 @@
+//! Images from a real registry on loopback: pulled, verified, unpacked, built on, and kept in the local store. S3.3, S3.25.
+
+mod builds;
+
+use isopod_client::guest::{Guest, StartProcess};
+use isopod_node::{Node, PoolSize, RegistrySettings, StateRoot};
+use isopod_testkit::{StateDir, spec};
+use isopod_wire::build::{BuildFailure, BuildFrom, BuiltTemplate, RegistryAuth};
+use isopod_wire::node::{NodeApi, SandboxSpec, Secret};
+use serde_json::json;
+
+use builds::registry::{Registry, layer, small_system};
+use builds::{build_on, dockerfile, run, steps, steps_from, try_build_on};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+async fn open(state: &StateDir, mirrors: &[String]) -> Node {
+    let root = StateRoot::open(state.path()).unwrap();
+    let mirrors = mirrors.iter().map(|text| text.parse().unwrap()).collect();
+    let mut config = state.node_config(PoolSize::NONE);
+    config.registries = RegistrySettings { mirrors, offline: false };
+    Node::open(root, config).await.unwrap()
+}
+
+async fn shown(node: &Node, template: &BuiltTemplate, line: &str) -> String {
+    let spec = SandboxSpec { template: template.id.clone(), ..spec() };
+    let incarnation = node.create(spec).await.unwrap();
+    let guest = Guest::over_unix(node.guest_socket(&incarnation).unwrap());
+    let output = guest.run(StartProcess::shell(line)).await.unwrap();
+    node.kill(&incarnation).await.unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_had_is_told_with_its_reason() {
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(None);
+    registry.push("team/spoilt", &[small_system("1")], json!({}));
+    registry.spoil();
+    let own = format!("{0}=http://{0}", registry.address);
+    let node = open(&state, &[own, "dead.example=http://127.0.0.1:9".to_owned()]).await;
+    let unnamed = Registry::start(None);
+    for (image, words) in [
+        (format!("{}/team/missing", registry.address), "has no"),
+        (format!("{}/team/spoilt", registry.address), "is not what was received"),
+        ("dead.example/x".to_owned(), "cannot be reached"),
+        (format!("{}/x", unnamed.address), "this machine itself"),
+        ("UPPER/x".to_owned(), "names no image"),
+    ] {
+        let error = try_build_on(&node, steps(&image, Vec::new())).await.0.unwrap_err();
+        assert!(error.message.contains(words), "{image}: {error}");
+        assert!(matches!(error.failure, BuildFailure::Image | BuildFailure::Invalid), "{image}: {error:?}");
+    }
+    assert!(node.built_templates().await.is_empty());
+    node.close().await;
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_a_registry_is_built_on_and_shows_nothing_of_the_host() {
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(None);
+    let second = layer(&[("dir/.wh.gone", ""), ("dir/new", "new"), ("home/node/x", "x")]);
+    let config = json!({ "Env": ["COLOUR=red", "PATH=/bin"], "WorkingDir": "/dir" });
+    registry.push("library/tiny", &[small_system("registry"), second], config);
+    let mirror = format!("docker.io=http://{}", registry.address);
+    let node = open(&state, &[mirror]).await;
+
+    let text = "FROM tiny\nRUN ls > /list; echo $COLOUR >> /list; id -un >> /list\nUSER node\nRUN touch /tmp/mine\n";
+    let (built, _) = build_on(&node, dockerfile(text, None)).await;
+    assert_eq!((built.user.as_str(), built.workdir.as_str()), ("node", "/home/user"));
+    let line = "cat /list /etc/marker; ls -l /tmp/mine; ls /usr/lib/python3 2>&1; sudo id -un; ls /home";
+    let text = shown(&node, &built, line).await;
+    assert!(text.starts_with("new\nred\nroot\nregistry"), "{text}");
+    assert!(text.contains("node") && text.contains("No such file"), "{text}");
+
+    // The SDK's steps run as `user`, who is made where an image has none, also when 1000 is taken.
+    let (built, _) = build_on(&node, steps("tiny", vec![run("id > /home/user/who")])).await;
+    let text = shown(&node, &built, "cat /home/user/who; id -u; sudo id -u").await;
+    assert!(text.starts_with("uid=1001(user)"), "{text}");
+    assert!(text.ends_with("1001\n0\n"), "{text}");
+
+    // From now on the store has it, and the registry is not needed.
+    drop(registry);
+    let (again, _) = build_on(&node, steps("tiny", vec![run("id > /home/user/who")])).await;
+    assert_eq!(again.id, built.id);
+    node.close().await;
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_registry_wants_the_right_password() {
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(Some(("robot", "right")));
+    registry.push("team/private", &[small_system("secret")], json!({}));
+    let node = open(&state, &[format!("{0}=http://{0}", registry.address)]).await;
+    let from = |password: Option<&str>| BuildFrom::Image {
+        reference: format!("{}/team/private", registry.address),
+        auth: password.map(|password| RegistryAuth::Basic {
+            username: "robot".to_owned(),
+            password: Secret(password.to_owned()),
+        }),
+    };
+    for wrong in [None, Some("wrong")] {
+        let error = try_build_on(&node, steps_from(from(wrong), Vec::new())).await.0.unwrap_err();
+        assert!(error.message.contains("refuses"), "{error}");
+    }
+    let (built, events) = build_on(&node, steps_from(from(Some("right")), Vec::new())).await;
+    assert!(shown(&node, &built, "cat /etc/marker").await.contains("secret"));
+    assert!(!format!("{events:?}").contains("right"), "the password is nowhere told");
+    node.close().await;
+    state.assert_nothing_left();
+}
+
+#[test]
+fn images_are_pulled_listed_exported_imported_and_collected_by_the_command() {
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(None);
+    registry.push("team/tiny", &[small_system("x")], json!({}));
+    let name = format!("{}/team/tiny:latest", registry.address);
+    let isopod = |arguments: &[&str]| {
+        let mut command = state.isopod().command(arguments);
+        let output =
+            command.env("ISOPOD_REGISTRY_MIRRORS", format!("{0}=http://{0}", registry.address)).output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success(), text)
+    };
+    assert!(!isopod(&["image", "pull", &format!("{}/none", registry.address)]).0);
+    assert!(!isopod(&["image", "export", "none", "/dev/null"]).0);
+    let (pulled, text) = isopod(&["image", "pull", &name]);
+    assert!(pulled, "{text}");
+    assert!(isopod(&["image", "ls"]).1.contains(&name));
+    let archive = state.path().join("tiny.tar");
+    let archive = archive.to_str().unwrap();
+    assert_eq!(isopod(&["image", "export", &name, archive]), (true, String::new()));
+    assert!(isopod(&["image", "rm", &name]).0);
+    let (collected, text) = isopod(&["image", "gc"]);
+    assert!(collected && text.contains("removed 3 blobs"), "{text}");
+    assert!(!isopod(&["image", "ls"]).1.contains(&name));
+    assert_eq!(isopod(&["image", "import", archive]), (true, format!("{name}\n")));
+    assert_eq!(
+        isopod(&["image", "import", archive, "--name", "mine"]),
+        (true, "docker.io/library/mine:latest\n".to_owned())
+    );
+    assert!(isopod(&["image", "ls", "--json"]).1.contains("library/mine"));
+    std::fs::write(archive, "no archive").unwrap();
+    assert!(!isopod(&["image", "import", archive]).0);
+    assert!(
+        !state
+            .path()
+            .read_dir()
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("import-"))
+    );
+}
