@@ -126,6 +126,21 @@ async def a_start_command_is_up_when_the_sandbox_is_there(sdk):
 
 
 @case("builds")
+async def what_a_start_command_says_is_in_the_logs(sdk):
+    """S4.5: the logs of a start-up script can be looked at."""
+    async with builder(sdk) as templates:
+        template = templates.Template().from_template("base")
+        template = template.set_start_cmd("echo start-up says hello; sleep 600", e2b.wait_for_timeout(500))
+        name, _ = await templates.build(template)
+        async with sdk.sandbox(name) as sandbox:
+
+            async def told():
+                return b"start-up says hello" in fetch(f"{URL}/sandboxes/{sandbox.sandbox_id}/logs", headers=KEY)[2]
+
+            await until(told)
+
+
+@case("builds")
 async def a_step_that_fails_is_told(sdk):
     """S3.25: the step's own words, and the template stays as it was."""
     async with builder(sdk) as templates:
