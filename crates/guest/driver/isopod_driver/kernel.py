@@ -63,6 +63,7 @@ class Kernel:
     def execute(self, request):
         code = str(request.get("code") or "")
         self.outputs.count(self.interpreter.execution_count)
+        packages.notice()
         with fresh.call_environment(request.get("env") or {}):
             self.run_interruptible(code)
         if os.getpid() != self.pid:

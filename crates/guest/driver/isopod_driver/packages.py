@@ -19,6 +19,13 @@ def refresh():
         add_before_system(user_site)
 
 
+def notice():
+    """The same for what a command beside the kernel has installed since the last cell; costs one look at a directory."""
+    user_site = site.USER_SITE
+    if user_site and user_site not in sys.path and os.path.isdir(user_site):
+        refresh()
+
+
 def warm_up():
     """Loads what `refresh` needs: a kernel may not be able to."""
     importlib.invalidate_caches()

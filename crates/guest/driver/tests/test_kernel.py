@@ -43,6 +43,17 @@ class Cells(KernelCase):
         self.assertEqual(self.run_ok("import sys; [p for p in sys.path if 'driver' in p and 'venv' not in p]").text, "[]")
         self.assertEqual(self.run_ok("sys.path[0]").text, "")
 
+    def test_what_a_command_beside_the_kernel_installs_can_be_imported(self):
+        with tempfile.TemporaryDirectory() as home:
+            kernel = self.start(context="installs", env={"HOME": home})
+            user_site = kernel.run("import site; site.getusersitepackages()").text
+            self.assertTrue(user_site.startswith(home), user_site)
+            self.assertEqual(kernel.run("import tiny").error["name"], "ModuleNotFoundError")
+            os.makedirs(user_site)
+            with open(os.path.join(user_site, "tiny.py"), "w") as module:
+                module.write("answer = 42")
+            self.assertEqual(kernel.run("import tiny; tiny.answer").text, "42")
+
     def test_contexts_share_nothing(self):
         other = self.start(context="other")
         self.run_ok("mine = 1")
