@@ -13,6 +13,7 @@ mod machine;
 mod neighbour;
 mod peers;
 mod report;
+mod runs;
 mod samples;
 mod scale;
 mod sdk;
@@ -55,9 +56,10 @@ enum Part {
     Sdk,
     Interpreter,
     Build,
+    Runs,
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part::Create,
     Part::Command,
     Part::Churn,
@@ -67,6 +69,7 @@ const PARTS: [Part; 9] = [
     Part::Sdk,
     Part::Interpreter,
     Part::Build,
+    Part::Runs,
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -89,6 +92,7 @@ fn main() -> anyhow::Result<()> {
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
                 Part::Interpreter => interpreter::measure(&binary, &scale, &mut report).await,
                 Part::Build => build::measure(&binary, &scale, &mut report).await,
+                Part::Runs => runs::measure(&binary, &scale, &mut report).await,
             }
             .with_context(|| format!("part {part:?}"))
         })?;

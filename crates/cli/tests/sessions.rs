@@ -6,12 +6,13 @@
 mod raw;
 mod served;
 
-use isopod_testkit::StateDir;
+use isopod_testkit::{Finished, StateDir};
 use raw::{Answer, ask};
 use serde_json::{Value, json};
 use served::{BINARY, Served};
 
 const TEMPLATE: &str = "code-interpreter-v1";
+const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 struct Rig {
     server: Served,
@@ -21,12 +22,15 @@ impl Rig {
     fn start(state: &StateDir) -> Self {
         state.isopod().run(&["template", "build", TEMPLATE]).ok();
         let mut command = state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--pool-ready", "1"]);
-        command.args(["--pool-prepared", "1", "--prepare", TEMPLATE]).env_remove("REDIS_URL").env_remove("RFS_BASE");
+        command
+            .args(["--pool-prepared", "1", "--prepare", TEMPLATE, "--api-key", KEY])
+            .env_remove("REDIS_URL")
+            .env_remove("RFS_BASE");
         Self { server: Served::start_command(state, command) }
     }
 
     async fn call(&self, method: &str, path: &str, body: &[u8]) -> Answer {
-        let headers = [("x-api-key", self.server.export("E2B_API_KEY")), ("content-type", "application/json")];
+        let headers = [("x-api-key", KEY), ("content-type", "application/json")];
         ask(self.server.port().parse().unwrap(), method, path, &headers, body).await
     }
 
@@ -53,8 +57,14 @@ impl Rig {
         self.call("DELETE", &format!("/runtime/{run}/cleanup"), b"").await.json()
     }
 
+    /// A verb of the command line, against this server.
+    fn verb(&self, arguments: &[&str]) -> String {
+        let done: Finished = self.server.command(arguments).env("E2B_API_KEY", KEY).output().unwrap().into();
+        done.ok().to_owned()
+    }
+
     fn finish(self, state: &StateDir) {
-        assert_eq!(self.server.run(&["ls", "--json"]).ok().trim(), "[]", "a sandbox is left");
+        assert_eq!(self.verb(&["ls", "--json"]).trim(), "[]", "a sandbox is left");
         self.server.stop();
         state.assert_nothing_left();
     }
@@ -115,7 +125,7 @@ async fn only_what_changed_goes_in_and_only_what_is_new_comes_out() {
     assert_eq!(first["result"], "STDOUT:\none two\n", "{first}");
     assert_eq!((&first["sync"]["uploaded"], &first["files_generated"]), (&json!(2), &json!([])), "{first}");
 
-    let code = "import os\nos.makedirs('out/deep/__pycache__'); os.makedirs('.cache')\nopen('out/deep/r.txt', 'w').write('r')\n\
+    let code = "import os\nos.makedirs('out/deep/__pycache__'); os.makedirs('.cache', exist_ok=True)\nopen('out/deep/r.txt', 'w').write('r')\n\
         for hidden in ('.cache/x', '.y', 'out/deep/__pycache__/z'): open(hidden, 'w').write('no')\nos.symlink('/etc/passwd', 'link')";
     let made = rig.execute("r", json!({ "code": code, "agent_id": "me" })).await;
     assert_eq!(made["files_generated"], json!(["out/deep/r.txt"]), "{made}");
@@ -185,7 +195,7 @@ async fn a_sandbox_that_takes_anothers_place_gets_all_files_again() {
     let rig = Rig::start(&state);
     rig.put("r", "in.txt", "in").await;
     let first = rig.python("r", "open('out.txt', 'w').write('out')").await;
-    rig.server.run(&["kill", first["sandbox_id"].as_str().unwrap()]).ok();
+    rig.verb(&["kill", first["sandbox_id"].as_str().unwrap()]);
     let second = rig.python("r", "print(open('in.txt').read(), open('out.txt').read())").await;
     assert_eq!(second["result"], "STDOUT:\nin out\n", "{second}");
     assert_eq!((&second["restarted"], &second["previous_sandbox_id"]), (&json!(true), &first["sandbox_id"]));

@@ -1,7 +1,7 @@
 //! One call of an agent: the run's sandbox, what is new in its input, the code or command, what is new inside.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isopod_wire::SandboxId;
 
@@ -37,10 +37,12 @@ impl Sessions {
         let link = self.link_to(owner, &lease.sandbox)?;
         let known = self.known_of(lease.sandbox.id()).await?;
         let mut report = SyncReport::default();
+        let began = Instant::now();
         let pushed = {
             let mut known = known.lock().await;
             push(&link.guest, &files, &mut known, self.settings.caps, &mut report).await
         };
+        report.millis = millis(began);
         let hashes = match pushed {
             Ok(hashes) => hashes,
             Err(error) => return Ok(failed(&lease, ToolOutput::default(), report, &error)),
@@ -50,6 +52,7 @@ impl Sessions {
         if let Some(error) = broken {
             return Ok(failed(&lease, output, report, &error));
         }
+        let began = Instant::now();
         let mut known = known.lock().await;
         let pulled =
             pull(&link.guest, &files, &mut known, self.settings.caps, call.agent.as_deref(), &mut report).await;
@@ -59,6 +62,7 @@ impl Sessions {
         };
         self.save_known(lease.sandbox.id(), &mut known).await;
         drop(known);
+        report.millis += millis(began);
         let saved = save_rich(owner, &files, &output, call.agent.as_deref(), &mut artifacts, &mut report).await;
         self.store.save_artifacts(team, owner.id(), &artifacts).await?;
         Ok(finished(&lease, output, report, artifacts, &saved))
@@ -133,6 +137,10 @@ impl Sessions {
         let (sessions, owner, sandbox) = (Arc::clone(self), owner.clone(), Arc::clone(sandbox));
         tokio::spawn(async move { sessions.map.put_hashes(&owner, &hashes, sessions.noted_until(&sandbox)).await });
     }
+}
+
+fn millis(began: Instant) -> f64 {
+    began.elapsed().as_secs_f64() * 1e3
 }
 
 /// Saves the rich forms of results into the output.

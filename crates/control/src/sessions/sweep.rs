@@ -13,18 +13,26 @@ use crate::clock::Timestamp;
 use crate::lifecycle::State;
 use crate::store::{SessionRow, StoreError};
 
+const LOOKS_PER_TIDYING: u64 = 100;
+
 /// Looks at this pace until the server stops.
 pub(crate) async fn run_session_sweep(sessions: Arc<Sessions>, every: Duration) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let stop = sessions.fleet.stopped();
-    loop {
+    for look in 0_u64.. {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = pace.tick() => {}
         }
         if let Err(error) = sessions.sweep().await {
             tracing::warn!(error = crate::chain(&error), "the sessions were not all looked at");
+        }
+        // It looks at every row, and a call that was cut off by a cleanup leaves few.
+        if look % LOOKS_PER_TIDYING == 0
+            && let Err(error) = sessions.store.forget_lost_session_files().await
+        {
+            tracing::warn!(error = crate::chain(&error), "what lost sandboxes had is still recorded");
         }
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct SyncReport {
     pub(crate) uploaded: u64,
     pub(crate) unchanged: u64,
     pub(crate) downloaded: u64,
+    /// What moving them took.
+    pub(crate) millis: f64,
     /// What was not moved, and why.
     pub(crate) skipped: Vec<Skipped>,
 }

@@ -29,6 +29,18 @@ impl Store {
         Ok(read.collect())
     }
 
+    /// Forgets the files of sandboxes that no session has any more.
+    pub(crate) async fn forget_lost_session_files(&self) -> Result<(), StoreError> {
+        sqlx::query(
+            "DELETE FROM session_files WHERE sandbox NOT IN \
+             (SELECT sandbox FROM sessions WHERE state <> 'ended' AND sandbox IS NOT NULL)",
+        )
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("forget the files of lost sandboxes"))?;
+        Ok(())
+    }
+
     /// Records what has changed; a record without facts is of a file that is gone.
     pub(crate) async fn save_session_files(
         &self,

@@ -1,6 +1,7 @@
 //! What is known of the files of one sandbox: which inputs it has, and what its home looked like when last seen.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::facts::{FileFacts, FileHash, FileRecord, Side};
 
@@ -8,7 +9,7 @@ use super::facts::{FileFacts, FileHash, FileRecord, Side};
 #[derive(Debug, Default)]
 pub(in crate::sessions) struct Known {
     /// Inputs that were sent, as they are on the host.
-    pub(super) inputs: HashMap<String, Seen>,
+    pub(super) inputs: Arc<HashMap<String, Seen>>,
     /// The home; none when nobody has looked yet.
     pub(super) inside: Option<HashMap<String, Seen>>,
     /// What the store does not know yet.
@@ -32,7 +33,7 @@ impl Known {
             let Some(facts) = facts else { continue };
             let seen = Seen { facts, hash, look_again: side == Side::Input };
             match side {
-                Side::Input => known.inputs.insert(path, seen),
+                Side::Input => Arc::make_mut(&mut known.inputs).insert(path, seen),
                 Side::Inside => known.inside.get_or_insert_default().insert(path, seen),
             };
         }
@@ -60,7 +61,7 @@ impl Known {
     }
 
     pub(super) fn input_is(&mut self, path: &str, seen: Seen) {
-        let before = self.inputs.insert(path.to_owned(), seen);
+        let before = Arc::make_mut(&mut self.inputs).insert(path.to_owned(), seen);
         if before.is_none_or(|before| (before.facts, before.hash) != (seen.facts, seen.hash)) {
             self.note(Side::Input, path, Some(seen));
         }
@@ -72,7 +73,7 @@ impl Known {
     }
 
     pub(super) fn input_is_gone(&mut self, path: &str) {
-        if self.inputs.remove(path).is_some() {
+        if Arc::make_mut(&mut self.inputs).remove(path).is_some() {
             self.note(Side::Input, path, None);
         }
     }

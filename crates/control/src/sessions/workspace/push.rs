@@ -85,14 +85,10 @@ enum Contents {
     File(Arc<HostTree>),
 }
 
-async fn plan(files: &RunFiles, known: &mut Known, caps: SyncCaps, is_new: bool) -> Result<Plan, WorkspaceError> {
-    let (files, inputs) = (files.clone(), std::mem::take(&mut known.inputs));
-    let planning = tokio::task::spawn_blocking(move || {
-        let planned = plan_now(&files, &inputs, caps, is_new);
-        (planned, inputs)
-    });
-    let (planned, inputs) = planning.await.map_err(|error| host("look at", io::Error::other(error)))?;
-    known.inputs = inputs;
+async fn plan(files: &RunFiles, known: &Known, caps: SyncCaps, is_new: bool) -> Result<Plan, WorkspaceError> {
+    let (files, inputs) = (files.clone(), Arc::clone(&known.inputs));
+    let planning = tokio::task::spawn_blocking(move || plan_now(&files, &inputs, caps, is_new));
+    let planned = planning.await.map_err(|error| host("look at", io::Error::other(error)))?;
     planned.map_err(|error| host("look at", error))
 }
 
