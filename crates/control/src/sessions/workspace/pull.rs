@@ -197,3 +197,46 @@ fn settle(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, size: u64) -> TreeEntry {
+        TreeEntry { is_file: true, path: path.to_owned(), size, modified: 1, changed: 1, inode: 1 }
+    }
+
+    fn home(entries: Vec<TreeEntry>) -> Tree {
+        Tree { entries, truncated: false, unreadable: Vec::new() }
+    }
+
+    /// S1.23: the names come from a sandbox, and so may anything.
+    #[test]
+    fn what_leads_out_or_exceeds_a_cap_is_told_once_and_not_fetched() {
+        let caps = SyncCaps { files: 3, file_bytes: 10, total_bytes: 15 };
+        let link = TreeEntry { is_file: false, ..entry("link", 1) };
+        let paths = || {
+            let bad = ["../out", "/etc/passwd", "a/../../x", ""].map(|path| entry(path, 1));
+            let sized = [entry("big", 11), entry("a", 8), entry("b", 8), entry("c", 1), entry("d", 1), entry("e", 1)];
+            home(bad.into_iter().chain(sized).chain([link.clone()]).collect())
+        };
+        let (mut known, mut report) = (Known::default(), SyncReport::default());
+        let wanted = choose(&mut known, paths(), caps, &mut report);
+        let names: Vec<&str> = wanted.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(names, ["a", "c", "d"]);
+        assert_eq!(report.skipped.len(), 8, "{report:?}");
+        let mut again = SyncReport::default();
+        choose(&mut known, paths(), caps, &mut again);
+        assert!(again.skipped.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_told_as_new_when_it_comes_back() {
+        let (mut known, mut report) = (Known::default(), SyncReport::default());
+        let seen = Seen { facts: facts_of(&entry("a", 1)), hash: None, look_again: false };
+        known.inside_is("a", seen);
+        assert!(choose(&mut known, home(vec![entry("a", 1)]), SyncCaps::default(), &mut report).is_empty());
+        forget_gone(&mut known, &home(Vec::new()));
+        assert_eq!(choose(&mut known, home(vec![entry("a", 1)]), SyncCaps::default(), &mut report).len(), 1);
+    }
+}

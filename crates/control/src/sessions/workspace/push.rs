@@ -273,3 +273,91 @@ async fn look(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_files(dir: &std::path::Path) -> RunFiles {
+        let open = |name: &str| Arc::new(HostTree::ensure(&dir.join(name)).unwrap());
+        RunFiles { input: open("input"), output: open("output") }
+    }
+
+    fn write(tree: &HostTree, path: &str, contents: &[u8]) {
+        tree.write_bytes(&RelPath::parse(path).unwrap(), false, contents).unwrap();
+    }
+
+    fn names(plan: &Plan) -> Vec<&str> {
+        plan.uploads.iter().map(|upload| upload.path.as_str()).collect()
+    }
+
+    /// As it is once everything was sent.
+    fn sent(plan: &Plan) -> HashMap<String, Seen> {
+        let settled = |seen: Seen| Seen { look_again: false, ..seen };
+        plan.uploads.iter().map(|upload| (upload.path.as_str().to_owned(), settled(upload.seen))).collect()
+    }
+
+    /// S1.22
+    #[test]
+    fn contents_decide_and_not_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = run_files(dir.path());
+        write(&files.input, "a", b"1");
+        write(&files.input, "b", b"2");
+        let first = plan_now(&files, &HashMap::new(), SyncCaps::default(), false).unwrap();
+        assert_eq!(names(&first), ["a", "b"]);
+        let known = sent(&first);
+        assert_eq!(plan_now(&files, &known, SyncCaps::default(), false).unwrap().unchanged, 2);
+        write(&files.input, "a", b"1");
+        write(&files.input, "b", b"3");
+        let second = plan_now(&files, &known, SyncCaps::default(), false).unwrap();
+        assert_eq!((names(&second), second.unchanged, second.touched.len()), (vec!["b"], 1, 1));
+        files.input.remove(&RelPath::parse("a").unwrap()).unwrap();
+        assert_eq!(plan_now(&files, &known, SyncCaps::default(), false).unwrap().gone, ["a"]);
+    }
+
+    /// A file that was written in the same moment as it was last looked at is looked at again.
+    #[test]
+    fn a_file_that_is_too_young_is_hashed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = run_files(dir.path());
+        write(&files.input, "a", b"1");
+        let mut known = sent(&plan_now(&files, &HashMap::new(), SyncCaps::default(), false).unwrap());
+        known.get_mut("a").unwrap().look_again = true;
+        known.get_mut("a").unwrap().hash = Some([0; 32]);
+        assert_eq!(names(&plan_now(&files, &known, SyncCaps::default(), false).unwrap()), ["a"]);
+    }
+
+    /// S1.21: a new sandbox gets what was put out before, which is newer than the input of the same name.
+    #[test]
+    fn a_new_sandbox_gets_the_output_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = run_files(dir.path());
+        write(&files.input, "a", b"in");
+        write(&files.output, "a", b"out");
+        write(&files.output, "b", b"out");
+        let plan = plan_now(&files, &HashMap::new(), SyncCaps::default(), true).unwrap();
+        assert_eq!(names(&plan), ["a", "b"]);
+        assert!(plan.uploads.iter().all(|upload| !upload.is_input));
+    }
+
+    /// S1.23
+    #[test]
+    fn what_exceeds_a_cap_is_left_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = run_files(dir.path());
+        for (path, size) in [("a", 5), ("b", 50), ("c", 8), ("d", 1)] {
+            write(&files.input, path, &vec![0; size]);
+        }
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("input/link")).unwrap();
+        let caps = SyncCaps { files: 100, file_bytes: 10, total_bytes: 12 };
+        let plan = plan_now(&files, &HashMap::new(), caps, false).unwrap();
+        assert_eq!(names(&plan), ["a", "d"]);
+        let mut told: Vec<&str> = plan.skipped.iter().map(|skipped| skipped.path.as_str()).collect();
+        told.sort_unstable();
+        assert_eq!(told, ["b", "c", "link"]);
+        let caps = SyncCaps { files: 2, ..SyncCaps::default() };
+        let plan = plan_now(&files, &HashMap::new(), caps, false).unwrap();
+        assert!(plan.uploads.len() == 2 && plan.skipped.iter().any(|skipped| skipped.path == "…"), "{plan:?}");
+    }
+}
