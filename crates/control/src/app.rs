@@ -7,6 +7,7 @@ use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;
+use crate::runs::Runs;
 use crate::sessions::Sessions;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
@@ -19,6 +20,7 @@ pub(crate) struct App {
     /// Whether clients speak TLS with us.
     pub(crate) is_tls: bool,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) runs: Arc<Runs>,
     /// Where the sandboxes of the service come from.
     pub(crate) backend: Resilient,
     /// As told to clients.
@@ -39,12 +41,14 @@ impl App {
         fleet: Arc<Fleet>,
         catalogue: Arc<Catalogue>,
         sessions: Arc<Sessions>,
+        runs: Arc<Runs>,
     ) -> Self {
         Self {
             backend: backend(config, &fleet, &catalogue),
             fleet,
             catalogue,
             sessions,
+            runs,
             is_tls: config.tls.is_some(),
             domain_text: config.domain.clone(),
             domain: Domain::new(&config.domain),

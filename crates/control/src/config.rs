@@ -24,6 +24,8 @@ pub struct ServeConfig {
     pub allow_internal_webhooks: bool,
     /// Authorities in PEM that https webhooks may be certified by, besides those that this machine trusts.
     pub webhook_authorities: Vec<u8>,
+    /// How workflows are run.
+    pub runs: RunsConfig,
     /// What one team may use.
     pub team_limits: TeamLimits,
     /// What one sandbox gets.
@@ -56,6 +58,23 @@ pub struct ServeConfig {
     pub remote_backend: Option<RemoteBackend>,
     /// How patient the service is with its backend.
     pub resilience: ResilienceConfig,
+}
+
+/// How workflows are run.
+#[derive(Clone, Debug)]
+pub struct RunsConfig {
+    /// The agent service: agents without a URL of their own are invoked there, and it is told when a run has ended.
+    pub agent_url: Option<String>,
+    /// Agents may be on loopback and private addresses. The agent service may always.
+    pub allow_internal_agents: bool,
+    /// Before the second attempt at a node; twice as long before each further one.
+    pub retry_wait: Duration,
+}
+
+impl Default for RunsConfig {
+    fn default() -> Self {
+        Self { agent_url: None, allow_internal_agents: false, retry_wait: Duration::from_millis(500) }
+    }
 }
 
 /// What one team may use.
@@ -127,6 +146,7 @@ impl ServeConfig {
             allowed_hosts: Vec::new(),
             allow_internal_webhooks: false,
             webhook_authorities: Vec::new(),
+            runs: RunsConfig::default(),
             team_limits: TeamLimits::default(),
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,

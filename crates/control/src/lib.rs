@@ -12,6 +12,7 @@ mod http;
 mod inside;
 mod lifecycle;
 mod query;
+mod runs;
 mod secrets;
 mod serve;
 mod service;
@@ -24,7 +25,7 @@ mod toolkit;
 mod webhooks;
 mod workspace;
 
-pub use config::{BuildLimits, ConnectionLimits, Retention, ServeConfig, TeamLimits};
+pub use config::{BuildLimits, ConnectionLimits, Retention, RunsConfig, ServeConfig, TeamLimits};
 pub use files::FileLimits;
 pub use serve::{ServeError, serve};
 pub use service::backend;

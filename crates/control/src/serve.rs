@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::config::ServeConfig;
 use crate::files::run_retention;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
+use crate::runs::open_runs;
 use crate::sessions::{Sessions, run_session_sweep};
 use crate::store::StoreError;
 use crate::templates::{Catalogue, run_template_upkeep};
@@ -34,6 +35,9 @@ pub enum ServeError {
     /// Sessions cannot be had.
     #[error("could not open the sessions")]
     Sessions(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The runs that a former server left could not be taken over.
+    #[error("could not take over the runs that exist")]
+    Runs(#[source] StoreError),
     /// The settings contradict what any host can do.
     #[error("the limits for sandboxes are not acceptable")]
     Limits(#[from] isopod_wire::LimitsError),
@@ -64,7 +68,8 @@ pub async fn serve(
     let mut background = start_background(&config, &fleet, &stop);
     background.spawn(run_template_upkeep(Arc::clone(&catalogue), stop.clone()));
     background.spawn(run_session_sweep(Arc::clone(&sessions), config.recheck_every));
-    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue, sessions));
+    let runs = open_runs(&config, &sessions, &stop, &mut background).await.map_err(ServeError::Runs)?;
+    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue, sessions, Arc::clone(&runs)));
     if let Some(files) = &app.files {
         background.spawn(run_retention(Arc::clone(files), Arc::clone(&fleet), config.recheck_every, stop.clone()));
     }
@@ -78,6 +83,7 @@ pub async fn serve(
     connections.drain(config.drain).await;
     stop.cancel();
     background.join_all().await;
+    runs.drain().await;
     drop((app, connections));
     // Owners drop their ends of the journal as they stop; what is queued is written before we leave.
     let _ = tokio::time::timeout(Duration::from_secs(5), journal_writer).await;

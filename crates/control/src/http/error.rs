@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
+use crate::runs::{OrderError, Refusal as RunRefusal, StartError, WorkflowError};
 use crate::sessions::{FileError as RunFileError, NO_SANDBOX, SessionError, WorkspaceError};
 use crate::store::StoreError;
 use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
@@ -129,6 +130,37 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
             _ => Self::unavailable(&error, "the server cannot record anything at the moment"),
+        }
+    }
+}
+
+impl From<WorkflowError> for ApiError {
+    fn from(error: WorkflowError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<StartError> for ApiError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Graph(_) | StartError::NoAgent(_) => Self::bad_request(error.to_string()),
+            StartError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<OrderError> for ApiError {
+    fn from(error: OrderError) -> Self {
+        let refusal = match error {
+            OrderError::Store(error) => return error.into(),
+            OrderError::Refused(refusal) => refusal,
+        };
+        let message = refusal.to_string();
+        match refusal {
+            RunRefusal::NotFound => Self::not_found(message),
+            RunRefusal::NotPaused | RunRefusal::NotWaiting(_) => Self::bad_request(message),
+            RunRefusal::Ended => Self::conflict(message),
+            RunRefusal::Stopping => Self::unavailable(&refusal, &message),
         }
     }
 }

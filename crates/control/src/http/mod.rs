@@ -18,6 +18,9 @@ mod network_config;
 mod new_sandbox;
 mod openapi;
 mod runtime;
+mod runtime_orders;
+mod runtime_runs;
+mod runtime_watch;
 mod sandbox_connect;
 mod sandbox_create;
 mod sandbox_get;
@@ -58,6 +61,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(template_routes())
         .merge(workspace_routes())
         .merge(runtime::routes())
+        .merge(runtime_runs::routes())
         .merge(unsupported::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)

@@ -11,6 +11,7 @@ const STEPS: &[(i64, &str)] = &[
     (3, include_str!("migrations/0003_output.sql")),
     (4, include_str!("migrations/0004_spawns.sql")),
     (20, include_str!("migrations/0020_sessions.sql")),
+    (30, include_str!("migrations/0030_runs.sql")),
     (40, include_str!("migrations/0040_templates.sql")),
     (50, include_str!("migrations/0050_workspace.sql")),
 ];

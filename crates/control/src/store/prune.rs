@@ -21,6 +21,7 @@ impl Store {
         removed += self.prune_table("webhook_deliveries", "id", "done_at", now.minus(keep.events)).await?;
         removed += self.prune_table("sessions", "id", "ended_at", now.minus(keep.ended)).await?;
         removed += self.prune_table("sandboxes", "id", "ended_at", now.minus(keep.ended)).await?;
+        removed += self.prune_table("runs", "id", "settled_at", now.minus(keep.ended)).await?;
         Ok(removed)
     }
 

@@ -26,7 +26,7 @@ impl Trust {
         Self { added, connector: OnceLock::new() }
     }
 
-    pub(super) fn connector(&self) -> &TlsConnector {
+    pub(crate) fn connector(&self) -> &TlsConnector {
         self.connector.get_or_init(|| TlsConnector::from(Arc::new(self.config())))
     }
 

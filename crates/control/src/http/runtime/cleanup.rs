@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::auth::Caller;
 use super::super::error::ApiError;
+use super::super::runtime_orders::cancel_run;
 use super::parse_run;
 use crate::app::App;
 
@@ -17,6 +18,10 @@ pub(super) async fn cleanup(
     Path(run_id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let run = parse_run(&run_id)?;
+    // A workflow that runs under this name ends, and its own cleanup may be the one that finds the sandbox.
+    let had_one = app.fleet.store.find_session_of(&caller.team, &run).await?.is_some_and(|row| row.sandbox.is_some());
+    let cancelled = cancel_run(&app, &caller, &run_id).await?;
     let disposed = app.sessions.dispose(&caller.team, &run).await?;
-    Ok(Json(json!({ "status": "cleaned", "run_id": run_id, "killed": disposed.killed })))
+    let killed = disposed.killed || (cancelled && had_one);
+    Ok(Json(json!({ "status": "cleaned", "run_id": run_id, "killed": killed })))
 }

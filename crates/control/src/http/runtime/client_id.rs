@@ -11,7 +11,7 @@ use crate::sessions::PUBLIC;
 
 /// A client of the team; `public` where none is named.
 #[derive(Clone, Debug)]
-pub(super) struct ClientId(pub(super) String);
+pub(in crate::http) struct ClientId(pub(in crate::http) String);
 
 const HEADER: &str = "x-raro-client-id";
 const LONGEST: usize = 128;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::super::auth::Caller;
 use super::super::body::JsonBody;
 use super::super::error::ApiError;
+use super::super::runtime_runs::refuse_ended;
 use super::{parse_path, parse_run};
 use crate::app::App;
 use crate::sessions::{Action, RelPath, ToolCall, ToolResult, parse_timeout};
@@ -52,6 +53,7 @@ pub(super) async fn execute(
 ) -> Result<Json<ToolResult>, ApiError> {
     let run = parse_run(&run_id)?;
     let call = body.parse::<ExecuteBody>()?.checked()?;
+    refuse_ended(&app, &caller, &run_id).await?;
     Ok(Json(app.sessions.execute(&caller.team, &run, call).await?))
 }
 

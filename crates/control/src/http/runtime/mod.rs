@@ -17,6 +17,8 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 
+pub(super) use client_id::ClientId;
+
 use super::error::ApiError;
 use crate::app::App;
 use crate::sessions::{Owner, RelPath};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::auth::Caller;
 use super::super::body::{JsonBody, Query};
 use super::super::error::ApiError;
+use super::super::runtime_runs::refuse_ended;
 use super::execute::checked_agent;
 use super::parse_run;
 use crate::app::App;
@@ -29,6 +30,7 @@ pub(super) async fn call(
     let run = parse_run(&run_id)?;
     let query = query.only(&["agent_id"])?;
     let agent = checked_agent(query.text("agent_id").map(str::to_owned))?;
+    refuse_ended(&app, &caller, &run_id).await?;
     match app.sessions.use_tool(&caller.team, &run, &name, body.0, agent).await {
         Ok(value) => Ok(Json(value)),
         Err(UseError::Session(error)) => Err(error.into()),

@@ -1,0 +1,114 @@
+//! The outbox: cleanups of runs that have ended, until they are confirmed.
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+use crate::runs::RunId;
+
+/// What is to be disposed of.
+#[derive(Clone, Debug)]
+pub(crate) struct Cleanup {
+    pub(crate) run: RunId,
+    pub(crate) team: TeamId,
+    pub(crate) sandbox_done: bool,
+    pub(crate) agent_done: bool,
+    /// A sandbox was there and is gone.
+    pub(crate) killed: bool,
+    pub(crate) attempts: u32,
+}
+
+impl Store {
+    /// What is due now, the longest due first.
+    pub(crate) async fn due_cleanups(&self, now: Timestamp, limit: u32) -> Result<Vec<Cleanup>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT run, team, sandbox_done, agent_done, killed, attempts FROM run_cleanups \
+             WHERE done_at IS NULL AND next_at <= ? ORDER BY next_at, run LIMIT ?",
+        )
+        .bind(now.0)
+        .bind(limit)
+        .fetch_all(&self.read)
+        .await
+        .map_err(StoreError::doing("read what is to be cleaned up"))?;
+        rows.iter().map(read_cleanup).collect()
+    }
+
+    /// When the next one is due.
+    pub(crate) async fn next_cleanup(&self) -> Result<Option<Timestamp>, StoreError> {
+        let row = sqlx::query("SELECT MIN(next_at) FROM run_cleanups WHERE done_at IS NULL")
+            .fetch_one(&self.read)
+            .await
+            .map_err(StoreError::doing("read when to clean up"))?;
+        Ok(row.get::<Option<i64>, _>(0).map(Timestamp))
+    }
+
+    /// Records an attempt: `next` is when to try again, `None` that all of it is confirmed.
+    pub(crate) async fn record_cleanup(
+        &self,
+        cleanup: &Cleanup,
+        next: Option<Timestamp>,
+        error: Option<String>,
+    ) -> Result<(), StoreError> {
+        let failed = StoreError::doing("record a cleanup");
+        let now = Timestamp::now();
+        let done_at = next.is_none().then_some(now.0);
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        sqlx::query(
+            "UPDATE run_cleanups SET sandbox_done = ?, agent_done = ?, killed = ?, attempts = attempts + 1, \
+             next_at = ?, last_error = ?, done_at = ? WHERE run = ?",
+        )
+        .bind(cleanup.sandbox_done)
+        .bind(cleanup.agent_done)
+        .bind(cleanup.killed)
+        .bind(next.unwrap_or(now).0)
+        .bind(error)
+        .bind(done_at)
+        .bind(cleanup.run.as_str())
+        .execute(&mut *transaction)
+        .await
+        .map_err(&failed)?;
+        sqlx::query("UPDATE runs SET settled_at = ? WHERE id = ?")
+            .bind(done_at)
+            .bind(cleanup.run.as_str())
+            .execute(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)
+    }
+
+    /// A sandbox of a run that was cleaned up has been seen: once more, in the same row.
+    pub(crate) async fn reopen_cleanup(&self, run: &RunId) -> Result<bool, StoreError> {
+        let done = sqlx::query(
+            "UPDATE run_cleanups SET sandbox_done = 0, done_at = NULL, next_at = ? WHERE run = ? AND done_at IS NOT NULL",
+        )
+        .bind(Timestamp::now().0)
+        .bind(run.as_str())
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("reopen a cleanup"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// What became of a run's cleanup: `None` while there is nothing to clean up, else whether it is confirmed.
+    pub(crate) async fn cleanup_done(&self, run: &RunId) -> Result<Option<bool>, StoreError> {
+        let row = sqlx::query("SELECT done_at IS NOT NULL FROM run_cleanups WHERE run = ?")
+            .bind(run.as_str())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("read a cleanup"))?;
+        Ok(row.map(|row| row.get(0)))
+    }
+}
+
+fn read_cleanup(row: &SqliteRow) -> Result<Cleanup, StoreError> {
+    let run: &str = row.get(0);
+    Ok(Cleanup {
+        run: run.parse().map_err(|_| StoreError::Corrupt { what: "a run's id", value: run.to_owned() })?,
+        team: TeamId(row.get(1)),
+        sandbox_done: row.get(2),
+        agent_done: row.get(3),
+        killed: row.get(4),
+        attempts: row.get(5),
+    })
+}
