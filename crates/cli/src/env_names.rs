@@ -27,6 +27,10 @@ pub(crate) const BACKEND_SANDBOX_URL: &str = "ISOPOD_BACKEND_SANDBOX_URL";
 pub(crate) const STORAGE: &str = "ISOPOD_STORAGE";
 /// Other places for images: `docker.io=https://mirror.example,…`, or `offline`.
 pub(crate) const REGISTRY_MIRRORS: &str = "ISOPOD_REGISTRY_MIRRORS";
+/// The agent service's host, perhaps with `http://` or `https://` before it.
+pub(crate) const AGENT_HOST: &str = "AGENT_HOST";
+/// The agent service's port.
+pub(crate) const AGENT_PORT: &str = "AGENT_PORT";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
 

@@ -4,6 +4,7 @@ mod image;
 mod key;
 mod repl;
 mod run;
+mod runs;
 mod sandboxes;
 mod serve;
 mod server;
@@ -20,6 +21,7 @@ pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use runs::{RunWorkflowArgs, RunsArgs, RunsCommand};
 pub(crate) use sandboxes::{
     ConnectArgs, CpArgs, CreateArgs, ExecArgs, InfoArgs, KillArgs, LogsArgs, LsArgs, MetricsArgs, PauseArgs,
     ResumeArgs, StateArg,
@@ -52,6 +54,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run a command or a script in a fresh sandbox.
     Run(RunArgs),
+    /// Run a workflow on a server and follow it to its end.
+    RunWorkflow(RunWorkflowArgs),
+    /// List, show and stop runs of workflows.
+    Runs(RunsArgs),
     /// Type code and see what it gives, in a fresh sandbox.
     Repl(ReplArgs),
     /// Serve the E2B API on one port.

@@ -43,6 +43,12 @@ pub(crate) struct ServeArgs {
     /// Keep the files of runs in sessions/ID below this directory, where others find them, instead of in the state.
     #[arg(long, env = env_names::RFS_BASE, value_name = "DIRECTORY")]
     pub(crate) run_files: Option<PathBuf>,
+    /// The agent service: agents of workflows without a URL are invoked there, and it is told when a run has ended.
+    #[arg(long, env = env_names::AGENT_HOST, value_name = "HOST")]
+    pub(crate) agent_host: Option<String>,
+    /// The agent service's port [default: 8000].
+    #[arg(long, env = env_names::AGENT_PORT, value_name = "PORT")]
+    pub(crate) agent_port: Option<u16>,
     /// How many sandboxes of each template to keep ready [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_ready: Option<usize>,

@@ -26,6 +26,8 @@ mod remote;
 mod repl;
 mod resume;
 mod run;
+mod run_workflow;
+mod runs;
 mod serve;
 mod service;
 mod show;
@@ -74,6 +76,8 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Resume(resume) => block_on(resume::run(resume)),
         Command::Kill(kill) => block_on(kill::run(kill)),
         Command::Template(template) => block_on(template::run(&state_dir, template)),
+        Command::RunWorkflow(flow) => block_on(run_workflow::run(flow)),
+        Command::Runs(runs) => block_on(runs::run(runs)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
         Command::Spawner(_) => Ok(ExitCode::FAILURE),
         command => {

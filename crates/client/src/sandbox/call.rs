@@ -43,6 +43,12 @@ impl Call {
         self
     }
 
+    pub(super) fn text(mut self, body: String, kind: &'static str) -> Self {
+        self.body = Some(body.into());
+        self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        self
+    }
+
     /// A call that makes something new each time, unless a key tells the server that it is the same one.
     pub(crate) fn once(mut self, key: Option<&HeaderValue>) -> Self {
         self.repeatable = key.is_some();
@@ -103,6 +109,10 @@ pub(super) async fn send_once(
 }
 
 impl Reply {
+    pub(super) fn into_body(self) -> Bytes {
+        self.body
+    }
+
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| ApiError::Protocol(error.to_string()))
     }

@@ -16,6 +16,7 @@ mod logs;
 mod metrics;
 mod pause;
 mod retry;
+mod runs;
 mod templates;
 mod timeout;
 
@@ -29,6 +30,7 @@ pub use keys::{ApiKeyInfo, NewApiKey};
 pub use list::{ListSandboxes, SandboxPages};
 pub use logs::{LogEntry, LogQuery};
 pub use metrics::SandboxMetric;
+pub use runs::{RunEvent, RunEvents};
 pub use templates::{
     BegunBuild, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, TemplateBuild, TemplateInfo,
 };

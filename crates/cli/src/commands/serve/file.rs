@@ -36,6 +36,7 @@ pub(super) struct SettingsFile {
     pub(super) backend: BackendTable,
     pub(super) storage: StorageTable,
     pub(super) files: FilesTable,
+    pub(super) runs: RunsTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -78,6 +79,14 @@ pub(super) struct TeamTable {
 pub(super) struct WebhooksTable {
     pub(super) allow_internal: bool,
     pub(super) ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RunsTable {
+    /// As `--agent-host` and `--agent-port` in one.
+    pub(super) agent_url: Option<String>,
+    pub(super) allow_internal_agents: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -35,6 +35,7 @@ pub(super) struct Settings {
     run_files: Option<PathBuf>,
     pub(super) backend: BackendChoice,
     pub(super) storage: Choice,
+    agent_url: Option<String>,
     /// What only the file can say.
     file: SettingsFile,
 }
@@ -80,6 +81,7 @@ impl Settings {
                 prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
             },
             storage,
+            agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
             prepare: choose_prepare(args.prepare.or_else(|| file.prepare.clone()))?,
             file,
         })
@@ -111,6 +113,10 @@ impl Settings {
             config.webhook_authorities =
                 std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
         }
+        config.runs.agent_url.clone_from(&self.agent_url);
+        // Whoever can speak with a server on loopback can reach what is there without it.
+        let is_local = self.listen.ip().is_loopback();
+        config.runs.allow_internal_agents = file.runs.allow_internal_agents.unwrap_or(is_local);
         file.sandbox.apply(config)?;
         file.team.apply(&mut config.team_limits);
         file.retention.apply(&mut config.retention);
@@ -120,6 +126,18 @@ impl Settings {
         file.files.apply(&mut config.files);
         Ok(())
     }
+}
+
+/// Where the agent service is. A host may say which scheme it wants.
+fn agent_url(host: Option<String>, port: Option<u16>) -> Option<String> {
+    let host = host.filter(|host| !host.is_empty());
+    if host.is_none() && port.is_none() {
+        return None;
+    }
+    let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
+    let host = host.trim_end_matches('/');
+    let base = if host.contains("://") { host.to_owned() } else { format!("http://{host}") };
+    Some(format!("{base}:{}", port.unwrap_or(8000)))
 }
 
 /// A name that is misspelt would otherwise be noticed by its first user.
@@ -170,6 +188,16 @@ mod tests {
         let args = ServeArgs { listen: "127.0.0.1:5000".parse().ok(), pool_ready: Some(1), ..ServeArgs::default() };
         let typed = Settings::merge(Some("/typed".into()), args, file(text)).unwrap();
         assert_eq!((typed.listen.port(), typed.pool.ready, typed.state_dir), (5000, 1, PathBuf::from("/typed")));
+    }
+
+    /// S1.31, S1.54
+    #[test]
+    fn the_agent_service_is_where_the_environment_says() {
+        let of = |host: Option<&str>, port| agent_url(host.map(str::to_owned), port);
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(Some("agents"), None).as_deref(), Some("http://agents:8000"));
+        assert_eq!(of(None, Some(9000)).as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(of(Some("https://agents.example/"), Some(443)).as_deref(), Some("https://agents.example:443"));
     }
 
     #[test]

@@ -1,0 +1,39 @@
+//! A run in lines, for logs and for other programs.
+
+use isopod_client::sandbox::RunEvent;
+use serde_json::Value;
+
+use super::Watcher;
+use crate::commands::runs::event_line;
+
+/// One line of text per event.
+pub(super) struct Plain;
+
+impl Watcher for Plain {
+    fn begin(&mut self, run: &str, _: &Value) {
+        say!("run {run}");
+    }
+
+    fn event(&mut self, event: &RunEvent) {
+        say!("{}", event_line(event));
+    }
+
+    fn end(&mut self, state: &Value) {
+        say!("{}", state["status"].as_str().unwrap_or("unknown"));
+    }
+}
+
+/// One JSON document per line: the events, then the state.
+pub(super) struct Json;
+
+impl Watcher for Json {
+    fn begin(&mut self, _: &str, _: &Value) {}
+
+    fn event(&mut self, event: &RunEvent) {
+        say!("{}", serde_json::to_string(event).unwrap_or_default());
+    }
+
+    fn end(&mut self, state: &Value) {
+        say!("{state}");
+    }
+}
