@@ -20,6 +20,7 @@ mod sdk;
 mod server;
 mod stage;
 mod throughput;
+mod workflows;
 
 use std::path::PathBuf;
 
@@ -92,7 +93,10 @@ fn main() -> anyhow::Result<()> {
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
                 Part::Interpreter => interpreter::measure(&binary, &scale, &mut report).await,
                 Part::Build => build::measure(&binary, &scale, &mut report).await,
-                Part::Runs => runs::measure(&binary, &scale, &mut report).await,
+                Part::Runs => match runs::measure(&binary, &scale, &mut report).await {
+                    Ok(()) => workflows::measure(&binary, &scale, &mut report).await,
+                    failed => failed,
+                },
             }
             .with_context(|| format!("part {part:?}"))
         })?;

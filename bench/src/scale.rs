@@ -21,6 +21,10 @@ pub(crate) struct Scale {
     pub(crate) streams: usize,
     /// Calls through the SDK per row.
     pub(crate) sdk_calls: usize,
+    /// Runs of workflows at once.
+    pub(crate) workflow_runs: usize,
+    /// Nodes in a chain of agents.
+    pub(crate) workflow_chain: usize,
 }
 
 impl Scale {
@@ -33,6 +37,8 @@ impl Scale {
         stream_mib: 256,
         streams: 5,
         sdk_calls: 200,
+        workflow_runs: 200,
+        workflow_chain: 300,
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -44,5 +50,7 @@ impl Scale {
         stream_mib: 64,
         streams: 2,
         sdk_calls: 30,
+        workflow_runs: 20,
+        workflow_chain: 50,
     };
 }

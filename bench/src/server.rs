@@ -9,7 +9,7 @@ use isopod_testkit::StateDir;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 /// A child that is ended with its owner.
 pub(crate) struct Server {
