@@ -117,6 +117,10 @@ async fn a_workflow_in_yaml_runs_and_only_its_team_sees_it() {
     let listed = server.client.get("/runtime/runs?status=completed").await.json;
     assert_eq!(listed[0]["run_id"], run);
 
+    let output = server.client.get(&format!("/runtime/{run}/artifact/a")).await;
+    assert_eq!((output.status, &output.json["output"]), (200, &json!("well")));
+    assert_eq!(server.client.get(&format!("/runtime/{run}/artifact/x")).await.status, 404);
+
     let other = server.other_team().await;
     assert_eq!(other.get(&format!("/runtime/state?run_id={run}")).await.status, 404);
     assert_eq!(other.get(&format!("/runtime/{run}/events")).await.status, 404);
@@ -272,6 +276,9 @@ async fn states_are_copied_to_redis_and_its_loss_loses_nothing() {
     }
     assert_eq!(copied(&redis)["status"], "completed");
     assert_eq!(redis.ask(&["SISMEMBER", "sys:active_runs", &run]), "0");
+    let output = format!("run:{run}:agent:a:output");
+    assert!(redis.ask(&["GET", &output]).contains("well"), "S1.47");
+    assert!((3000..=3600).contains(&redis.ask(&["TTL", &output]).parse::<i64>().unwrap()));
     let left: i64 = redis.ask(&["TTL", &key]).parse().unwrap();
     assert!((80_000..=86_400).contains(&left), "{left}");
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{FromRequest, State};
+use axum::extract::{FromRequest, Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{Request, header};
@@ -29,6 +29,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/runtime/{run_id}/stop", post(runtime_orders::stop))
         .route("/runtime/{run_id}/resume", post(runtime_orders::resume))
         .route("/runtime/{run_id}/approve", post(runtime_orders::approve))
+        .route("/runtime/{run_id}/artifact/{node}", get(node_output))
         .route("/runtime/{run_id}/events", get(runtime_watch::events))
         .route("/ws/runtime/{run_id}", get(runtime_watch::socket))
 }
@@ -87,6 +88,17 @@ async fn state(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Res
 async fn signatures(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
     let row = named_run(&app, &caller, query).await?;
     Ok(Json(app.runs.signatures(&row.id).await?))
+}
+
+/// What a node gave.
+async fn node_output(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, node)): Path<(String, String)>,
+) -> Result<Json<Value>, ApiError> {
+    let row = find_run(&app, &caller, &id).await?;
+    let output = app.runs.node_output(&row.id, &node).await?;
+    output.map(Json).ok_or_else(|| ApiError::not_found("the run has no such node, or it has given nothing yet"))
 }
 
 async fn list(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {

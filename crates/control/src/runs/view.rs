@@ -39,6 +39,12 @@ impl Runs {
         Ok(json!({ "nodes": names, "edges": nodes.iter().flat_map(edge).collect::<Vec<_>>() }))
     }
 
+    /// What a node gave, if it is done.
+    pub(crate) async fn node_output(&self, id: &RunId, node: &str) -> Result<Option<Value>, StoreError> {
+        let nodes = self.shared.store.run_nodes(id).await?;
+        Ok(nodes.into_iter().find(|found| found.spec.id == node).and_then(|found| found.output))
+    }
+
     /// What agents signed their thoughts with, by their ids.
     pub(crate) async fn signatures(&self, id: &RunId) -> Result<Value, StoreError> {
         let nodes = self.shared.store.run_nodes(id).await?;
