@@ -140,6 +140,48 @@ async fn agents_on_internal_addresses_are_not_called_unless_that_is_allowed() {
     assert!(state(&server, &run).await["error"].as_str().unwrap().contains("internal address"));
 }
 
+/// S1.54
+#[tokio::test]
+async fn https_agents_are_called_if_they_can_prove_who_they_are() {
+    let (url, authority) = tls_agent().await;
+    let (strange_url, _) = tls_agent().await;
+    let server = Server::start_with(move |config| {
+        config.runs.allow_internal_agents = true;
+        config.webhook_authorities.clone_from(&authority);
+    })
+    .await;
+    let known = start(&server, json!({ "nodes": [{ "id": "a", "agent": url }] })).await;
+    ended(&server, &known, "completed").await;
+    let stranger = start(&server, json!({ "nodes": [{ "id": "a", "agent": strange_url }] })).await;
+    ended(&server, &stranger, "failed").await;
+    assert!(state(&server, &stranger).await["error"].as_str().unwrap().contains("could not prove who it is"));
+}
+
+/// An agent whose certificate certifies itself. Gives the certificate too.
+async fn tls_agent() -> (String, Vec<u8>) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], made.signing_key.serialize_der().try_into().unwrap())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let answer = hyper::service::service_fn(|_: Request<Incoming>| async {
+                Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from_static(br#"{"success": true}"#))))
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    (url, made.cert.pem().into_bytes())
+}
+
 /// S1.40
 #[tokio::test]
 async fn approvals_are_given_over_http_and_outlive_a_crash() {

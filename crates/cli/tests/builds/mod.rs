@@ -1,7 +1,6 @@
 //! What tests of builds have in common: specs, contexts, archives, and running a build to its end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod registry;
