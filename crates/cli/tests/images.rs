@@ -1,5 +1,7 @@
 //! Images from a real registry on loopback: pulled, verified, unpacked, built on, and kept in the local store. S3.3, S3.25.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
 mod builds;
 
 use isopod_client::guest::{Guest, StartProcess};
@@ -61,7 +63,7 @@ async fn an_image_of_a_registry_is_built_on_and_shows_nothing_of_the_host() {
     let state = StateDir::new(BINARY);
     let registry = Registry::start(None);
     let second = layer(&[("dir/.wh.gone", ""), ("dir/new", "new"), ("home/node/x", "x")]);
-    let config = json!({ "Env": ["COLOUR=red", "PATH=/bin"], "WorkingDir": "/dir" });
+    let config = json!({ "Env": ["COLOUR=red", "PATH=/bin:/usr/bin"], "WorkingDir": "/dir" });
     registry.push("library/tiny", &[small_system("registry"), second], config);
     let mirror = format!("docker.io=http://{}", registry.address);
     let node = open(&state, &[mirror]).await;
