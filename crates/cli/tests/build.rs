@@ -31,8 +31,7 @@ async fn mistakes_are_told_with_their_file_and_line() {
         ("FROM debian\nCOPY a.txt /proc/sysrq-trigger", 2, "not part of the template"),
     ] {
         let error = try_build(&platform, dockerfile(text, Some(&directory))).await.0.unwrap_err();
-        let place = error.place.clone();
-        assert_eq!(place, Some(("e2b.Dockerfile".to_owned(), line)), "{text}: {error}");
+        assert_eq!(error.place, Some(("e2b.Dockerfile".to_owned(), line)), "{text}: {error}");
         assert!(error.message.contains(words), "{text}: {error}");
     }
     assert!(platform.node.built_templates().await.is_empty());
