@@ -27,7 +27,8 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 pub(super) fn recipe_of(args: &TemplateBuildArgs) -> Option<String> {
     let what = args.what.as_deref()?;
     let is_known = made_templates().any(|made| made.name == what || made.aliases.contains(&what));
-    (is_known || !Path::new(what).is_dir()).then(|| what.to_owned())
+    let is_path = what.contains('/') || Path::new(what).is_dir();
+    (is_known || !is_path).then(|| what.to_owned())
 }
 
 pub(super) async fn run(args: TemplateBuildArgs) -> anyhow::Result<ExitCode> {
