@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, LocalBackend, Resilient};
 use crate::config::ServeConfig;
 use crate::edge::Domain;
 use crate::files::FileStore;
+use crate::identity::TokenCheck;
 use crate::lifecycle::Fleet;
 use crate::runs::Runs;
+use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
@@ -21,8 +22,7 @@ pub(crate) struct App {
     pub(crate) is_tls: bool,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) runs: Arc<Runs>,
-    /// Where the sandboxes of the service come from.
-    pub(crate) backend: Resilient,
+    pub(crate) service: Arc<Service>,
     /// As told to clients.
     pub(crate) domain_text: String,
     /// As compared with the names that clients use.
@@ -33,6 +33,8 @@ pub(crate) struct App {
     pub(crate) max_body: usize,
     pub(crate) workspace: Option<Workspace>,
     pub(crate) files: Option<Arc<FileStore>>,
+    /// None where only keys count.
+    pub(crate) tokens: Option<TokenCheck>,
 }
 
 impl App {
@@ -42,13 +44,14 @@ impl App {
         catalogue: Arc<Catalogue>,
         sessions: Arc<Sessions>,
         runs: Arc<Runs>,
+        service: Arc<Service>,
     ) -> Self {
         Self {
-            backend: backend(config, &fleet, &catalogue),
             fleet,
             catalogue,
             sessions,
             runs,
+            service,
             is_tls: config.tls.is_some(),
             domain_text: config.domain.clone(),
             domain: Domain::new(&config.domain),
@@ -58,14 +61,7 @@ impl App {
             max_body: config.connections.max_body,
             workspace: config.workspace.clone(),
             files: config.workspace.clone().map(|workspace| Arc::new(FileStore::new(workspace, config.files))),
+            tokens: config.team_tokens.clone().map(TokenCheck::new),
         }
     }
-}
-
-fn backend(config: &ServeConfig, fleet: &Arc<Fleet>, catalogue: &Arc<Catalogue>) -> Resilient {
-    let inner: Arc<dyn Backend> = match &config.remote_backend {
-        Some(remote) => Arc::new(remote.clone()),
-        None => Arc::new(LocalBackend::new(Arc::clone(fleet), Arc::clone(catalogue))),
-    };
-    Resilient::new(inner, config.resilience)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use isopod_wire::Limits;
 
 use crate::backend::{RemoteBackend, ResilienceConfig};
-use crate::{FileLimits, SessionSettings, Store, TlsIdentity, Workspace};
+use crate::{FileLimits, ServiceConfig, SessionSettings, Store, TeamTokens, TlsIdentity, Workspace};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct ServeConfig {
     pub webhook_authorities: Vec<u8>,
     /// How workflows are run.
     pub runs: RunsConfig,
+    /// People may ask in a team's name with tokens like these, besides keys.
+    pub team_tokens: Option<TeamTokens>,
     /// What one team may use.
     pub team_limits: TeamLimits,
     /// What one sandbox gets.
@@ -54,6 +56,8 @@ pub struct ServeConfig {
     pub files: FileLimits,
     /// How agents' sessions work.
     pub sessions: SessionSettings,
+    /// How the sandbox service works.
+    pub service: ServiceConfig,
     /// Where the sandboxes of the service come from instead of this server's own node.
     pub remote_backend: Option<RemoteBackend>,
     /// How patient the service is with its backend.
@@ -147,6 +151,7 @@ impl ServeConfig {
             allow_internal_webhooks: false,
             webhook_authorities: Vec::new(),
             runs: RunsConfig::default(),
+            team_tokens: None,
             team_limits: TeamLimits::default(),
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,
@@ -161,6 +166,7 @@ impl ServeConfig {
             workspace: None,
             files: FileLimits::default(),
             sessions: SessionSettings::default(),
+            service: ServiceConfig::default(),
             remote_backend: None,
             resilience: ResilienceConfig::default(),
         }

@@ -9,6 +9,7 @@ mod config;
 mod edge;
 mod files;
 mod http;
+mod identity;
 mod inside;
 mod lifecycle;
 mod query;
@@ -27,10 +28,12 @@ mod workspace;
 
 pub use config::{BuildLimits, ConnectionLimits, Retention, RunsConfig, ServeConfig, TeamLimits};
 pub use files::FileLimits;
+pub use identity::{TeamTokens, TokenKey};
 pub use serve::{ServeError, serve};
-pub use service::backend;
+pub use service::{CommandPolicy, ServiceConfig, backend};
 pub use sessions::{SessionSettings, SyncCaps};
-pub use store::{FirstKey, LocalKey, Store, StoreError, TeamId};
+pub use store::service::{AuditChain, AuditLine, QuotaExceeded, QuotaLimits, QuotaOwner, Quotas, Verified};
+pub use store::{FirstKey, KeyGrant, LocalKey, Rotation, Scope, Store, StoreError, TeamId};
 pub use telemetry::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub use tls::{TlsError, TlsIdentity};
 pub use workspace::{

@@ -20,6 +20,7 @@ use crate::config::ServeConfig;
 use crate::files::run_retention;
 use crate::lifecycle::{Fleet, Journal, reconcile, run_output, run_recheck, run_sampler};
 use crate::runs::open_runs;
+use crate::service::{Service, run_keeper};
 use crate::sessions::{Sessions, run_session_sweep};
 use crate::store::StoreError;
 use crate::templates::{Catalogue, run_template_upkeep};
@@ -64,12 +65,17 @@ pub async fn serve(
     catalogue.recover().await.map_err(ServeError::Reconcile)?;
     let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone());
     let sessions = sessions.await.map_err(|error| ServeError::Sessions(error.into()))?;
+    let (service, records) = Service::open(&config, Arc::clone(&fleet), Arc::clone(&catalogue), stop.clone())
+        .await
+        .map_err(ServeError::Reconcile)?;
+    let records = tokio::spawn(records);
 
     let mut background = start_background(&config, &fleet, &stop);
     background.spawn(run_template_upkeep(Arc::clone(&catalogue), stop.clone()));
     background.spawn(run_session_sweep(Arc::clone(&sessions), config.recheck_every));
+    background.spawn(run_keeper(Arc::clone(&service), stop.clone()));
     let runs = open_runs(&config, &sessions, &stop, &mut background).await.map_err(ServeError::Runs)?;
-    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue, sessions, Arc::clone(&runs)));
+    let app = Arc::new(App::new(&config, Arc::clone(&fleet), catalogue, sessions, Arc::clone(&runs), service));
     if let Some(files) = &app.files {
         background.spawn(run_retention(Arc::clone(files), Arc::clone(&fleet), config.recheck_every, stop.clone()));
     }
@@ -87,6 +93,7 @@ pub async fn serve(
     drop((app, connections));
     // Owners drop their ends of the journal as they stop; what is queued is written before we leave.
     let _ = tokio::time::timeout(Duration::from_secs(5), journal_writer).await;
+    let _ = tokio::time::timeout(Duration::from_secs(5), records).await;
     Ok(())
 }
 

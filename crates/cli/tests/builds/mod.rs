@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 #![allow(dead_code, reason = "each test program uses some of it")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 pub(crate) mod registry;
 

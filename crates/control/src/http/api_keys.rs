@@ -1,6 +1,7 @@
-//! `/api-keys`: make, list, rename and revoke the caller's keys. A key is shown once, in the answer that makes it.
+//! `/api-keys`: make, list, rename, replace and revoke the caller's keys. A key is shown once, in the answer that makes it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -13,7 +14,7 @@ use super::body::JsonBody;
 use super::error::ApiError;
 use crate::app::App;
 use crate::secrets::new_api_key;
-use crate::store::ApiKey;
+use crate::store::{ApiKey, KeyGrant, Rotation, Scope};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,13 +22,56 @@ struct NameBody {
     name: String,
 }
 
-impl NameBody {
-    fn checked(self) -> Result<String, ApiError> {
-        let length = self.name.trim().chars().count();
-        if (1..=128).contains(&length) {
-            return Ok(self.name.trim().to_owned());
+/// E2B's field is the name; the others are ours.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NewKeyBody {
+    name: String,
+    scope: Option<String>,
+    agent_id: Option<String>,
+    expires_in: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RotateBody {
+    overlap: Option<u64>,
+}
+
+/// Enough to change it everywhere on the next working day.
+const DEFAULT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
+/// A hundred years.
+const LONGEST_SECONDS: u64 = 100 * 365 * 24 * 3600;
+
+fn checked_name(name: &str) -> Result<String, ApiError> {
+    let length = name.trim().chars().count();
+    if (1..=128).contains(&length) {
+        return Ok(name.trim().to_owned());
+    }
+    Err(ApiError::bad_request("name must have 1 to 128 characters"))
+}
+
+fn checked_seconds(name: &str, seconds: u64) -> Result<Duration, ApiError> {
+    if seconds > LONGEST_SECONDS {
+        return Err(ApiError::bad_request(format!("{name} must be at most {LONGEST_SECONDS} seconds")));
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+impl NewKeyBody {
+    /// What the key is to be good for: never more than the caller's own.
+    fn grant(&self, caller: &Caller) -> Result<KeyGrant, ApiError> {
+        let scope = Scope::parse(self.scope.as_deref().unwrap_or("team"), self.agent_id.as_deref());
+        let wrong = "scope must be team, read_only, admin, or agent with an agentId";
+        let scope = scope.ok_or_else(|| ApiError::bad_request(wrong))?;
+        if scope.agent().is_some_and(|agent| agent.is_empty() || agent.len() > 128) {
+            return Err(ApiError::bad_request("agentId must have 1 to 128 characters"));
         }
-        Err(ApiError::bad_request("name must have 1 to 128 characters"))
+        if scope == Scope::Admin && caller.scope != Scope::Admin {
+            return Err(ApiError::forbidden("only an admin's key makes one").with_code("scope_forbids"));
+        }
+        let lifetime = self.expires_in.map(|seconds| checked_seconds("expiresIn", seconds)).transpose()?;
+        Ok(KeyGrant { scope, lifetime })
     }
 }
 
@@ -41,9 +85,10 @@ pub(super) async fn create(
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let name = body.parse::<NameBody>()?.checked()?;
+    let body = body.parse::<NewKeyBody>()?;
+    let (name, grant) = (checked_name(&body.name)?, body.grant(&caller)?);
     let key = new_api_key();
-    let made = app.fleet.store.insert_key(&caller.team, &name, &key).await?;
+    let made = app.fleet.store.insert_key_with(&caller.team, &name, &key, &grant).await?;
     let mut answer = shown(&made);
     answer["key"] = json!(key.0);
     Ok((StatusCode::CREATED, Json(answer)))
@@ -55,7 +100,7 @@ pub(super) async fn rename(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let name = body.parse::<NameBody>()?.checked()?;
+    let name = checked_name(&body.parse::<NameBody>()?.name)?;
     let found = app.fleet.store.rename_key(&caller.team, &id, &name).await?;
     if found { Ok(StatusCode::ACCEPTED) } else { Err(ApiError::not_found("no such API key")) }
 }
@@ -65,8 +110,48 @@ pub(super) async fn revoke(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
+    refuse_admins_key(&app, &caller, &id).await?;
     let found = app.fleet.store.revoke_key(&caller.team, &id).await?;
     if found { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::not_found("no such API key")) }
+}
+
+/// `POST /api-keys/{id}/rotate`: a new key like this one, which counts on until the overlap is over.
+pub(super) async fn rotate(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let body: RotateBody = body.parse()?;
+    let overlap = body.overlap.map(|seconds| checked_seconds("overlap", seconds)).transpose()?;
+    let overlap = overlap.unwrap_or(DEFAULT_OVERLAP);
+    let is_admin = caller.scope == Scope::Admin;
+    match app.fleet.store.rotate_key(&caller.team, &id, overlap, is_admin).await? {
+        Rotation::Done(made) => {
+            let (info, key) = *made;
+            let mut answer = json!(info);
+            answer["key"] = json!(key.0);
+            Ok((StatusCode::CREATED, Json(answer)))
+        }
+        Rotation::NotFound => Err(ApiError::not_found("no such API key")),
+        Rotation::Forbidden => Err(only_admins()),
+    }
+}
+
+/// A team's key must not end the keys of those above it.
+async fn refuse_admins_key(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError> {
+    if caller.scope == Scope::Admin {
+        return Ok(());
+    }
+    let keys = app.fleet.store.list_keys(&caller.team).await?;
+    match keys.iter().any(|key| key.id == id && key.scope == Scope::Admin) {
+        true => Err(only_admins()),
+        false => Ok(()),
+    }
+}
+
+fn only_admins() -> ApiError {
+    ApiError::forbidden("this is an admin's key").with_code("scope_forbids")
 }
 
 fn shown(key: &ApiKey) -> Value {
@@ -87,5 +172,8 @@ fn shown(key: &ApiKey) -> Value {
         "createdAt": key.created_at,
         "createdBy": null,
         "lastUsed": key.last_used_at,
+        "scope": key.scope.text(),
+        "agentId": key.scope.agent(),
+        "expiresAt": key.expires_at,
     })
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use isopod_wire::node::{CreateError, NodeError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
@@ -16,7 +16,7 @@ use crate::store::StoreError;
 use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
 
 /// An answer that says no.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
@@ -25,11 +25,21 @@ pub(crate) struct ApiError {
     should_retry: Option<bool>,
     /// The same for readers that look for `error`, as agents do.
     error: Option<String>,
+    /// Figures that a program may act on.
+    details: Option<Value>,
 }
 
 impl ApiError {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), code: None, retry_after: None, should_retry: None, error: None }
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            code: None,
+            retry_after: None,
+            should_retry: None,
+            error: None,
+            details: None,
+        }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -84,12 +94,42 @@ impl ApiError {
         Self { error: Some(error.into()), ..self }
     }
 
+    pub(super) fn with_details(self, details: Value) -> Self {
+        Self { details: Some(details), ..self }
+    }
+
+    /// The service gives every refusal a code.
+    pub(super) fn with_default_code(self) -> Self {
+        let code = self.code_or_default();
+        self.with_code(code)
+    }
+
+    pub(super) fn code_or_default(&self) -> &'static str {
+        self.code.unwrap_or(match self.status.as_u16() {
+            400 => "invalid_request",
+            401 => "invalid_key",
+            403 => "forbidden",
+            404 => "not_found",
+            409 => "conflict",
+            413 => "too_large",
+            415 => "wrong_type",
+            429 => "quota_exceeded",
+            503 => "unavailable",
+            504 => "timeout",
+            _ => "internal_server_error",
+        })
+    }
+
+    pub(super) fn audit_down(error: &crate::service::AuditDown) -> Self {
+        Self::unavailable(error, "the audit cannot be written at the moment").with_code("audit_unavailable")
+    }
+
     pub(super) fn retry_in(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), should_retry: Some(true), ..self }
     }
 
     /// Something broke; `error` is logged with the request's id, once, here.
-    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(super) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = crate::chain(error), "a request failed");
         let message = "an internal error occurred; the server's log says more under this request's id";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
@@ -112,6 +152,9 @@ impl IntoResponse for ApiError {
             body["success"] = json!(false);
             body["error"] = json!(error);
         }
+        if let Some(details) = &self.details {
+            body["details"] = details.clone();
+        }
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
@@ -121,6 +164,8 @@ impl IntoResponse for ApiError {
         if let Some(should) = self.should_retry {
             headers.insert("should-retry", HeaderValue::from_static(if should { "true" } else { "false" }));
         }
+        // For the service's audit, which wants to know the code.
+        response.extensions_mut().insert(self);
         response
     }
 }

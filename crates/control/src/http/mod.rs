@@ -30,6 +30,7 @@ mod sandbox_network;
 mod sandbox_pause;
 mod sandbox_timeout;
 mod sandbox_views;
+mod service;
 mod teams;
 mod template_build;
 mod template_change;
@@ -62,6 +63,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(workspace_routes())
         .merge(runtime::routes())
         .merge(runtime_runs::routes())
+        .merge(service::routes(&app))
         .merge(unsupported::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::no_such_method)
@@ -94,6 +96,7 @@ fn other_routes() -> Router<Arc<App>> {
         .route("/docs", get(openapi::page))
         .route("/teams", get(teams::list))
         .route("/api-keys", get(api_keys::list).post(api_keys::create))
+        .route("/api-keys/{id}/rotate", post(api_keys::rotate))
         .route("/api-keys/{id}", patch(api_keys::rename).merge(delete(api_keys::revoke)))
         .route("/events/webhooks", get(webhooks::list).post(webhooks::create))
         .route("/events/webhooks/{id}", get(webhooks::get).patch(webhooks::change).delete(webhooks::remove))

@@ -1,19 +1,34 @@
 //! The API described for machines (`/openapi.json`) and for people (`/docs`). The document is written by hand and
-//! checked in; a test asks the server for every route in it.
+//! checked in, E2B's part and the service's each in a file of its own; a test asks the server for every route in it.
+
+use std::sync::LazyLock;
 
 use axum::response::{Html, IntoResponse};
 use http::header;
 use serde_json::Value;
 
-const DOCUMENT: &str = include_str!("openapi.json");
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).expect("a test reads both files");
+    let mut document = parse(include_str!("openapi.json"));
+    let mut service = parse(include_str!("service/openapi.json"));
+    add(&mut document["paths"], service["paths"].take());
+    add(&mut document["components"]["schemas"], service["schemas"].take());
+    document
+});
+
+fn add(to: &mut Value, more: Value) {
+    if let (Value::Object(to), Value::Object(more)) = (to, more) {
+        to.extend(more);
+    }
+}
 
 pub(super) async fn document() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.to_string())
 }
 
 /// A plain list, so that nothing has to be loaded from anywhere.
 pub(super) async fn page() -> Html<String> {
-    let document: Value = serde_json::from_str(DOCUMENT).unwrap_or_default();
+    let document = &*DOCUMENT;
     let mut rows = String::new();
     for (path, operations) in document["paths"].as_object().into_iter().flatten() {
         for (method, operation) in operations.as_object().into_iter().flatten() {

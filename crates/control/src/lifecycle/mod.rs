@@ -33,6 +33,6 @@ pub(crate) use places::NoPlace;
 pub(crate) use recheck::run_recheck;
 pub(crate) use reconcile::reconcile;
 pub(crate) use rules::Refusal;
-pub(crate) use sampler::{run_sampler, sample_now};
+pub(crate) use sampler::{note_usage, run_sampler, sample_now};
 pub(crate) use session::SESSION_KEY;
 pub(crate) use state::State;

@@ -14,6 +14,7 @@ use super::handle::Sandbox;
 use crate::clock::Timestamp;
 use crate::config::Retention;
 use crate::store::Sample;
+use crate::store::service::Reading;
 
 /// So many nodes' answers are awaited at once.
 const AT_ONCE: usize = 16;
@@ -60,6 +61,13 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
     if let Err(error) = fleet.store.insert_samples(&samples).await {
         tracing::warn!(error = crate::chain(&error), "resource use was not recorded");
     }
+    let readings: Vec<Reading> = read
+        .iter()
+        .map(|(life, _, usage, _)| Reading::new(life.sandbox.as_str(), life.execution.as_str(), usage))
+        .collect();
+    if let Err(error) = fleet.store.add_usage(&readings).await {
+        tracing::warn!(error = crate::chain(&error), "resource use was not added up");
+    }
     read.into_iter().map(|(life, _, usage, at)| (life.execution, (at, usage.cpu_micros))).collect()
 }
 
@@ -67,6 +75,15 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
 pub(crate) async fn sample_now(fleet: &Fleet, sandbox: &Sandbox) -> Option<Sample> {
     let (_, limits, usage) = read_usage(fleet, sandbox).await?;
     Some(sample_of(&limits, &usage, 0.0))
+}
+
+/// Adds what a sandbox has used up to now, for one that is about to end.
+pub(crate) async fn note_usage(fleet: &Fleet, sandbox: &Sandbox) {
+    let Some((life, _, usage)) = read_usage(fleet, sandbox).await else { return };
+    let reading = Reading::new(life.sandbox.as_str(), life.execution.as_str(), &usage);
+    if let Err(error) = fleet.store.add_usage(&[reading]).await {
+        tracing::warn!(error = crate::chain(&error), "resource use was not added up");
+    }
 }
 
 async fn read_usage(fleet: &Fleet, sandbox: &Sandbox) -> Option<(Incarnation, Limits, Usage)> {

@@ -52,7 +52,7 @@ impl Dispatch {
     }
 
     async fn route(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let way = route(&parts, &self.app.domain, &self.app.fleet);
         let (kind, response) = match way {
             Route::Sandbox(address) => {
@@ -60,7 +60,10 @@ impl Dispatch {
                 (Kind::Edge, carry(&self.app.fleet, address, peer, request).await)
             }
             Route::Refused(refusal) => (Kind::Edge, refusal.response(&parts.headers)),
-            Route::Api => (Kind::Api, self.answer_api(Request::from_parts(parts, body)).await),
+            Route::Api => {
+                parts.extensions.insert(peer);
+                (Kind::Api, self.answer_api(Request::from_parts(parts, body)).await)
+            }
         };
         let status = response.status().as_u16();
         self.app.fleet.counters.answered(kind, status);

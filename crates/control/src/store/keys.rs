@@ -5,7 +5,7 @@ use serde::Serialize;
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
-use super::{Store, StoreError};
+use super::{KeyGrant, Scope, Store, StoreError};
 use crate::clock::Timestamp;
 use crate::secrets::{KeyHash, hash_key, new_api_key, new_uuid};
 
@@ -22,6 +22,8 @@ pub(crate) struct ApiKey {
     pub(crate) mask: Mask,
     pub(crate) created_at: Timestamp,
     pub(crate) last_used_at: Option<Timestamp>,
+    pub(crate) scope: Scope,
+    pub(crate) expires_at: Option<Timestamp>,
 }
 
 /// Enough of a key to recognise it.
@@ -39,6 +41,7 @@ pub(crate) struct KeyOwner {
     pub(crate) team: TeamId,
     pub(crate) team_name: String,
     pub(crate) last_used_at: Option<Timestamp>,
+    pub(crate) scope: Scope,
 }
 
 /// The key that a new installation starts with.
@@ -117,17 +120,31 @@ impl Store {
         Ok(row.is_some())
     }
 
-    pub(crate) async fn insert_key(&self, team: &TeamId, name: &str, key: &Secret) -> Result<ApiKey, StoreError> {
+    /// A key for everything of a team, for ever.
+    async fn insert_key(&self, team: &TeamId, name: &str, key: &Secret) -> Result<ApiKey, StoreError> {
+        self.insert_key_with(team, name, key, &KeyGrant::default()).await
+    }
+
+    pub(crate) async fn insert_key_with(
+        &self,
+        team: &TeamId,
+        name: &str,
+        key: &Secret,
+        grant: &KeyGrant,
+    ) -> Result<ApiKey, StoreError> {
+        let now = Timestamp::now();
         let made = ApiKey {
             id: new_uuid(),
             name: name.to_owned(),
             mask: Mask::of(&key.0),
-            created_at: Timestamp::now(),
+            created_at: now,
             last_used_at: None,
+            scope: grant.scope.clone(),
+            expires_at: grant.lifetime.map(|lifetime| now.plus(lifetime)),
         };
         sqlx::query(
-            "INSERT INTO api_keys (id, team, name, hash, length, mask_prefix, mask_suffix, created_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO api_keys (id, team, name, hash, length, mask_prefix, mask_suffix, created_at, scope, agent, \
+             expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&made.id)
         .bind(&team.0)
@@ -137,6 +154,9 @@ impl Store {
         .bind(&made.mask.prefix)
         .bind(&made.mask.suffix)
         .bind(made.created_at.0)
+        .bind(made.scope.text())
+        .bind(made.scope.agent())
+        .bind(made.expires_at.map(|at| at.0))
         .execute(&self.write)
         .await
         .map_err(StoreError::doing("record an API key"))?;
@@ -146,18 +166,22 @@ impl Store {
     /// Whose key this is, if it is one that counts.
     pub(crate) async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyOwner>, StoreError> {
         let row = sqlx::query(
-            "SELECT k.id, k.team, t.name, k.last_used_at FROM api_keys k JOIN teams t ON t.id = k.team \
-             WHERE k.hash = ? AND k.revoked_at IS NULL",
+            "SELECT k.id, k.team, t.name, k.last_used_at, k.scope, k.agent FROM api_keys k \
+             JOIN teams t ON t.id = k.team \
+             WHERE k.hash = ? AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ?)",
         )
         .bind(hash.as_slice())
+        .bind(Timestamp::now().0)
         .fetch_optional(&self.read)
         .await
         .map_err(StoreError::doing("look up an API key"))?;
-        Ok(row.map(|row| KeyOwner {
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(KeyOwner {
             key_id: row.get(0),
             team: TeamId(row.get(1)),
             team_name: row.get(2),
             last_used_at: row.get::<Option<i64>, _>(3).map(Timestamp),
+            scope: read_scope(row.get(4), row.get(5))?,
         }))
     }
 
@@ -173,14 +197,14 @@ impl Store {
 
     pub(crate) async fn list_keys(&self, team: &TeamId) -> Result<Vec<ApiKey>, StoreError> {
         let rows = sqlx::query(
-            "SELECT id, name, length, mask_prefix, mask_suffix, created_at, last_used_at FROM api_keys \
-             WHERE team = ? AND revoked_at IS NULL ORDER BY created_at, id",
+            "SELECT id, name, length, mask_prefix, mask_suffix, created_at, last_used_at, scope, agent, expires_at \
+             FROM api_keys WHERE team = ? AND revoked_at IS NULL ORDER BY created_at, id",
         )
         .bind(&team.0)
         .fetch_all(&self.read)
         .await
         .map_err(StoreError::doing("list API keys"))?;
-        Ok(rows.iter().map(read_key).collect())
+        rows.iter().map(read_key).collect()
     }
 
     /// Gives a key another name. Says whether there is such a key.
@@ -222,14 +246,21 @@ impl Mask {
     }
 }
 
-fn read_key(row: &SqliteRow) -> ApiKey {
-    ApiKey {
+fn read_scope(scope: &str, agent: Option<&str>) -> Result<Scope, StoreError> {
+    let corrupt = || StoreError::Corrupt { what: "the scope of a key", value: scope.to_owned() };
+    Scope::parse(scope, agent).ok_or_else(corrupt)
+}
+
+fn read_key(row: &SqliteRow) -> Result<ApiKey, StoreError> {
+    Ok(ApiKey {
         id: row.get(0),
         name: row.get(1),
         mask: Mask { length: row.get(2), prefix: row.get(3), suffix: row.get(4) },
         created_at: Timestamp(row.get(5)),
         last_used_at: row.get::<Option<i64>, _>(6).map(Timestamp),
-    }
+        scope: read_scope(row.get(7), row.get(8))?,
+        expires_at: row.get::<Option<i64>, _>(9).map(Timestamp),
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Keys for whoever may read the store itself: the way back in when all keys are lost. They belong to the first team.
 
+use std::time::Duration;
+
 use isopod_wire::node::Secret;
 use serde::Serialize;
 
-use super::{ApiKey, Store, StoreError};
+use super::{ApiKey, KeyGrant, Rotation, Store, StoreError};
 use crate::clock::Timestamp;
 use crate::secrets::new_api_key;
 
@@ -19,6 +21,12 @@ pub struct LocalKey {
     pub created_at: String,
     /// When it was last shown to the server.
     pub last_used: Option<String>,
+    /// What it is good for: team, agent, read_only or admin.
+    pub scope: String,
+    /// The agent that it is for, where it is for one.
+    pub agent: Option<String>,
+    /// When it stops counting by itself.
+    pub expires_at: Option<String>,
 }
 
 impl From<ApiKey> for LocalKey {
@@ -28,6 +36,9 @@ impl From<ApiKey> for LocalKey {
             name: key.name,
             created_at: key.created_at.to_rfc3339(),
             last_used: key.last_used_at.map(Timestamp::to_rfc3339),
+            scope: key.scope.text().to_owned(),
+            agent: key.scope.agent().map(str::to_owned),
+            expires_at: key.expires_at.map(Timestamp::to_rfc3339),
         }
     }
 }
@@ -35,9 +46,20 @@ impl From<ApiKey> for LocalKey {
 impl Store {
     /// Makes a key of the first team. A server that runs on this store knows it at once.
     pub async fn create_local_key(&self, name: &str) -> Result<(LocalKey, Secret), StoreError> {
+        self.create_local_key_with(name, &KeyGrant::default()).await
+    }
+
+    /// The same, for less than all of a team or for a time.
+    pub async fn create_local_key_with(&self, name: &str, grant: &KeyGrant) -> Result<(LocalKey, Secret), StoreError> {
         let team = self.ensure_team().await?;
         let key = new_api_key();
-        Ok((self.insert_key(&team, name, &key).await?.into(), key))
+        Ok((self.insert_key_with(&team, name, &key, grant).await?.into(), key))
+    }
+
+    /// Makes a key like this one of the first team; the old one counts until the overlap is over.
+    pub async fn rotate_local_key(&self, id: &str, overlap: Duration) -> Result<Rotation, StoreError> {
+        let team = self.ensure_team().await?;
+        self.rotate_key(&team, id, overlap, true).await
     }
 
     /// The first team's keys.

@@ -14,6 +14,8 @@ const STEPS: &[(i64, &str)] = &[
     (30, include_str!("migrations/0030_runs.sql")),
     (40, include_str!("migrations/0040_templates.sql")),
     (50, include_str!("migrations/0050_workspace.sql")),
+    (60, include_str!("migrations/0060_key_scopes.sql")),
+    (61, include_str!("migrations/0061_service.sql")),
 ];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, reason = "every test uses another part")]
 
+pub mod backend;
 pub mod builder;
 pub mod client;
 pub mod fault_proxy;
@@ -10,6 +11,7 @@ pub mod node;
 pub mod redis;
 pub mod server;
 
+pub use backend::FakeBackend;
 pub use client::{Answer, Client};
 pub use fault_proxy::{Fault, FaultProxy};
 pub use node::FakeNode;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_control::{FirstKey, ServeConfig, Store, serve};
+use isopod_control::{FirstKey, KeyGrant, Scope, ServeConfig, Store, serve};
 use isopod_wire::node::Secret;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -75,6 +75,17 @@ impl Server {
     pub async fn other_team(&self) -> Client {
         let key = self.store.create_team("others").await.unwrap();
         Client::new(self.address, &key.0)
+    }
+
+    /// A key of this scope, of the first team.
+    pub async fn key_of(&self, scope: Scope) -> Client {
+        let grant = KeyGrant { scope, lifetime: None };
+        let (_, key) = self.store.create_local_key_with("scoped", &grant).await.unwrap();
+        Client::new(self.address, &key.0)
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Stops the server in an orderly way; the node goes on.

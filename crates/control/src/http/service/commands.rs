@@ -1,0 +1,49 @@
+//! `/api/v1/commands`: what was run, newest first.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+
+use super::views::command;
+use crate::app::App;
+use crate::http::auth::Caller;
+use crate::http::body::Query;
+use crate::http::error::ApiError;
+use crate::service::{Aim, ServiceError};
+use crate::store::service::CommandQuery;
+
+const PAGE: i64 = 100;
+
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
+    let query = query.only(&["sandbox_id", "agent_id", "task_id", "limit", "before"])?;
+    let access = caller.access();
+    let limit = query.number("limit", 1, PAGE)?.unwrap_or(50);
+    let wanted = CommandQuery {
+        team: access.team_filter(),
+        sandbox: query.text("sandbox_id").map(str::to_owned),
+        agent: access.agent_filter(query.text("agent_id"))?,
+        task: query.text("task_id").map(str::to_owned),
+        before: query.number("before", 1, i64::MAX)?,
+        limit: u32::try_from(limit).unwrap_or(1),
+    };
+    let rows = app.service.store.list_commands(&wanted).await?;
+    let is_full = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
+    let next = rows.last().filter(|_| is_full).map(|last| last.seq);
+    let shown: Vec<Value> = rows.iter().map(|row| command(row, false)).collect();
+    Ok(Json(json!({ "commands": shown, "next": next })))
+}
+
+/// With what it wrote.
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let not_found = || ServiceError::not_found("command", &id);
+    let found = app.service.store.find_command(&id).await?.ok_or_else(not_found)?;
+    let agent = found.row.agent.as_deref();
+    caller.access().check(Aim::Look, &found.row.team, agent).map_err(|denied| denied.error("command", &id))?;
+    Ok(Json(command(&found, true)))
+}

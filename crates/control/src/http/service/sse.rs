@@ -1,0 +1,61 @@
+//! `GET /api/v1/sse?agent_id=`: what happens, as it happens (S2.24). Without an agent, all of the team's.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures::stream;
+use http::{HeaderMap, StatusCode};
+
+use crate::app::App;
+use crate::http::auth::Caller;
+use crate::http::body::Query;
+use crate::http::error::ApiError;
+use crate::service::{Following, HubEvent};
+
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+pub(super) async fn follow(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let query = query.only(&["agent_id"])?;
+    let agent = caller.access().agent_filter(query.text("agent_id"))?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let following = app.service.hub.follow(&caller.team, agent, last, &caller.actor).map_err(|error| {
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).with_code("too_many_streams")
+    })?;
+    let stop = app.service.stop.clone();
+    let events = stream::unfold((following, stop), |(mut following, stop)| async move {
+        let event = tokio::select! {
+            () = stop.cancelled() => None,
+            event = next(&mut following) => event,
+        }?;
+        Some((Ok::<_, Infallible>(shown(&event)), (following, stop)))
+    });
+    // `:heartbeat` keeps proxies from closing a quiet stream.
+    let alive = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
+    Ok(Sse::new(events).keep_alive(alive).into_response())
+}
+
+/// Who is too far behind is cut off, and comes back with the last id that it saw.
+async fn next(following: &mut Following) -> Option<Arc<HubEvent>> {
+    if let Some(missed) = following.missed.pop_front() {
+        return Some(missed);
+    }
+    loop {
+        let event = following.coming.recv().await.ok()?;
+        if following.agent.is_none() || following.agent == event.agent {
+            return Some(event);
+        }
+    }
+}
+
+fn shown(event: &HubEvent) -> Event {
+    Event::default().id(event.id.to_string()).event(event.kind).data(event.data.to_string())
+}

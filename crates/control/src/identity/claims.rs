@@ -1,0 +1,69 @@
+//! What a token says.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::TokenError;
+use crate::clock::Timestamp;
+
+/// The claims that matter here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Claims {
+    /// Who it speaks of.
+    pub(crate) sub: String,
+    exp: Option<f64>,
+    nbf: Option<f64>,
+    iss: Option<String>,
+    aud: Option<Value>,
+    /// Teams, where the identity service puts them at the top.
+    teams: Option<Vec<String>>,
+    /// What only the identity service can write. What people write about themselves (`user_metadata`) is not read.
+    app_metadata: Option<AppMetadata>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct AppMetadata {
+    teams: Option<Vec<String>>,
+    team_id: Option<String>,
+}
+
+/// Clocks of two machines differ by less.
+const LEEWAY: Duration = Duration::from_secs(30);
+
+impl Claims {
+    /// Whether the token itself says that its subject belongs to the team.
+    pub(crate) fn names_team(&self, team: &str) -> bool {
+        let metadata = self.app_metadata.clone().unwrap_or_default();
+        let lists = [self.teams.as_ref(), metadata.teams.as_ref()];
+        lists.into_iter().flatten().flatten().any(|one| one == team) || metadata.team_id.as_deref() == Some(team)
+    }
+
+    pub(super) fn check_time(&self, now: Timestamp) -> Result<(), TokenError> {
+        // A token without an end could never be taken back.
+        let end = self.exp.map(moment).ok_or(TokenError::Expired)?;
+        if now >= end.plus(LEEWAY) {
+            return Err(TokenError::Expired);
+        }
+        match self.nbf.map(moment) {
+            Some(begin) if begin > now.plus(LEEWAY) => Err(TokenError::NotYet),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_for(&self, issuer: Option<&str>, audience: Option<&str>) -> Result<(), TokenError> {
+        let is_issuer = issuer.is_none_or(|issuer| self.iss.as_deref() == Some(issuer));
+        let is_for_us = audience.is_none_or(|audience| match &self.aud {
+            Some(Value::String(one)) => one == audience,
+            Some(Value::Array(many)) => many.iter().any(|one| one == audience),
+            _ => false,
+        });
+        if is_issuer && is_for_us { Ok(()) } else { Err(TokenError::Audience) }
+    }
+}
+
+/// Seconds since 1970, perhaps with a fraction. What is beyond all clocks is held at their edge.
+fn moment(seconds: f64) -> Timestamp {
+    Timestamp((seconds * 1000.0) as i64)
+}

@@ -1,0 +1,121 @@
+//! People instead of keys: a team's id and a signed token that says who asks, as `X-Supabase-Team` and
+//! `X-Supabase-Token` carry them.
+//!
+//! The token is a JWT of an identity service that the operator names, by its secret or by its public keys. What it says
+//! is believed only after its signature, its time and the person's membership in the team were checked. Nothing that a
+//! request's body says about who asks counts.
+
+mod claims;
+mod jwks;
+mod jwt;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use isopod_wire::node::Secret;
+
+pub(crate) use claims::Claims;
+use jwks::KeySet;
+use jwt::Token;
+
+use crate::clock::Timestamp;
+
+/// Whose tokens count.
+#[derive(Clone, Debug)]
+pub struct TeamTokens {
+    /// What they are signed with.
+    pub key: TokenKey,
+    /// They must be made by this issuer (`iss`).
+    pub issuer: Option<String>,
+    /// They must be meant for this audience (`aud`).
+    pub audience: Option<String>,
+}
+
+/// What tokens are signed with.
+#[derive(Clone, Debug)]
+pub enum TokenKey {
+    /// A secret that the identity service shares with us: HS256.
+    Secret(Secret),
+    /// A file with the public keys of the identity service (a JWK set): RS256 and ES256. Read again when it changes.
+    Jwks(PathBuf),
+}
+
+/// Why a token does not count. The caller learns which of these, never more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("the token is not a JWT")]
+    Malformed,
+    #[error("the token is signed by a method that does not count here")]
+    Algorithm,
+    #[error("the token's key is not known")]
+    UnknownKey,
+    #[error("the token's signature is wrong")]
+    Signature,
+    #[error("the token has expired or says no end")]
+    Expired,
+    #[error("the token does not count yet")]
+    NotYet,
+    #[error("the token was not made for this server")]
+    Audience,
+    #[error("the server's own keys for tokens cannot be read")]
+    Keys(#[source] KeyFileError),
+}
+
+/// Why the key file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyFileError {
+    #[error("could not read {path}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{0} is not a JWK set")]
+    Parse(PathBuf),
+}
+
+/// The time of its change, and what was in it.
+type KeyFile = (SystemTime, Arc<KeySet>);
+
+/// Checks tokens. Clones share the key file's contents.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenCheck {
+    tokens: TeamTokens,
+    /// The key file as last read, with the time of its change. Written when the file has changed.
+    known: Arc<Mutex<Option<KeyFile>>>,
+}
+
+impl TokenCheck {
+    pub(crate) fn new(tokens: TeamTokens) -> Self {
+        Self { tokens, known: Arc::default() }
+    }
+
+    /// What the token says, if it may be believed now.
+    pub(crate) fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
+        let token = Token::parse(text)?;
+        match &self.tokens.key {
+            TokenKey::Secret(secret) => token.verify_secret(secret.0.as_bytes())?,
+            TokenKey::Jwks(path) => token.verify_public(&*self.key_set(path)?)?,
+        }
+        let claims = token.into_claims()?;
+        claims.check_time(now)?;
+        claims.check_for(self.tokens.issuer.as_deref(), self.tokens.audience.as_deref())?;
+        Ok(claims)
+    }
+
+    fn key_set(&self, path: &PathBuf) -> Result<Arc<KeySet>, TokenError> {
+        let unreadable = |source| TokenError::Keys(KeyFileError::Read { path: path.clone(), source });
+        let changed = std::fs::metadata(path).and_then(|found| found.modified()).map_err(unreadable)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, keys)) = &*known
+            && *at == changed
+        {
+            return Ok(Arc::clone(keys));
+        }
+        let text = std::fs::read(path).map_err(unreadable)?;
+        let keys = KeySet::parse(&text).ok_or_else(|| TokenError::Keys(KeyFileError::Parse(path.clone())))?;
+        let keys = Arc::new(keys);
+        *known = Some((changed, Arc::clone(&keys)));
+        Ok(keys)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Teams that an operator names, and the people who belong to them.
+
+use sqlx::Row as _;
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+
+/// A team with the people that our records put into it.
+#[derive(Clone, Debug)]
+pub(crate) struct TeamRow {
+    pub(crate) id: TeamId,
+    pub(crate) name: String,
+    pub(crate) created_at: Timestamp,
+}
+
+impl Store {
+    /// What the team of this id is called, if there is one.
+    pub(crate) async fn find_team(&self, id: &str) -> Result<Option<String>, StoreError> {
+        let row = sqlx::query("SELECT name FROM teams WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("look up a team"))?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    pub(crate) async fn list_teams(&self) -> Result<Vec<TeamRow>, StoreError> {
+        let rows = sqlx::query("SELECT id, name, created_at FROM teams ORDER BY created_at, id")
+            .fetch_all(&self.read)
+            .await
+            .map_err(StoreError::doing("list teams"))?;
+        let read = |row: &sqlx::sqlite::SqliteRow| TeamRow {
+            id: TeamId(row.get(0)),
+            name: row.get(1),
+            created_at: Timestamp(row.get(2)),
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+
+    /// Sees to it that there is a team of this id with this name.
+    pub(crate) async fn ensure_team_named(&self, id: &str, name: &str) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?) \
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name",
+        )
+        .bind(id)
+        .bind(name)
+        .bind(Timestamp::now().0)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record a team"))?;
+        Ok(())
+    }
+
+    pub(crate) async fn is_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
+        let row = sqlx::query("SELECT 1 FROM team_members WHERE team = ? AND member = ?")
+            .bind(team)
+            .bind(member)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("look up a member"))?;
+        Ok(row.is_some())
+    }
+
+    /// Puts someone into a team. False when there is no such team.
+    pub(crate) async fn add_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
+        if self.find_team(team).await?.is_none() {
+            return Ok(false);
+        }
+        sqlx::query("INSERT INTO team_members (team, member, added_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
+            .bind(team)
+            .bind(member)
+            .bind(Timestamp::now().0)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record a member"))?;
+        Ok(true)
+    }
+
+    /// Takes someone out of a team. False when they were not in it.
+    pub(crate) async fn remove_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query("DELETE FROM team_members WHERE team = ? AND member = ?")
+            .bind(team)
+            .bind(member)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("remove a member"))?;
+        Ok(done.rows_affected() > 0)
+    }
+}

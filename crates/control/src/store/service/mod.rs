@@ -1,0 +1,81 @@
+//! What the sandbox service records: whose its sandboxes are, tasks and agents, commands, the audit and the use of
+//! resources. The SQL is plain and stands here only, so that another database can take its place.
+
+mod agents;
+mod audit;
+mod commands;
+mod quota;
+mod sandboxes;
+mod tasks;
+mod usage;
+
+use sqlx::Row as _;
+
+use super::{Store, StoreError};
+use crate::secrets::new_uuid;
+
+pub(crate) use agents::AgentRow;
+pub use audit::{AuditChain, AuditLine, Verified};
+pub(crate) use audit::{AuditEntry, AuditQuery, ChainEnd};
+pub(crate) use commands::{CommandQuery, CommandRow, GitRow, StoredCommand};
+pub use quota::{QuotaExceeded, QuotaLimits, QuotaOwner, Quotas};
+pub(crate) use sandboxes::{ServiceQuery, ServiceSandbox, Status, Taken};
+pub(crate) use tasks::TaskRow;
+pub(crate) use usage::{Reading, UsageGroup, UsageRow};
+
+/// What is written together: all of it or nothing.
+#[derive(Debug)]
+pub(crate) enum Record {
+    Audit(AuditEntry),
+    Command(Box<CommandRow>),
+    Git(GitRow),
+    /// Bytes that went into a sandbox and came out of it.
+    Bytes {
+        sandbox: String,
+        bytes_in: i64,
+        bytes_out: i64,
+    },
+}
+
+impl Store {
+    /// The name of this server in rows and in its audit chain; made at the first start.
+    pub(crate) async fn ensure_server_name(&self) -> Result<String, StoreError> {
+        let failed = StoreError::doing("read this server's name");
+        sqlx::query("INSERT INTO server_identity (id, name) VALUES (1, ?) ON CONFLICT DO NOTHING")
+            .bind(new_uuid())
+            .execute(&self.write)
+            .await
+            .map_err(&failed)?;
+        let row = sqlx::query("SELECT name FROM server_identity").fetch_one(&self.write).await.map_err(&failed)?;
+        Ok(row.get(0))
+    }
+
+    /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written.
+    pub(crate) async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
+        let failed = StoreError::doing("write the audit");
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut next = end.clone();
+        for record in records {
+            match record {
+                Record::Audit(entry) => audit::insert(&mut transaction, &mut next, entry).await,
+                Record::Command(row) => commands::insert(&mut transaction, row).await,
+                Record::Git(row) => commands::insert_git(&mut transaction, row).await,
+                Record::Bytes { sandbox, bytes_in, bytes_out } => {
+                    usage::add_bytes(&mut transaction, sandbox, *bytes_in, *bytes_out).await
+                }
+            }
+            .map_err(&failed)?;
+        }
+        transaction.commit().await.map_err(&failed)?;
+        *end = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// What somebody with the file in their hands could do.
+    pub(crate) async fn tamper(&self, statement: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(&self.write).await.map(drop)
+    }
+}
