@@ -18,6 +18,7 @@ mod samples;
 mod scale;
 mod sdk;
 mod server;
+mod service;
 mod stage;
 mod throughput;
 mod workflows;
@@ -58,9 +59,10 @@ enum Part {
     Interpreter,
     Build,
     Runs,
+    Service,
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part::Create,
     Part::Command,
     Part::Churn,
@@ -71,6 +73,7 @@ const PARTS: [Part; 10] = [
     Part::Interpreter,
     Part::Build,
     Part::Runs,
+    Part::Service,
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -97,6 +100,7 @@ fn main() -> anyhow::Result<()> {
                     Ok(()) => workflows::measure(&binary, &scale, &mut report).await,
                     failed => failed,
                 },
+                Part::Service => service::measure(&binary, &scale, &mut report).await,
             }
             .with_context(|| format!("part {part:?}"))
         })?;

@@ -25,6 +25,8 @@ pub(crate) struct Scale {
     pub(crate) workflow_runs: usize,
     /// Nodes in a chain of agents.
     pub(crate) workflow_chain: usize,
+    /// How long the service is held under its load.
+    pub(crate) load: Duration,
 }
 
 impl Scale {
@@ -39,6 +41,7 @@ impl Scale {
         sdk_calls: 200,
         workflow_runs: 200,
         workflow_chain: 300,
+        load: Duration::from_secs(60),
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -52,5 +55,6 @@ impl Scale {
         sdk_calls: 30,
         workflow_runs: 20,
         workflow_chain: 50,
+        load: Duration::from_secs(5),
     };
 }

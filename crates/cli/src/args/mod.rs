@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod audit;
 mod image;
 mod key;
 mod repl;
@@ -17,8 +18,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
-pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon};
+pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use runs::{RunWorkflowArgs, RunsArgs, RunsCommand};
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Make, list and revoke API keys.
     Key(KeyArgs),
+    /// Look at the record of what was done through the sandbox service.
+    Audit(AuditArgs),
     /// Pull, import and export images.
     Image(ImageArgs),
     /// Build, list and change templates.

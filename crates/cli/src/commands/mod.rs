@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod audit;
 mod completions;
 mod connect;
 mod cp;
@@ -79,6 +80,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::RunWorkflow(flow) => block_on(run_workflow::run(flow)),
         Command::Runs(runs) => block_on(runs::run(runs)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
+        Command::Audit(audit) => block_on(audit::run(&state_dir, audit)),
         Command::Spawner(_) => Ok(ExitCode::FAILURE),
         command => {
             require_root()?;

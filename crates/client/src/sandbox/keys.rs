@@ -1,7 +1,9 @@
 //! The team's API keys, on servers that let a key manage keys.
 
+use std::time::Duration;
+
 use http::Method;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -23,6 +25,32 @@ pub struct ApiKeyInfo {
     /// When it was last shown to the server.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub last_used: Option<OffsetDateTime>,
+    /// What it is good for, where the server tells.
+    #[serde(default)]
+    pub scope: Option<String>,
+    /// The agent that it is for, where it is for one.
+    #[serde(default)]
+    pub agent_id: Option<String>,
+    /// When it stops counting by itself.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub expires_at: Option<OffsetDateTime>,
+}
+
+/// A key to be made. What is none is left to the server; all but the name are Isopod's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewKey<'a> {
+    /// What to call it.
+    pub name: &'a str,
+    /// `team`, `agent`, `read_only` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<&'a str>,
+    /// The agent that it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<&'a str>,
+    /// How long it counts, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<u64>,
 }
 
 /// A key that was just made. It cannot be shown again.
@@ -56,8 +84,30 @@ impl Client {
     /// # Errors
     /// Like [`Self::list_keys`].
     pub async fn create_key(&self, name: &str) -> Result<NewApiKey, ApiError> {
-        let call = Call::new(Method::POST, "/api-keys").json(&json!({ "name": name })).once(None);
+        self.create_key_with(&NewKey { name, ..NewKey::default() }).await
+    }
+
+    /// Makes a key for less than everything of a team, or for a time.
+    ///
+    /// # Errors
+    /// Like [`Self::list_keys`].
+    pub async fn create_key_with(&self, key: &NewKey<'_>) -> Result<NewApiKey, ApiError> {
+        let call = Call::new(Method::POST, "/api-keys").json(&json!(key)).once(None);
         self.call(call).await?.parse()
+    }
+
+    /// Makes a key like this one, which counts on until the overlap is over. None when there is none.
+    ///
+    /// # Errors
+    /// Like [`Self::list_keys`].
+    pub async fn rotate_key(&self, id: &str, overlap: Duration) -> Result<Option<NewApiKey>, ApiError> {
+        let body = json!({ "overlap": overlap.as_secs() });
+        let call = Call::new(Method::POST, format!("/api-keys/{}/rotate", encode(id))).json(&body).once(None);
+        match self.call(call).await {
+            Ok(answer) => answer.parse().map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Revokes a key. False when there is none.

@@ -26,7 +26,7 @@ pub use create::{NetworkConfig, NewSandbox};
 pub use error::ApiError;
 pub use handle::Sandbox;
 pub use info::{Lifecycle, SandboxDetail, SandboxInfo, SandboxState};
-pub use keys::{ApiKeyInfo, NewApiKey};
+pub use keys::{ApiKeyInfo, NewApiKey, NewKey};
 pub use list::{ListSandboxes, SandboxPages};
 pub use logs::{LogEntry, LogQuery};
 pub use metrics::SandboxMetric;

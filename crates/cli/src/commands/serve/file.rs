@@ -10,6 +10,7 @@ use isopod_control::{FileLimits, Retention, ServeConfig, SessionSettings, TeamLi
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
+use super::service_table::ServiceTable;
 use crate::args::{BackendKind, StoreArgs, TunableArgs};
 use crate::commands::storage::Choice;
 use crate::env_names;
@@ -37,6 +38,7 @@ pub(super) struct SettingsFile {
     pub(super) storage: StorageTable,
     pub(super) files: FilesTable,
     pub(super) runs: RunsTable,
+    pub(super) service: ServiceTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -173,6 +175,7 @@ impl SettingsFile {
             &mut file.sessions.files,
             &mut file.backend.ca_file,
             &mut file.storage.credentials_file,
+            &mut file.service.tokens.jwks_file,
         ];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);

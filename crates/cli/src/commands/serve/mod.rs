@@ -3,6 +3,7 @@
 mod backend;
 mod file;
 mod greeting;
+mod service_table;
 mod settings;
 
 use std::path::PathBuf;

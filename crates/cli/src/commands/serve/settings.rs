@@ -124,6 +124,7 @@ impl Settings {
         config.sessions.redis_url.clone_from(&self.redis_url);
         config.sessions.shared_files.clone_from(&self.run_files);
         file.files.apply(&mut config.files);
+        file.service.apply(config)?;
         Ok(())
     }
 }

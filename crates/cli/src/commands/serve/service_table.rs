@@ -1,0 +1,146 @@
+//! `[service]` of the settings file: the sandbox service's own settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use isopod_control::{CommandPolicy, QuotaLimits, ServeConfig, TeamTokens, TokenKey};
+use isopod_wire::node::Secret;
+use serde::Deserialize;
+
+use crate::env_names;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ServiceTable {
+    template: Option<String>,
+    timeout_seconds: Option<u64>,
+    command_timeout_seconds: Option<u64>,
+    stale_hours: Option<u32>,
+    keep_commands_days: Option<u32>,
+    team: QuotaTable,
+    agent: QuotaTable,
+    task: QuotaTable,
+    commands: CommandsTable,
+    pub(super) tokens: TokensTable,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct QuotaTable {
+    concurrent: Option<u32>,
+    per_hour: Option<u32>,
+    cpu_seconds_per_day: Option<u32>,
+    memory_mb: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CommandsTable {
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+/// Whose tokens count. A shared secret stands in the environment only.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TokensTable {
+    pub(super) jwks_file: Option<PathBuf>,
+    issuer: Option<String>,
+    audience: Option<String>,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl ServiceTable {
+    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
+        let service = &mut config.service;
+        if let Some(template) = &self.template {
+            service.template.clone_from(template);
+        }
+        service.timeout = self.timeout_seconds.map_or(service.timeout, Duration::from_secs);
+        service.stale_after = self.stale_hours.map_or(service.stale_after, |hours| HOUR * hours.clamp(1, 24 * 365));
+        service.keep_commands =
+            self.keep_commands_days.map_or(service.keep_commands, |days| HOUR * 24 * days.clamp(1, 3650));
+        let seconds = self.command_timeout_seconds.or(timeout_from_environment()?);
+        service.command_timeout = seconds.map_or(service.command_timeout, Duration::from_secs);
+        if service.timeout.is_zero() || service.command_timeout.is_zero() {
+            bail!("service.timeout_seconds and service.command_timeout_seconds must not be 0");
+        }
+        (service.quotas.team, service.quotas.agent) = (self.team.limits(), self.agent.limits());
+        service.quotas.task = self.task.limits();
+        service.policy = CommandPolicy { allow: self.commands.allow.clone(), deny: self.commands.deny.clone() };
+        let secret = std::env::var(env_names::TEAM_TOKEN_SECRET).ok().filter(|secret| !secret.is_empty());
+        config.team_tokens = self.tokens.resolve(secret)?;
+        Ok(())
+    }
+}
+
+impl QuotaTable {
+    fn limits(self) -> QuotaLimits {
+        QuotaLimits {
+            concurrent: self.concurrent,
+            per_hour: self.per_hour,
+            cpu_seconds_per_day: self.cpu_seconds_per_day,
+            memory_mib: self.memory_mb,
+        }
+    }
+}
+
+impl TokensTable {
+    fn resolve(&self, secret: Option<String>) -> anyhow::Result<Option<TeamTokens>> {
+        let key = match (&self.jwks_file, secret) {
+            (Some(_), Some(_)) => {
+                bail!("both {} and service.tokens.jwks_file are set; use one", env_names::TEAM_TOKEN_SECRET)
+            }
+            (Some(path), None) => {
+                std::fs::metadata(path).with_context(|| format!("could not read {}", path.display()))?;
+                TokenKey::Jwks(path.clone())
+            }
+            (None, Some(secret)) => TokenKey::Secret(Secret(secret)),
+            (None, None) if self.issuer.is_some() || self.audience.is_some() => {
+                bail!("service.tokens needs jwks_file, or {} in the environment", env_names::TEAM_TOKEN_SECRET)
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(TeamTokens { key, issuer: self.issuer.clone(), audience: self.audience.clone() }))
+    }
+}
+
+fn timeout_from_environment() -> anyhow::Result<Option<u64>> {
+    match std::env::var(env_names::E2B_TIMEOUT) {
+        Err(_) => Ok(None),
+        Ok(text) => {
+            let parsed =
+                text.trim().parse().with_context(|| format!("{} is not seconds: {text:?}", env_names::E2B_TIMEOUT));
+            parsed.map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_in_the_docs_can_be_pasted() {
+        let page = include_str!("../../../../../docs/service.md");
+        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let file = super::super::file::SettingsFile::parse(example).unwrap();
+        assert_eq!((file.service.agent.concurrent, file.service.team.memory_mb), (Some(5), Some(65536)));
+        let all =
+            example.replace("# jwks_file", "jwks_file").replace("# issuer", "issuer").replace("# audience", "audience");
+        assert!(super::super::file::SettingsFile::parse(&all).is_ok());
+    }
+
+    #[test]
+    fn a_secret_and_a_key_file_contradict_each_other() {
+        let with_file = TokensTable { jwks_file: Some("/dev/null".into()), ..TokensTable::default() };
+        assert!(with_file.resolve(Some("secret".to_owned())).is_err());
+        assert!(matches!(with_file.resolve(None).unwrap().unwrap().key, TokenKey::Jwks(_)));
+        let missing = TokensTable { jwks_file: Some("/does/not/exist".into()), ..TokensTable::default() };
+        assert!(missing.resolve(None).is_err());
+        assert!(TokensTable { issuer: Some("x".to_owned()), ..TokensTable::default() }.resolve(None).is_err());
+        assert!(TokensTable::default().resolve(None).unwrap().is_none());
+    }
+}
