@@ -65,7 +65,9 @@ pub async fn serve(
     catalogue.recover().await.map_err(ServeError::Reconcile)?;
     let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone());
     let sessions = sessions.await.map_err(|error| ServeError::Sessions(error.into()))?;
-    let (service, records) = Service::open(&config, Arc::clone(&fleet), Arc::clone(&catalogue), stop.clone())
+    // Streams that never end by themselves end before the others are waited for.
+    let closing = stop.child_token();
+    let (service, records) = Service::open(&config, Arc::clone(&fleet), Arc::clone(&catalogue), closing.clone())
         .await
         .map_err(ServeError::Reconcile)?;
     let records = tokio::spawn(records);
@@ -86,6 +88,7 @@ pub async fn serve(
         _ = shutdown => {}
     }
     drop(listener);
+    closing.cancel();
     connections.drain(config.drain).await;
     stop.cancel();
     background.join_all().await;

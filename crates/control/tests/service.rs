@@ -504,6 +504,28 @@ async fn every_operation_is_in_the_audit_before_its_answer() {
     assert_eq!(exported.lines().count() as i64, last["number"].as_i64().unwrap());
 }
 
+/// Who hangs up in the middle does not keep what was done out of the audit, nor out of the rows.
+#[tokio::test]
+async fn a_client_that_goes_away_is_audited_all_the_same() {
+    use tokio::io::AsyncWriteExt as _;
+    let (server, fake) = start().await;
+    fake.create_takes_ms.store(200, Ordering::Relaxed);
+    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let head = format!(
+        "POST /api/v1/sandboxes HTTP/1.1\r\nhost: localhost\r\nx-api-key: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+        server.client.key
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    until("the create has begun", || async { fake.creates.load(Ordering::Relaxed) == 1 }).await;
+    drop(stream);
+    until("the line is there", || async {
+        let lines = server.client.get("/api/v1/audit?action=sandbox.create").await.json["lines"].clone();
+        lines[0]["status"] == 201 && lines[0]["sandbox"].is_string()
+    })
+    .await;
+    assert_eq!(server.client.get("/api/v1/sandboxes").await.json["sandboxes"][0]["status"], "running");
+}
+
 /// No answer without its line: killed at any moment, the chain holds and has a line for every answer that was given.
 #[tokio::test]
 async fn a_killed_server_has_lost_no_line_that_somebody_has_an_answer_for() {

@@ -12,13 +12,14 @@ use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::Method;
+use tracing::{Instrument as _, Span};
 
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::edge::Peer;
 use crate::http::auth::Caller;
 use crate::http::error::ApiError;
-use crate::service::{Access, AuditDown};
+use crate::service::{Access, AuditDown, ServiceError};
 use crate::store::service::{AuditEntry, ServiceSandbox};
 
 /// What a request was about, told by its handler with the answer.
@@ -41,7 +42,13 @@ impl Caller {
     }
 }
 
+/// In a task of its own: a client that goes away in the middle does not keep what it did out of the audit.
 pub(super) async fn audited(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let answering = tokio::spawn(answer(app, request, next).instrument(Span::current()));
+    answering.await.unwrap_or_else(|_| ApiError::internal(&ServiceError::Aborted).into_response())
+}
+
+async fn answer(app: Arc<App>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let pattern = parts.extensions.get::<MatchedPath>().map(|path| path.as_str().to_owned()).unwrap_or_default();
