@@ -86,9 +86,13 @@ def known_ids(address, volume):
     sandbox = call(address, "POST", "/v2/sandboxes", {"templateID": "base", "timeout": 3600})["sandboxID"]
     webhook = {"name": "x", "url": "https://1.1.1.1/", "events": ["sandbox.lifecycle.created"], "enabled": False}
     webhook = call(address, "POST", "/events/webhooks", {**webhook, "signatureSecret": "s" * 32})["id"]
+    service = call(address, "POST", "/api/v1/sandboxes", {"agent_id": "a", "task_id": "t", "timeout": 3600})["id"]
+    agent = call(address, "POST", "/api/v1/agents", {"name": "one"})["id"]
+    task = call(address, "POST", "/api/v1/tasks", {"title": "one"})["id"]
+    known = {"/api/v1/sandboxes/{id}": service, "/api/v1/git/{id}": service, "/api/v1/agents/{id}": agent, "/api/v1/tasks/{id}": task}
     template = call(address, "POST", "/v3/templates", {"name": "probe"})["templateID"]
     call(address, "PUT", "/api/v1/executions/e1")
-    known = {"/sandboxes/{id}": sandbox, "/events/webhooks/{id}": webhook, "/templates/": template}
+    known |= {"/sandboxes/{id}": sandbox, "/events/webhooks/{id}": webhook, "/templates/": template}
     known |= {"/api/v1/executions/{id}": "e1", "/volumecontent/{id}": volume}
     paths = call(address, "GET", "/openapi.json")["paths"]
     lines = []

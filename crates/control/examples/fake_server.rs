@@ -1,5 +1,8 @@
 //! The API over sandboxes that run nothing, to try clients against: `cargo run --example fake_server -- 127.0.0.1:3000`.
 
+#[path = "../tests/support/backend.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod backend;
 #[path = "../tests/support/builder.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod builder;
@@ -26,6 +29,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::bind(&address).await?;
     let mut config = ServeConfig::new(store);
     config.workspace = Some(Workspace::new(dir.path().join("workspace")));
+    // The service's commands run a few words; the guest of the fake node knows none.
+    config.service.backend = Some(backend::fake());
     config.domain = format!("isopod.localhost:{}", listener.local_addr()?.port());
     tracing::info!(%address, key = KEY, "serving sandboxes that run nothing");
     serve(config, listener, node::FakeNode::new(), std::future::pending::<()>()).await?;
