@@ -9,6 +9,7 @@ The last line is `N passed, N failed`.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -160,6 +161,8 @@ def main():
     parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
     parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
     args = parser.parse_args()
+    # So that a run that is told to stop still removes what it made.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server, failed, passed = Server(args.isopod.resolve()), 0, 0
     try:
         server.start()
