@@ -34,6 +34,9 @@ impl Builder<'_> {
         // Layers were copied through the page cache; a template that is told of must outlive a power cut.
         let templates = self.fleet.templates_directory();
         let saved = super::step::blocking(move || {
+            if let Ok(earlier) = Manifest::load(&templates, &manifest.template.id) {
+                return Ok(earlier);
+            }
             let directory = std::fs::File::open(&templates);
             let synced = directory.and_then(|directory| Ok(rustix::fs::syncfs(&directory)?));
             synced.map_err(|error| Trouble::internal("write the layers to the disk", error))?;
