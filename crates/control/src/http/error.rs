@@ -148,7 +148,7 @@ impl IntoResponse for ApiError {
         if let Some(code) = self.code {
             body["error_code"] = json!(code);
         }
-        if let Some(error) = self.error {
+        if let Some(error) = &self.error {
             body["success"] = json!(false);
             body["error"] = json!(error);
         }
