@@ -35,7 +35,7 @@ fn check() -> Result<(), String> {
 
 /// All tests. Those that make real sandboxes need root, and share the host's network and slots: one at a time.
 fn test() -> Result<(), String> {
-    cargo(&["test", "--workspace", "--", "--test-threads=1"])
+    cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads=1"])
 }
 
 /// Builds for speed, measures, and writes the report to `docs/bench/results.md`; a quick run is only printed.
