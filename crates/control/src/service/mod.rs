@@ -89,7 +89,7 @@ impl Service {
         let backend = Arc::clone(&resilient) as Arc<dyn Backend>;
         let started = Timestamp::now();
         let store = fleet.store.clone();
-        let server = store.ensure_server_name().await?;
+        let server = store.server_identity().await?;
         let end = store.chain_end(&server).await?;
         let (recorder, writer) = Recorder::new(store.clone(), end);
         let hub = Hub::new();

@@ -141,7 +141,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("isopod.db");
         let store = Store::open(&path).await.unwrap();
-        let server = store.ensure_server_name().await.unwrap();
+        let server = store.server_identity().await.unwrap();
         for round in 0..2 {
             // The second one goes on where the first ended, as after a restart.
             let (recorder, writer) = Recorder::new(store.clone(), store.chain_end(&server).await.unwrap());

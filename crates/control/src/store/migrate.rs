@@ -4,18 +4,18 @@ use sqlx::{Connection as _, Row as _, SqliteConnection, SqlitePool};
 
 use super::StoreError;
 
-/// In the order of their numbers, which may have gaps.
+/// In the order of their numbers.
 const STEPS: &[(i64, &str)] = &[
     (1, include_str!("migrations/0001_first.sql")),
     (2, include_str!("migrations/0002_webhooks.sql")),
     (3, include_str!("migrations/0003_output.sql")),
     (4, include_str!("migrations/0004_spawns.sql")),
-    (20, include_str!("migrations/0020_sessions.sql")),
-    (30, include_str!("migrations/0030_runs.sql")),
-    (40, include_str!("migrations/0040_templates.sql")),
-    (50, include_str!("migrations/0050_workspace.sql")),
-    (60, include_str!("migrations/0060_key_scopes.sql")),
-    (61, include_str!("migrations/0061_service.sql")),
+    (5, include_str!("migrations/0005_sessions.sql")),
+    (6, include_str!("migrations/0006_runs.sql")),
+    (7, include_str!("migrations/0007_templates.sql")),
+    (8, include_str!("migrations/0008_workspace.sql")),
+    (9, include_str!("migrations/0009_key_scopes.sql")),
+    (10, include_str!("migrations/0010_service.sql")),
 ];
 
 pub(super) async fn run(pool: &SqlitePool) -> Result<(), StoreError> {

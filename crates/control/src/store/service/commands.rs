@@ -225,7 +225,7 @@ mod tests {
     async fn a_hundred_thousand_commands_are_found_by_indexes() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
-        let server = store.ensure_server_name().await.unwrap();
+        let server = store.server_identity().await.unwrap();
         let mut end = store.chain_end(&server).await.unwrap();
         for start in (0..100_000).step_by(10_000) {
             let records: Vec<_> =

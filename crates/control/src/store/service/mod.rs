@@ -9,10 +9,7 @@ mod sandboxes;
 mod tasks;
 mod usage;
 
-use sqlx::Row as _;
-
 use super::{Store, StoreError};
-use crate::secrets::new_uuid;
 
 pub(crate) use agents::AgentRow;
 pub use audit::{AuditChain, AuditLine, Verified};
@@ -38,18 +35,6 @@ pub(crate) enum Record {
 }
 
 impl Store {
-    /// The name of this server in rows and in its audit chain; made at the first start.
-    pub(crate) async fn ensure_server_name(&self) -> Result<String, StoreError> {
-        let failed = StoreError::doing("read this server's name");
-        sqlx::query("INSERT INTO server_identity (id, name) VALUES (1, ?) ON CONFLICT DO NOTHING")
-            .bind(new_uuid())
-            .execute(&self.write)
-            .await
-            .map_err(&failed)?;
-        let row = sqlx::query("SELECT name FROM server_identity").fetch_one(&self.write).await.map_err(&failed)?;
-        Ok(row.get(0))
-    }
-
     /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written.
     pub(crate) async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
         let failed = StoreError::doing("write the audit");

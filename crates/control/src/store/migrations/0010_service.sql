@@ -139,9 +139,3 @@ CREATE INDEX audit_at ON audit (at);
 CREATE INDEX audit_sandbox ON audit (sandbox, at);
 CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
 CREATE TRIGGER audit_is_not_shortened BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
-
--- Who this server is in rows that several servers may share.
-CREATE TABLE server_identity (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    name TEXT NOT NULL
-) STRICT;

@@ -47,7 +47,7 @@ CREATE TABLE run_directories (
     team TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Who this server is for others that share its Redis.
+-- Who this server is for others that share its Redis or its rows.
 CREATE TABLE server_identity (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
     id       TEXT NOT NULL
