@@ -93,7 +93,7 @@ pub async fn serve(
     stop.cancel();
     background.join_all().await;
     runs.drain().await;
-    drop((app, connections));
+    drop((app, connections, runs));
     // Owners drop their ends of the journal as they stop; what is queued is written before we leave.
     let _ = tokio::time::timeout(Duration::from_secs(5), journal_writer).await;
     let _ = tokio::time::timeout(Duration::from_secs(5), records).await;

@@ -1,7 +1,6 @@
 """Code in the default context: state, results and their forms, errors, output as it comes, environment."""
 
 import base64
-import time
 
 from harness.cases import case
 from kit import go
@@ -81,12 +80,23 @@ async def callbacks_hear_everything_in_order(sdk):
 
 @case("code-streams", core=True)
 async def output_comes_while_the_code_runs(sdk):
-    times = []
+    """The code goes on only when its first line has been heard outside."""
+    heard = []
+    code = (
+        "import os, time\nprint('first')\nend = time.monotonic() + 30\n"
+        "while not os.path.exists('/tmp/heard') and time.monotonic() < end: time.sleep(0.01)\n"
+        "print(os.path.exists('/tmp/heard'))"
+    )
     async with sdk.sandbox() as sandbox:
-        code = "import time\nfor i in range(3):\n    print(i)\n    time.sleep(0.4)"
-        await go(sandbox.run_code(code, on_stdout=lambda message: times.append((time.monotonic(), message.timestamp))))
-    assert len(times) == 3 and times[-1][0] - times[0][0] > 0.5
-    assert all(timestamp for _, timestamp in times)
+
+        def hear(message):
+            heard.append(message)
+            # Done at once by the one SDK, waited for by the other.
+            return sandbox.files.write("/tmp/heard", "") if len(heard) == 1 else None
+
+        execution = await go(sandbox.run_code(code, on_stdout=hear))
+    assert "".join(execution.logs.stdout) == "first\nTrue\n", execution.logs
+    assert len(heard) == 2 and all(message.timestamp for message in heard)
 
 
 @case("code-streams")
