@@ -25,6 +25,8 @@ ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api
           "DELETE /templates/{id}", "DELETE /api/v1/executions/{id}", "DELETE /api/v1/sandboxes/{id}"]
 # They go on until the client leaves.
 ENDLESS = ["GET /api/v1/sse"]
+# Its body is an archive, which the tool cannot make; control's own tests send broken ones.
+ARCHIVES = ["POST /isopod/templates/builds"]
 
 
 def main():
@@ -72,10 +74,11 @@ def run(schemathesis, address, place, seconds, endings):
         *(str(schemathesis), "--config-file", str(settings), "run", f"http://{address}/openapi.json"),
         *("-H", f"X-API-Key: {KEY}", "-H", f"Authorization: Bearer {volume['token']}"),
         *("--checks", "no_failure_of_the_server", "--continue-on-failure"),
-        *("--max-examples", "25", "--max-time", str(seconds), "--workers", "2"),
+        # One worker: with two, threads of the tool itself stumble over each other now and then.
+        *("--max-examples", "25", "--max-time", str(seconds), "--workers", "1"),
         *("--request-timeout", "10", "--generation-database", "none", "--warnings", "off", "--no-color"),
         *(f"--{endings}-name={name}" for name in ENDING),
-        *(f"--exclude-name={name}" for name in ENDLESS),
+        *(f"--exclude-name={name}" for name in ENDLESS + ARCHIVES),
     ]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "checks", "PYTHONPATH": str(HERE)}
     return subprocess.run(command, cwd=place, env=environment).returncode == 0

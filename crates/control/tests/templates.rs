@@ -444,3 +444,16 @@ async fn older_clients_build_from_a_dockerfile_alone() {
     assert_eq!(client.post(&path, json!({})).await.status, 400, "there is no Dockerfile");
     assert_eq!(client.post(&format!("/v2{path}"), steps(&["echo"])).await.status, 202);
 }
+
+/// A name that comes with the server stays usable while the team's own template of that name has no build.
+#[tokio::test]
+async fn a_template_that_was_never_built_does_not_hide_one_of_the_servers() {
+    let server = Server::start().await;
+    let asked = server.client.post("/v3/templates", json!({ "name": "base" })).await;
+    assert_eq!(asked.status, 202);
+    let made = server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await;
+    assert_eq!((made.status, made.json["templateID"].as_str()), (201, Some("base")));
+    let own = server.client.post("/v3/templates", json!({ "name": "mine" })).await;
+    assert_eq!(own.status, 202);
+    assert_eq!(server.client.post("/v2/sandboxes", json!({ "templateID": "mine" })).await.status, 404);
+}

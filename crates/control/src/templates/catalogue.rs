@@ -68,20 +68,33 @@ impl Catalogue {
     /// The template of that name or id, also one that comes with the server; ready to make a sandbox of.
     pub(crate) async fn usable(&self, team: &TeamId, asked: &str) -> Result<Usable, FindError> {
         let reference = Reference::parse(asked)?;
-        match self.look_up(team, asked, &reference).await? {
-            Some(template) => {
-                let build = self.tagged(&template, &reference).await?;
-                Ok(self.usable_build(template, build))
-            }
+        let Some(template) = self.look_up(team, asked, &reference).await? else {
             // The node knows whether it has it.
-            None if reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG => Ok(Usable {
-                id: reference.name.clone(),
-                alias: None,
-                node_template: reference.name,
-                limits: self.default_limits,
-            }),
-            None => Err(FindError::NotFound(asked.to_owned())),
+            return self.of_the_server(&reference).ok_or_else(|| FindError::NotFound(asked.to_owned()));
+        };
+        match self.tagged(&template, &reference).await {
+            Ok(build) => Ok(self.usable_build(template, build)),
+            Err(error) => match self.of_the_server(&reference) {
+                // One that was asked for and never built does not hide one of the same name that is always there.
+                Some(usable) if self.comes_with_the_server(&reference.name).await => Ok(usable),
+                _ => Err(error),
+            },
         }
+    }
+
+    /// As one that comes with the server would be named: without a team, and with no tag but the usual one.
+    fn of_the_server(&self, reference: &Reference) -> Option<Usable> {
+        let is_plain = reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG;
+        is_plain.then(|| Usable {
+            id: reference.name.clone(),
+            alias: None,
+            node_template: reference.name.clone(),
+            limits: self.default_limits,
+        })
+    }
+
+    async fn comes_with_the_server(&self, name: &str) -> bool {
+        self.node.templates().await.iter().any(|template| template.is_called(name))
     }
 
     /// A template that has rows. One that comes with the server has none.
