@@ -7,6 +7,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::address::{Target, TargetError};
 use super::trust::Trust;
@@ -54,10 +55,8 @@ async fn send(
     request: Request<Body>,
 ) -> Result<Parts, PostError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let response = tokio::select! {
-        response = sender.send_request(request) => response?,
-        // Ends first only without an answer; the request then says the same.
-        ended = connection => return Err(ended.map_or_else(PostError::Http, |()| PostError::Timeout)),
-    };
+    // In a task of its own: an answer and the end of the connection may come in one breath, and the answer counts.
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let response = sender.send_request(request).await?;
     Ok(response.into_parts().0)
 }
