@@ -52,6 +52,14 @@ fn cleaned_up(server: &Served, run: &str) -> Value {
     panic!("{run} is not cleaned up");
 }
 
+fn until(condition: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "it did not come true");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn run_of(output: &str) -> String {
     output.lines().find_map(|line| line.strip_prefix("run ")).unwrap().trim().to_owned()
 }
@@ -124,8 +132,9 @@ fn runs_are_listed_shown_stopped_approved_and_refused_with_advice() {
     assert_eq!(failed.code(), 1, "{}", failed.stderr());
     let sleeps = flow("name: sleeper\nnodes: [{id: a, command: sleep 600}]");
     let sleeper = server.run(&["run-workflow", "--detach", sleeps.path().to_str().unwrap()]).ok().trim().to_owned();
-    assert!(server.run(&["runs", "ls", "--status", "running"]).ok().contains(&sleeper));
-    assert!(server.run(&["runs", "logs", &sleeper]).ok().contains("AgentStarted"));
+    // It was taken on; its node begins a moment later.
+    until(|| server.run(&["runs", "ls", "--status", "running"]).ok().contains(&sleeper));
+    until(|| server.run(&["runs", "logs", &sleeper]).ok().contains("AgentStarted"));
     server.run(&["runs", "stop", &sleeper]).ok();
     assert_eq!(cleaned_up(&server, &sleeper)["reason"], "stopped");
     let shown = server.run(&["runs", "show", &sleeper]).ok();
