@@ -165,13 +165,13 @@ async fn a_run_goes_on_after_its_server_was_killed_and_finished_nodes_do_not_run
                 depends_on: [first]}, {id: last, command: cat ran, depends_on: [slow]}]";
     let server = start();
     let run = server.client().start_run(flow).await.unwrap();
-    until(&server.client(), &run, |state| state["active_agents"] == json!(["slow"])).await;
+    reaches(&server.client(), &run, |state| state["active_agents"] == json!(["slow"])).await;
     // Until the command has begun: what it wrote tells afterwards that it was started twice.
     tokio::time::sleep(Duration::from_millis(500)).await;
     server.kill();
     let server = start();
     let client = server.client();
-    let ended = until(&client, &run, |state| state["cleaned_up"] == true).await;
+    let ended = reaches(&client, &run, |state| state["cleaned_up"] == true).await;
     assert_eq!(ended["status"], "completed", "{ended}");
     let printed = ended["nodes"][2]["output"]["stdout"].as_str().unwrap().to_owned();
     assert_eq!(printed.matches("first").count(), 1, "{printed:?}");
@@ -182,7 +182,7 @@ async fn a_run_goes_on_after_its_server_was_killed_and_finished_nodes_do_not_run
     state.assert_nothing_left();
 }
 
-async fn until(client: &Client, run: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+async fn reaches(client: &Client, run: &str, is_it: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..1200 {
         let state = client.run_state(run).await.unwrap();
         if is_it(&state) {
