@@ -4,8 +4,16 @@ It never cuts a line that is being written to the guest: it is held back until t
 """
 
 import contextlib
-import os
 import signal
+import threading
+
+# Sent by the guest a moment after an interrupt. Python notes a signal and acts on it at the next step of its own: one
+# that is noted just before a system call that waits would wait with it, and any other signal ends that wait.
+NUDGE = signal.SIGURG
+
+
+def nudged(_number, _frame):
+    """What was noted is acted on when this has run."""
 
 
 class Interrupts:
@@ -18,6 +26,8 @@ class Interrupts:
         """Before every cell, since user code may have put its own handler there."""
         if signal.getsignal(signal.SIGINT) != self.handle:
             signal.signal(signal.SIGINT, self.handle)
+        if signal.getsignal(NUDGE) != nudged:
+            signal.signal(NUDGE, nudged)
 
     def handle(self, _number, _frame):
         if not self.running:
@@ -36,8 +46,8 @@ class Interrupts:
             self.holds -= 1
             if self.pending and not self.holds:
                 self.pending = False
-                # Also right when another thread held it: Python runs handlers in the main one.
-                os.kill(os.getpid(), signal.SIGINT)
+                # To the main thread, whichever held it: only there it ends a wait.
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     @contextlib.contextmanager
     def cell(self):

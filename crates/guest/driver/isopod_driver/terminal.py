@@ -9,6 +9,7 @@ import _thread
 import faulthandler
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import warnings
 
 PARTIAL_LINE_SECONDS = 0.05
 HOT_WRITES = 2000
+ALL_SIGNALS = signal.valid_signals()
 
 # Held while a thread of ours flushes, and over every fork: a child must not inherit a stream in the middle of a flush.
 flushing = threading.Lock()
@@ -71,11 +73,16 @@ class Written(io.TextIOWrapper):
             del self.write
 
     def in_thread(self, function):
+        # A thread inherits what is blocked. One that took an interrupt while the main thread starts a process, and so
+        # blocks all signals, would not wake it from the wait for that process: the interrupt would be lost.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
         try:
             _thread.start_new_thread(function, ())
         except RuntimeError:
             # No more threads can be had: lines leave when they are complete.
             self.due_in = 0
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def flush_quietly(stream):

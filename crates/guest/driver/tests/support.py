@@ -12,6 +12,8 @@ import unittest
 DRIVER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
 # Only against a test that hangs; nothing is asserted about time.
 PATIENCE = 120
+# As the guest does after an interrupt.
+NUDGE_SECONDS = 0.2
 
 
 class Mother:
@@ -91,6 +93,7 @@ class Kernel:
         return self.finish()
 
     def send(self, code, env=None):
+        self.interrupted = False
         self.stream.send({"op": "execute", "code": code, "env": env})
 
     def finish(self):
@@ -100,8 +103,8 @@ class Kernel:
             for source in (self.stdout, self.stderr, self.stream.connection):
                 selector.register(source, selectors.EVENT_READ)
             while not cell.ended:
-                if b"\n" not in self.stream.buffer and not selector.select(PATIENCE):
-                    raise AssertionError("the kernel says nothing")
+                if b"\n" not in self.stream.buffer:
+                    self.wait(selector)
                 ready = b"\n" in self.stream.buffer or self.stream.connection in (
                     key.fileobj for key, _ in selector.select(0)
                 )
@@ -112,6 +115,12 @@ class Kernel:
                 if ready:
                     cell.take(event)
         return cell
+
+    def wait(self, selector):
+        if self.interrupted and not selector.select(NUDGE_SECONDS):
+            os.kill(self.pid, signal.SIGURG)
+        if not selector.select(PATIENCE):
+            raise AssertionError("the kernel says nothing")
 
     def drain(self, cell, selector):
         while True:
@@ -126,6 +135,7 @@ class Kernel:
                 cell.printed("stdout" if source == self.stdout else "stderr", data)
 
     def interrupt(self):
+        self.interrupted = True
         os.kill(self.pid, signal.SIGINT)
 
     def close(self):

@@ -1,11 +1,18 @@
 """A kernel on IPython: what a cell can do, and what it cannot do to the kernel."""
 
 import os
+import random
 import signal
 import tempfile
+import time
 import unittest
 
 from support import KernelCase, Mother
+
+
+def started_by(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid), encoding="utf-8") as children:
+        return [int(child) for child in children.read().split()]
 
 
 class Cells(KernelCase):
@@ -182,6 +189,19 @@ class Interrupting(KernelCase):
             self.kernel.interrupt()
             self.assertEqual(self.kernel.finish().error["name"], "KeyboardInterrupt", code)
         self.assertEqual(self.run_ok("kept").text, "1")
+
+    def test_an_interrupt_while_a_process_is_started_is_not_lost(self):
+        moments = random.Random(4)
+        for turn in range(40):
+            code = self.SLEEPERS[2] if turn % 2 else self.SLEEPERS[4]
+            self.kernel.send(code)
+            os.read(self.kernel.stdout, 100)
+            time.sleep(moments.random() * 0.004)
+            self.kernel.interrupt()
+            self.assertEqual(self.kernel.finish().error["name"], "KeyboardInterrupt", code)
+        for pid in started_by(self.kernel.pid):
+            # One whose start was cut short is nobody's to wait for.
+            os.kill(pid, signal.SIGKILL)
 
     def test_an_interrupt_between_cells_is_harmless(self):
         for _ in range(20):

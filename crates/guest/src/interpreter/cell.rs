@@ -23,6 +23,9 @@ const SMALL_LINE: usize = 16 << 10;
 const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a kernel may take from saying that it begins a cell to its code. An interrupt before that would be lost.
 const BEGIN_GRACE: Duration = Duration::from_millis(50);
+/// After an interrupt the kernel is woken this often, should it have noted it just before it began to wait for something.
+const NUDGES: u32 = 3;
+const NUDGE_EVERY: Duration = Duration::from_millis(200);
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub(super) async fn run(kernel: &mut Kernel, order: &Order<'_>, client: &mpsc::S
         buffer: vec![0; READ_SIZE],
         begun: None,
         interrupt_at: None,
+        nudges_left: 0,
+        nudge_at: None,
         done: Vec::new(),
         events: BytesMut::new(),
     };
@@ -66,6 +71,8 @@ struct Cell<'a> {
     begun: Option<Instant>,
     /// When to interrupt it.
     interrupt_at: Option<Instant>,
+    nudges_left: u32,
+    nudge_at: Option<Instant>,
     /// Whole lines to be sent, and after them more lines.
     done: Vec<Bytes>,
     events: BytesMut,
@@ -81,8 +88,11 @@ impl Cell<'_> {
                     continue;
                 }
                 () = at(self.interrupt_at) => {
-                    self.interrupt_at = None;
-                    self.kernel.interrupt();
+                    self.interrupt();
+                    continue;
+                }
+                () = at(self.nudge_at) => {
+                    self.nudge();
                     continue;
                 }
                 ready = self.kernel.ready() => ready,
@@ -188,6 +198,19 @@ impl Cell<'_> {
         self.client = None;
         let early = self.begun.map(|begun| begun + BEGIN_GRACE);
         self.interrupt_at = Some(early.unwrap_or_else(|| Instant::now() + BEGIN_PATIENCE));
+    }
+
+    fn interrupt(&mut self) {
+        self.interrupt_at = None;
+        self.kernel.interrupt();
+        self.nudges_left = NUDGES;
+        self.nudge_at = Some(Instant::now() + NUDGE_EVERY);
+    }
+
+    fn nudge(&mut self) {
+        self.kernel.nudge();
+        self.nudges_left -= 1;
+        self.nudge_at = (self.nudges_left > 0).then(|| Instant::now() + NUDGE_EVERY);
     }
 
     async fn deliver(&mut self) {

@@ -309,6 +309,13 @@ impl Kernel {
         }
     }
 
+    /// Ends a wait that an interrupt came just too early for. Does nothing else: the driver's `interrupts.py` says why.
+    pub(super) fn nudge(&self) {
+        if let Nature::Forked = self.nature {
+            self.signal(Signal::URG);
+        }
+    }
+
     fn signal(&self, signal: Signal) {
         // It may have ended just now.
         let _ = rustix::process::pidfd_send_signal(self.pidfd.get_ref(), signal);
