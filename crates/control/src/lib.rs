@@ -10,7 +10,6 @@ mod edge;
 mod files;
 mod http;
 mod identity;
-mod inside;
 mod lifecycle;
 mod query;
 mod runs;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use isopod_client::Guest;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::inside::Inside;
 use super::network::NetworkSettings;
 use super::output::Output;
 use super::places::NoPlace;
@@ -46,7 +46,7 @@ pub(crate) struct Life {
     /// How far the output of its processes was fetched.
     pub(crate) output: Output,
     /// What the server itself does inside goes through it; made when it is first needed.
-    pub(super) guest: OnceLock<Guest>,
+    pub(super) inside: OnceLock<Inside>,
 }
 
 /// What the owner is asked to do.

@@ -5,8 +5,8 @@
 
 mod create;
 mod fleet;
-mod guest;
 mod handle;
+mod inside;
 mod journal;
 mod list;
 mod network;
@@ -24,6 +24,7 @@ mod state;
 pub(crate) use create::{CreateRefusal, NewSandbox, VolumeMount};
 pub(crate) use fleet::Fleet;
 pub(crate) use handle::{ActError, Life, Sandbox, View};
+pub(crate) use inside::Inside;
 pub(crate) use journal::Journal;
 pub(crate) use list::{Cursor, ListQuery, Order};
 pub(crate) use network::NetworkSettings;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use isopod_wire::SandboxId;
 
 use super::get_or_create::Lease;
-use super::link::Link;
 use super::report::{Saved, error_text, log_text, result_text};
 use super::run_action::run_action;
 use super::tool::{SyncReport, ToolCall, ToolOutput, ToolResult};
@@ -15,7 +14,7 @@ use super::workspace::{
 };
 use super::{Owner, SessionError, Sessions};
 use crate::clock::Timestamp;
-use crate::lifecycle::{ActError, Refusal, Sandbox};
+use crate::lifecycle::{ActError, Inside, Refusal, Sandbox};
 use crate::store::TeamId;
 
 /// Between the end of the code's time and the end of the sandbox's.
@@ -34,13 +33,13 @@ impl Sessions {
         self.put_inputs(&files, &call).await?;
         let lasting = self.settings.timeout.max(call.timeout.saturating_add(MARGIN)).min(self.fleet.max_lifetime());
         let lease = self.get_or_create(team, owner, lasting).await?;
-        let link = self.link_to(owner, &lease.sandbox)?;
+        let inside = self.inside(owner, &lease.sandbox)?;
         let known = self.known_of(lease.sandbox.id()).await?;
         let mut report = SyncReport::default();
         let began = Instant::now();
         let pushed = {
             let mut known = known.lock().await;
-            push(&link.guest, &files, &mut known, self.settings.caps, &mut report).await
+            push(&inside.guest, &files, &mut known, self.settings.caps, &mut report).await
         };
         report.millis = millis(began);
         let hashes = match pushed {
@@ -48,14 +47,14 @@ impl Sessions {
             Err(error) => return Ok(failed(&lease, ToolOutput::default(), report, &error)),
         };
         self.note_hashes(owner, &lease.sandbox, hashes);
-        let (output, broken) = run_action(&link, &call.action, call.timeout).await;
+        let (output, broken) = run_action(&inside, &call.action, call.timeout).await;
         if let Some(error) = broken {
             return Ok(failed(&lease, output, report, &error));
         }
         let began = Instant::now();
         let mut known = known.lock().await;
         let pulled =
-            pull(&link.guest, &files, &mut known, self.settings.caps, call.agent.as_deref(), &mut report).await;
+            pull(&inside.guest, &files, &mut known, self.settings.caps, call.agent.as_deref(), &mut report).await;
         let mut artifacts = match pulled {
             Ok(pulled) => pulled.artifacts,
             Err(error) => return Ok(failed(&lease, output, report, &error)),
@@ -96,19 +95,9 @@ impl Sessions {
         Ok(writing.await.map_err(|_| SessionError::Aborted)??)
     }
 
-    /// The way into the sandbox, kept from call to call.
-    pub(super) fn link_to(&self, owner: &Owner, sandbox: &Sandbox) -> Result<Link, SessionError> {
-        let view = sandbox.view();
+    fn inside(&self, owner: &Owner, sandbox: &Sandbox) -> Result<Inside, SessionError> {
         let gone = || SessionError::Use { owner: owner.clone(), source: ActError::Refused(Refusal::NotFound) };
-        let incarnation = &view.life.as_ref().ok_or_else(gone)?.incarnation;
-        self.with_links(|links| {
-            if let Some(link) = links.get(sandbox.id()).filter(|link| link.incarnation == *incarnation) {
-                return Ok(link.clone());
-            }
-            let link = Link::to(&self.fleet.node, &view).ok_or_else(gone)?;
-            links.insert(sandbox.id().clone(), link.clone());
-            Ok(link)
-        })
+        sandbox.view().inside(&self.fleet.node).ok_or_else(gone)
     }
 
     /// What is known of a sandbox's files, from memory or from the store.

@@ -63,7 +63,6 @@ impl Sessions {
 
     /// Forgets what is known of the files of a sandbox that is gone, here and in the map.
     pub(super) async fn forget_files(&self, owner: &Owner, sandbox: &SandboxId) {
-        self.with_links(|links| links.remove(sandbox));
         let known = self.with_known(|all| all.remove(sandbox));
         if !self.map.wants_hashes() {
             return;

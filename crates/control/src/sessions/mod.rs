@@ -15,7 +15,6 @@ mod error;
 mod execute;
 mod files;
 mod get_or_create;
-mod link;
 mod map;
 mod mirror;
 mod owner;
@@ -50,7 +49,6 @@ pub(crate) use workspace::{
 use crate::lifecycle::Fleet;
 use crate::store::{Store, StoreError};
 use crate::templates::Catalogue;
-use link::Link;
 use map::{EmbeddedMap, SessionMap};
 use mirror::Mirrored;
 use seats::Seats;
@@ -72,7 +70,6 @@ pub(crate) struct Sessions {
     server: String,
     seats: Seats,
     /// Of sandboxes that were used; each lock is held for a few instructions.
-    links: Mutex<HashMap<SandboxId, Link>>,
     known: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>>,
     mirrored: Mutex<HashMap<Owner, Mirrored>>,
 }
@@ -113,7 +110,6 @@ impl Sessions {
             directories,
             server,
             seats: Seats::default(),
-            links: Mutex::default(),
             known: Mutex::default(),
             mirrored: Mutex::default(),
         }))
@@ -127,10 +123,6 @@ impl Sessions {
 
     pub(crate) fn settings(&self) -> &SessionSettings {
         &self.settings
-    }
-
-    fn with_links<T>(&self, act: impl FnOnce(&mut HashMap<SandboxId, Link>) -> T) -> T {
-        act(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn with_known<T>(&self, act: impl FnOnce(&mut HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>) -> T) -> T {

@@ -6,18 +6,22 @@ use isopod_client::GuestError;
 use isopod_client::guest::{Event, StartProcess};
 use isopod_client::interpreter::{CodeEvent, RunCode};
 
-use super::link::Link;
 use super::tool::{Action, ToolFailure, ToolOutput};
+use crate::lifecycle::Inside;
 
 /// How much of each stream is kept.
 const MOST_OUTPUT: usize = 4 << 20;
 
 /// Runs it to its end. What it wrote is in the output even when the sandbox failed under it.
-pub(super) async fn run_action(link: &Link, action: &Action, timeout: Duration) -> (ToolOutput, Option<GuestError>) {
+pub(super) async fn run_action(
+    inside: &Inside,
+    action: &Action,
+    timeout: Duration,
+) -> (ToolOutput, Option<GuestError>) {
     let mut output = ToolOutput::default();
     let ran = match action {
-        Action::Code { code, language } => run_code(link, code, language.as_deref(), timeout, &mut output).await,
-        Action::Command { line } => run_command(link, line, timeout, &mut output).await,
+        Action::Code { code, language } => run_code(inside, code, language.as_deref(), timeout, &mut output).await,
+        Action::Command { line } => run_command(inside, line, timeout, &mut output).await,
     };
     match ran {
         Ok(()) => (output, None),
@@ -37,7 +41,7 @@ pub(super) async fn run_action(link: &Link, action: &Action, timeout: Duration) 
 }
 
 async fn run_code(
-    link: &Link,
+    inside: &Inside,
     code: &str,
     language: Option<&str>,
     timeout: Duration,
@@ -45,7 +49,7 @@ async fn run_code(
 ) -> Result<(), GuestError> {
     let mut wanted = RunCode::new(code).timeout(timeout);
     wanted.language = language.map(str::to_owned);
-    let mut execution = link.interpreter.run(wanted).await?;
+    let mut execution = inside.interpreter.run(wanted).await?;
     while let Some(event) = execution.next().await? {
         match event {
             CodeEvent::Stdout(text) => keep(&mut output.stdout, &text, &mut output.truncated),
@@ -60,8 +64,13 @@ async fn run_code(
     Ok(())
 }
 
-async fn run_command(link: &Link, line: &str, timeout: Duration, output: &mut ToolOutput) -> Result<(), GuestError> {
-    let mut process = link.guest.start(StartProcess::shell(line).timeout(timeout)).await?;
+async fn run_command(
+    inside: &Inside,
+    line: &str,
+    timeout: Duration,
+    output: &mut ToolOutput,
+) -> Result<(), GuestError> {
+    let mut process = inside.guest.start(StartProcess::shell(line).timeout(timeout)).await?;
     loop {
         match process.next().await? {
             Some(Event::Stdout(bytes) | Event::Pty(bytes)) => {

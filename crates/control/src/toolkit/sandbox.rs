@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use super::errors::ToolError;
 use super::tool::Toolkit;
 use crate::clock::Timestamp;
-use crate::inside::Inside;
-use crate::lifecycle::{NetworkSettings, NewSandbox, SESSION_KEY, Sandbox};
+use crate::lifecycle::{Inside, NetworkSettings, NewSandbox, SESSION_KEY, Sandbox};
 use crate::store::ExecutionClaim;
 use crate::workspace::{EXECUTION_KEY, Workspace};
 
@@ -194,7 +193,7 @@ impl Toolkit {
     }
 
     async fn inside_if_healthy(&self, sandbox: &Sandbox) -> Option<Inside> {
-        let inside = Inside::of(&self.app.fleet, sandbox)?;
+        let inside = sandbox.view().inside(&self.app.fleet.node)?;
         let answer = tokio::time::timeout(HEALTH_PATIENCE, inside.guest.health()).await;
         matches!(answer, Ok(Ok(()))).then_some(inside)
     }

@@ -109,7 +109,7 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
             gate: CancellationToken::new(),
             upstreams: Upstreams::new(fleet.settings.connections_per_sandbox),
             output: Output::new(),
-            guest: OnceLock::new(),
+            inside: OnceLock::new(),
         })
     })
 }

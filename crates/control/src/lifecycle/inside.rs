@@ -1,0 +1,63 @@
+//! The way from this process into a running sandbox, for work that the server itself does inside: straight through the
+//! node, without the edge.
+
+use std::io;
+use std::sync::Arc;
+
+use isopod_client::{ByteStream, Connector, Dial, DialFuture, Guest, Interpreter, Origin};
+use isopod_wire::node::{Incarnation, NodeApi, Secret, Target};
+
+use super::handle::{Life, View};
+
+/// What answers inside one life of a sandbox. Clones share their connections, which end with that life.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    pub(crate) guest: Guest,
+    pub(crate) interpreter: Interpreter,
+}
+
+impl View {
+    /// None while the sandbox is paused or on its way out.
+    pub(crate) fn inside(&self, node: &Arc<dyn NodeApi>) -> Option<Inside> {
+        Some(self.life.as_ref()?.inside(node, self.row.access_token.as_ref()))
+    }
+}
+
+impl Life {
+    /// Opens with this token, which is the same for a whole life.
+    pub(crate) fn inside(&self, node: &Arc<dyn NodeApi>, token: Option<&Secret>) -> Inside {
+        // What is printed inside belongs into the sandbox's log.
+        self.output.expect();
+        self.inside.get_or_init(|| open(node, &self.incarnation, token)).clone()
+    }
+}
+
+fn open(node: &Arc<dyn NodeApi>, incarnation: &Incarnation, token: Option<&Secret>) -> Inside {
+    const HEX: &str = "our own tokens are hexadecimal";
+    let way = |target| Connector::custom(NodeDial { node: Arc::clone(node), incarnation: incarnation.clone(), target });
+    let (guest, interpreter) = (Guest::over(way(Target::Guest)), Interpreter::over(way(Target::Interpreter)));
+    match token {
+        Some(Secret(token)) => Inside {
+            guest: guest.with_access_token(token).expect(HEX),
+            interpreter: interpreter.with_access_token(token).expect(HEX),
+        },
+        None => Inside { guest, interpreter },
+    }
+}
+
+/// Dials one thing in one life of one sandbox, whatever address is asked for.
+struct NodeDial {
+    node: Arc<dyn NodeApi>,
+    incarnation: Incarnation,
+    target: Target,
+}
+
+impl Dial for NodeDial {
+    fn dial(&self, _: &Origin) -> DialFuture {
+        let (node, incarnation, target) = (Arc::clone(&self.node), self.incarnation.clone(), self.target);
+        Box::pin(async move {
+            let stream = node.dial(&incarnation, target).await.map_err(io::Error::other)?;
+            Ok(Box::new(stream) as Box<dyn ByteStream>)
+        })
+    }
+}
