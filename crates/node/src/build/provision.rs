@@ -1,4 +1,4 @@
-//! What every sandbox needs and an image may lack: the person `user` with a home, `sudo`, a shell under the name that
+//! What every sandbox needs and an image may lack: the person `user` with a home and a `/workspace`, `sudo`, a shell under the name that
 //! clients use. E2B does the same to images.
 
 use std::io;
@@ -9,7 +9,7 @@ use super::view::{FileStat, Owner, View, Writer};
 use crate::guest_program::guest_program_bytes;
 
 /// Raised when this file does something else than before.
-pub(super) const VERSION: &str = "1";
+pub(super) const VERSION: &str = "2";
 
 const USER: &str = "user";
 const USER_ID: u32 = 1000;
@@ -72,8 +72,11 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
     write(writer, "/etc/group", &group, 0o644)?;
     let home = existing.map_or("/home/user", |account| account.home.as_str());
     writer.ensure_directory(Path::new(home), owner, 0o755)?;
-    // `/home/user` is where clients look, whoever it belongs to.
-    writer.ensure_directory(Path::new("/home/user"), owner, 0o755).map(drop)
+    // `/home/user` is where clients look, whoever it belongs to; `/workspace` is where repositories are cloned to.
+    for path in ["/home/user", "/workspace"] {
+        writer.ensure_directory(Path::new(path), owner, 0o755)?;
+    }
+    Ok(())
 }
 
 fn append_shadow(view: &View, writer: &mut Writer<'_>) -> io::Result<()> {
@@ -129,7 +132,9 @@ mod tests {
         let passwd = std::fs::read_to_string(etc.join("passwd")).unwrap();
         assert!(passwd.ends_with("\nuser:x:1001:1001::/home/user:/bin/sh\n"), "{passwd}");
         assert_eq!(std::fs::read_to_string(etc.join("group")).unwrap(), "sudo:x:27:node,user\nuser:x:1001:\n");
-        assert_eq!(std::fs::metadata(root.path().join("home/user")).unwrap().uid(), 1001);
+        for path in ["home/user", "workspace"] {
+            assert_eq!(std::fs::metadata(root.path().join(path)).unwrap().uid(), 1001);
+        }
         assert!(root.path().join("bin/bash").is_symlink());
     }
 }
