@@ -45,11 +45,15 @@ impl Rig {
         self.client.create(NewSandbox::new(TEMPLATE)).await.unwrap()
     }
 
-    /// A sandbox whose interpreter came from the zygote.
     async fn create_warm(&self) -> Sandbox {
+        self.create_warm_of(TEMPLATE).await
+    }
+
+    /// A sandbox whose interpreter came from the template's zygote.
+    async fn create_warm_of(&self, template: &str) -> Sandbox {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let sandbox = self.create().await;
+            let sandbox = self.client.create(NewSandbox::new(template)).await.unwrap();
             let text = run(&sandbox, "open('/proc/self/cmdline').read()").await.results[0].text.clone().unwrap();
             if text.contains("zygote") {
                 return sandbox;
@@ -189,8 +193,44 @@ async fn without_its_zygote_a_template_goes_on() {
     rig.finish(&state);
 }
 
-/// Its arguments say what it is, and only its first process is outside of all sandboxes.
+/// A template of one's own on the interpreter has warm interpreters too, with what it installed.
+#[tokio::test]
+async fn a_template_that_stands_on_the_interpreter_has_a_zygote_of_its_own() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    let rig = Rig::start(&state).await;
+    let context = tempfile::tempdir().unwrap();
+    let module =
+        "RUN python3 -c \"import site; open(site.getsitepackages()[0] + '/mine.py', 'w').write('answer = 42')\"";
+    let dockerfile = format!("FROM {TEMPLATE}\nUSER root\n{module}\nUSER user\n");
+    fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
+    rig.server.run(&["template", "build", context.path().to_str().unwrap(), "--name", "mine"]).ok();
+
+    let common = rig.create_warm().await;
+    let first = zygote_pids(&state);
+    let own = rig.create_warm_of("mine").await;
+    assert_eq!(run(&own, "import mine, numpy; mine.answer").await.results[0].text.as_deref(), Some("42"));
+    assert_eq!(run(&common, "import mine").await.error.unwrap().name, "ModuleNotFoundError");
+    let second = zygote_pids(&state);
+    assert_eq!(second.iter().filter(|pid| !first.contains(pid)).count(), 1, "{first:?} {second:?}");
+
+    // It goes with its template.
+    own.kill().await.unwrap();
+    rig.server.run(&["template", "rm", "mine"]).ok();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while zygote_pids(&state) != first {
+        assert!(Instant::now() < deadline, "{first:?} {:?}", zygote_pids(&state));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    common.kill().await.unwrap();
+    rig.finish(&state);
+}
+
 fn zygote_pid(state: &StateDir) -> Pid {
+    Pid::from_raw(*zygote_pids(state).first().expect("there is a zygote")).unwrap()
+}
+
+/// Its arguments say what it is. A fork of it on its way into a sandbox is none.
+fn zygote_pids(state: &StateDir) -> Vec<i32> {
     let tag = fs::read_to_string(state.path().join("tag")).unwrap();
     let group = format!("isopod-{}", tag.trim());
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -200,7 +240,14 @@ fn zygote_pid(state: &StateDir) -> Pid {
         read("cmdline").contains("run.py\0zygote") && read("cgroup").contains(&group) && is_outside
     };
     let found: Vec<i32> = pids.filter(is_zygote).collect();
-    Pid::from_raw(*found.iter().min().expect("there is a zygote")).unwrap()
+    let parent = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:\t")?.parse::<i32>().ok())
+    };
+    let mut first: Vec<i32> =
+        found.iter().copied().filter(|pid| parent(pid).is_some_and(|parent| !found.contains(&parent))).collect();
+    first.sort_unstable();
+    first
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_isolation::launch::{Enter, Role, ZygoteMessage, ZygoteProgram, ZygoteSocket, zygote_pair};
@@ -154,10 +154,15 @@ fn listen(
 ) -> Result<(), MakeError> {
     let thread = std::thread::Builder::new().name("zygote".to_owned()).stack_size(256 << 10);
     let listener = thread.spawn(move || {
+        let mut next_line = Instant::now();
         loop {
             match socket.receive() {
+                // It may say so as often as it likes, and more than fits into a log.
+                Ok(ZygoteMessage::Failed { .. }) if Instant::now() < next_line => {}
                 Ok(ZygoteMessage::Failed { id, step, error }) => {
+                    let (step, error) = (shortened(&step), shortened(&error));
                     tracing::warn!(id, step, error, "an interpreter could not enter its sandbox");
+                    next_line = Instant::now() + Duration::from_secs(1);
                 }
                 Ok(ZygoteMessage::Ready { .. }) => {}
                 Err(_) => break,
@@ -167,4 +172,8 @@ fn listen(
         on_end();
     });
     listener.map(drop).map_err(MakeError::Guest)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(200).collect()
 }

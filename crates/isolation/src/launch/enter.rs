@@ -66,6 +66,9 @@ pub enum ZygoteMessage {
     },
 }
 
+/// How long an order may wait in front of a zygote that reads none.
+const ORDER_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The server's end of the connection to a zygote.
 #[derive(Debug)]
 pub struct ZygoteSocket {
@@ -118,8 +121,10 @@ impl ZygoteSocket {
         Ok(self.channel.receive()?.0)
     }
 
-    /// Waits for ever, from now on also on every clone of the connection.
+    /// From now on, also on every clone of the connection: waits for ever for words, and only a moment until an order is
+    /// taken. A zygote runs what is in its template and must not hold up who makes sandboxes.
     pub fn wait_patiently(&self) -> io::Result<()> {
-        Ok(set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?)
+        set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?;
+        Ok(set_socket_timeout(self.channel.socket(), Timeout::Send, Some(ORDER_PATIENCE))?)
     }
 }

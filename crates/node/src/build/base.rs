@@ -38,6 +38,10 @@ impl Builder<'_> {
         if text == SCRATCH {
             return Ok((self.scratch_stack()?, Settings::of_docker()));
         }
+        // No well-known image has one of these names.
+        if text == BASE || find_recipe(text).is_some() {
+            return Ok((self.template(text).await?.0, Settings::of_docker()));
+        }
         let reference: Reference =
             text.parse().map_err(|error| Trouble::invalid(format!("{text:?} names no image: {error}")))?;
         match self.stored_image(&reference, auth).await {

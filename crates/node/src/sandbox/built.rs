@@ -39,7 +39,7 @@ impl Fleet {
         let kind = Kind::new(template, pool, None);
         let kind = self.kinds.open_once(id, kind);
         if !self.kinds.is_closed() {
-            kind.pool.start();
+            self.warm_up(&kind);
         }
         self.close_surplus(id);
         Ok(kind)
@@ -59,12 +59,15 @@ impl Fleet {
     }
 
     /// On the base of a host that has changed.
-    pub(super) fn renew_built(&self, kind: &Kind, base: &Template, manifest: &Manifest) {
+    pub(super) fn renew_built(self: &Arc<Self>, kind: &Kind, base: &Template, manifest: &Manifest) {
         if !manifest.on_host {
             return;
         }
         match Template::built(base, manifest.clone(), &self.templates_directory()) {
-            Ok(template) => kind.replace(template),
+            Ok(template) => {
+                kind.replace(template);
+                self.warm_up(kind);
+            }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, template = manifest.template.id, "could not renew a template");
@@ -94,12 +97,15 @@ impl Fleet {
         if self.list().await.iter().any(|sandbox| sandbox.spec.template == id) {
             return Err(RemoveTemplateError::InUse(id.to_owned()));
         }
-        if let Some(Entry::Open(kind)) = self.kinds.get(id) {
+        let open = self.kinds.get(id);
+        if let Some(Entry::Open(kind)) = &open {
             self.kinds.forget(id);
             kind.pool.close().await;
         }
         let id = id.to_owned();
         let removed = tokio::task::spawn_blocking(move || {
+            // A zygote ends with the last who knows it; it stands on these layers.
+            drop(open);
             Manifest::remove(&templates, &id)?;
             let shared: Vec<String> =
                 Manifest::list(&templates).into_iter().flat_map(|other| other.template.layers).collect();

@@ -104,39 +104,42 @@ impl Fleet {
         let interpreter = recipe.has_interpreter.then(Interpreter::default);
         let template = self.kinds.base().template().derive(recipe.name, layer, interpreter);
         let pool = Pool::new(Arc::clone(&self.workshop), Arc::clone(&template), self.limits, self.pool_size);
-        if !self.has_zygotes(recipe) {
-            pool.start();
-        }
-        self.kinds.set(recipe.name, Entry::Open(Kind::new(template, pool, reduced)));
-        if self.has_zygotes(recipe) {
-            self.start_zygote(recipe);
+        let kind = Kind::new(template, pool, reduced);
+        self.kinds.set(recipe.name, Entry::Open(Arc::clone(&kind)));
+        self.warm_up(&kind);
+    }
+
+    /// Lets sandboxes of a template wait for their owners, with warm interpreters if they have one.
+    pub(super) fn warm_up(self: &Arc<Self>, kind: &Kind) {
+        let template = kind.template();
+        if self.has_zygotes(&template) {
+            self.start_zygote(template.name.clone());
+        } else {
+            kind.pool.start();
         }
     }
 
     /// One sandbox of a command is not worth a zygote.
-    fn has_zygotes(&self, recipe: &Recipe) -> bool {
-        recipe.has_interpreter && *self.workshop.home.kind() == HomeKind::Server && self.pool_size != PoolSize::NONE
+    fn has_zygotes(&self, template: &Template) -> bool {
+        template.takes_zygotes() && *self.workshop.home.kind() == HomeKind::Server && self.pool_size != PoolSize::NONE
     }
 
     /// Starts a zygote for the present generation of a template. From then on its sandboxes come with a warm interpreter.
-    pub(super) fn start_zygote(self: &Arc<Self>, recipe: &'static Recipe) {
+    fn start_zygote(self: &Arc<Self>, name: String) {
         let fleet = Arc::downgrade(self);
         let handle = tokio::runtime::Handle::current();
         tokio::task::spawn_blocking(move || {
             let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.kinds.is_closed()) else { return };
-            let Some(Entry::Open(kind)) = strong.kinds.get(recipe.name) else { return };
+            let Some(Entry::Open(kind)) = strong.kinds.get(&name) else { return };
             let cold = kind.template();
-            let again = { move || restart_zygote(&handle, fleet, recipe) };
+            let again = { move || restart_zygote(&handle, fleet, name) };
             match Zygote::start(&strong.workshop, &cold, again) {
                 // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
                 Ok(_) if strong.kinds.is_closed() || kind.template().generation() != cold.generation() => return,
-                Ok(zygote) => {
-                    let interpreter = Some(Interpreter { zygote: Some(zygote) });
-                    kind.replace(cold.derive(recipe.name, cold.layer().cloned(), interpreter));
-                }
+                Ok(zygote) => kind.replace(cold.with_zygote(zygote)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, template = recipe.name, "no zygote: interpreters start cold");
+                    tracing::warn!(error, template = cold.name, "no zygote: interpreters start cold");
                 }
             }
             kind.pool.start();
@@ -180,24 +183,22 @@ impl Fleet {
             }
             let interpreter = old.interpreter().map(|_| Interpreter::default());
             kind.replace(base.derive(recipe.name, old.layer().cloned(), interpreter));
-            if self.has_zygotes(recipe) {
-                self.start_zygote(recipe);
-            }
+            self.warm_up(&kind);
         }
     }
 }
 
 /// Another one, in a while, if the node still lives.
-fn restart_zygote(handle: &tokio::runtime::Handle, fleet: Weak<Fleet>, recipe: &'static Recipe) {
+fn restart_zygote(handle: &tokio::runtime::Handle, fleet: Weak<Fleet>, name: String) {
     handle.spawn(async move {
         tokio::time::sleep(ZYGOTE_BACKOFF).await;
         if let Some(fleet) = fleet.upgrade()
-            && let Some(Entry::Open(kind)) = fleet.kinds.get(recipe.name)
+            && let Some(Entry::Open(kind)) = fleet.kinds.get(&name)
             // A zygote that was replaced by a newer one is not missed.
             && kind.template().zygote().is_none()
         {
-            tracing::warn!(template = recipe.name, "the zygote is gone, starting another");
-            fleet.start_zygote(recipe);
+            tracing::warn!(template = name, "the zygote is gone, starting another");
+            fleet.start_zygote(name);
         }
     });
 }

@@ -43,7 +43,7 @@ pub(crate) enum TemplateError {
 }
 
 /// A root file system to start from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Template {
     pub(crate) name: String,
     /// None where the layers are a whole system by themselves: those of an image.
@@ -109,6 +109,11 @@ impl Template {
             generation,
             interpreter,
         })
+    }
+
+    /// The same, whose sandboxes get their interpreters from this zygote.
+    pub(crate) fn with_zygote(&self, zygote: Arc<Zygote>) -> Arc<Self> {
+        Arc::new(Self { interpreter: Some(Interpreter { zygote: Some(zygote) }), ..self.clone() })
     }
 
     /// What a build left, on the present base if it stands on one.
@@ -228,6 +233,12 @@ impl Template {
 
     pub(crate) fn interpreter(&self) -> Option<&Interpreter> {
         self.interpreter.as_ref()
+    }
+
+    /// A zygote serves the person `user`, whom a build may have replaced by another.
+    pub(crate) fn takes_zygotes(&self) -> bool {
+        let is_users = |built: &Arc<Manifest>| built.template.user == "user";
+        self.interpreter.is_some() && self.built.as_ref().is_none_or(is_users)
     }
 
     /// A zygote that can enter sandboxes of this template, if there is one and it lives.
