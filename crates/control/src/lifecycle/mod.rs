@@ -36,4 +36,4 @@ pub(crate) use reconcile::reconcile;
 pub(crate) use rules::Refusal;
 pub(crate) use sampler::{note_usage, run_sampler, sample_now};
 pub(crate) use session::SESSION_KEY;
-pub(crate) use state::State;
+pub(crate) use state::{Ending, State};

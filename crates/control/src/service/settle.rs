@@ -1,8 +1,11 @@
 //! Making a row say what is so: the backend is asked, and what it does not have any more has ended.
 
+use isopod_wire::SandboxId;
+
 use super::backend::{BackendError, BackendState, ErrorKind};
 use super::{Service, ServiceError};
 use crate::clock::Timestamp;
+use crate::lifecycle::{Ending, State};
 use crate::store::service::{ServiceSandbox, Status};
 
 impl Service {
@@ -41,12 +44,23 @@ impl Service {
     /// It is gone and nobody told us: by its own time, or by an accident.
     pub(super) async fn vanished(&self, row: ServiceSandbox) -> Result<ServiceSandbox, ServiceError> {
         let reason = match &row.sandbox {
-            Some(id) => self.store.end_reason(id).await?,
+            // One that is on its way out knows why before the store does.
+            Some(id) => match self.ending_of(id) {
+                Some(ending) => Some(ending.text().to_owned()),
+                None => self.store.end_reason(id).await?,
+            },
             None => None,
         };
         let reason = reason.unwrap_or_else(|| "lost".to_owned());
         let status = if ["killed", "timeout"].contains(&reason.as_str()) { Status::Stopped } else { Status::Error };
         self.ended(row, status, reason).await
+    }
+
+    fn ending_of(&self, id: &SandboxId) -> Option<Ending> {
+        match self.fleet.find(id)?.view().row.state {
+            State::Ending(ending) | State::Ended(ending) => Some(ending),
+            _ => None,
+        }
     }
 
     /// Records an end, once.
