@@ -61,7 +61,10 @@ impl App {
             max_body: config.connections.max_body,
             workspace: config.workspace.clone(),
             files: config.workspace.clone().map(|workspace| Arc::new(FileStore::new(workspace, config.files))),
-            tokens: config.team_tokens.clone().map(TokenCheck::new),
+            tokens: config
+                .team_tokens
+                .clone()
+                .map(|tokens| TokenCheck::new(tokens, config.webhook_authorities.clone())),
         }
     }
 }

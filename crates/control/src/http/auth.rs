@@ -81,7 +81,7 @@ async fn by_key(app: &App, headers: &HeaderMap) -> Result<Caller, ApiError> {
 /// A person in a team's name. The team is one that the person belongs to, by the token's own word or by our records.
 async fn by_token(app: &App, check: &TokenCheck, headers: &HeaderMap) -> Result<Caller, ApiError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let claims = check.check(text(TOKEN_HEADER), Timestamp::now()).map_err(|error| {
+    let claims = check.check(text(TOKEN_HEADER), Timestamp::now()).await.map_err(|error| {
         if let TokenError::Keys(_) = &error {
             tracing::error!(error = crate::chain(&error), "tokens cannot be checked");
         }

@@ -19,6 +19,7 @@ pub(super) enum PublicKey {
     },
     /// An uncompressed point of P-256.
     P256(Vec<u8>),
+    Ed25519(Vec<u8>),
 }
 
 #[derive(Deserialize)]
@@ -59,6 +60,10 @@ impl Jwk {
             ("EC", Some("P-256")) => {
                 let point = [vec![4], bytes(&self.x)?, bytes(&self.y)?].concat();
                 (point.len() == 65).then_some(PublicKey::P256(point))
+            }
+            ("OKP", Some("Ed25519")) => {
+                let point = bytes(&self.x)?;
+                (point.len() == 32).then_some(PublicKey::Ed25519(point))
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! A JWT in its compact form (RFC 7519), and its signature by `ring`, which TLS brings along anyway. Three methods count,
+//! A JWT in its compact form (RFC 7519), and its signature by `ring`, which TLS brings along anyway. Four methods count,
 //! each only with the kind of key that it is meant for: a token cannot choose how it is checked.
 
 use base64::Engine as _;
@@ -50,10 +50,19 @@ impl<'a> Token<'a> {
         hmac::verify(&key, self.signed.as_bytes(), &self.signature).map_err(|_| TokenError::Signature)
     }
 
+    /// The key that it says it is signed with.
+    pub(super) fn kid(&self) -> Option<&str> {
+        self.header.kid.as_deref()
+    }
+
+    /// Whether it is signed by a method with public keys.
+    pub(super) fn check_algorithm(&self) -> Result<(), TokenError> {
+        let is_public = matches!(self.header.alg.as_str(), "RS256" | "ES256" | "EdDSA");
+        if is_public { Ok(()) } else { Err(TokenError::Algorithm) }
+    }
+
     pub(super) fn verify_public(&self, keys: &KeySet) -> Result<(), TokenError> {
-        if !matches!(self.header.alg.as_str(), "RS256" | "ES256") {
-            return Err(TokenError::Algorithm);
-        }
+        self.check_algorithm()?;
         let mut known = false;
         for key in keys.candidates(self.header.kid.as_deref()) {
             known = true;
@@ -73,6 +82,9 @@ impl<'a> Token<'a> {
             (PublicKey::P256(point), "ES256") => {
                 let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point);
                 key.verify(signed, &self.signature).is_ok()
+            }
+            (PublicKey::Ed25519(point), "EdDSA") => {
+                signature::UnparsedPublicKey::new(&signature::ED25519, point).verify(signed, &self.signature).is_ok()
             }
             _ => false,
         }

@@ -8,6 +8,7 @@
 mod claims;
 mod jwks;
 mod jwt;
+mod remote_keys;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +19,10 @@ use isopod_wire::node::Secret;
 pub(crate) use claims::Claims;
 use jwks::KeySet;
 use jwt::Token;
+use remote_keys::RemoteKeys;
 
 use crate::clock::Timestamp;
+use crate::webhooks::{PostError, Trust};
 
 /// Whose tokens count.
 #[derive(Clone, Debug)]
@@ -37,8 +40,11 @@ pub struct TeamTokens {
 pub enum TokenKey {
     /// A secret that the identity service shares with us: HS256.
     Secret(Secret),
-    /// A file with the public keys of the identity service (a JWK set): RS256 and ES256. Read again when it changes.
+    /// A file with the public keys of the identity service (a JWK set): RS256, ES256 and EdDSA (Ed25519). Read
+    /// again when it changes.
     Jwks(PathBuf),
+    /// A URL where the identity service has them.
+    JwksUrl(String),
 }
 
 /// Why a token does not count. The caller learns which of these, never more.
@@ -59,16 +65,20 @@ pub(crate) enum TokenError {
     #[error("the token was not made for this server")]
     Audience,
     #[error("the server's own keys for tokens cannot be read")]
-    Keys(#[source] KeyFileError),
+    Keys(#[source] KeyError),
 }
 
-/// Why the key file is of no use.
+/// Why there are no public keys.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyFileError {
+pub(crate) enum KeyError {
     #[error("could not read {path}")]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("could not fetch {url}")]
+    Fetch { url: String, source: PostError },
     #[error("{0} is not a JWK set")]
-    Parse(PathBuf),
+    Parse(String),
+    #[error("no keys came from {0} so far")]
+    None(String),
 }
 
 /// The time of its change, and what was in it.
@@ -80,19 +90,36 @@ pub(crate) struct TokenCheck {
     tokens: TeamTokens,
     /// The key file as last read, with the time of its change. Written when the file has changed.
     known: Arc<Mutex<Option<KeyFile>>>,
+    /// Where the keys are at a URL.
+    remote: Option<Arc<RemoteKeys>>,
 }
 
 impl TokenCheck {
-    pub(crate) fn new(tokens: TeamTokens) -> Self {
-        Self { tokens, known: Arc::default() }
+    /// `authorities` are PEM certificates that count beside those which this machine trusts.
+    pub(crate) fn new(tokens: TeamTokens, authorities: Vec<u8>) -> Self {
+        let remote = match &tokens.key {
+            TokenKey::JwksUrl(url) => {
+                let remote = RemoteKeys::new(url.clone(), Trust::new(authorities), remote_keys::PACE);
+                Some(Arc::new(remote))
+            }
+            TokenKey::Secret(_) | TokenKey::Jwks(_) => None,
+        };
+        Self { tokens, known: Arc::default(), remote }
     }
 
     /// What the token says, if it may be believed now.
-    pub(crate) fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
+    pub(crate) async fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
         let token = Token::parse(text)?;
-        match &self.tokens.key {
-            TokenKey::Secret(secret) => token.verify_secret(secret.0.as_bytes())?,
-            TokenKey::Jwks(path) => token.verify_public(&*self.key_set(path)?)?,
+        match (&self.tokens.key, &self.remote) {
+            (TokenKey::Secret(secret), _) => token.verify_secret(secret.0.as_bytes())?,
+            (TokenKey::Jwks(path), _) => token.verify_public(&*self.key_set(path)?)?,
+            (TokenKey::JwksUrl(_), Some(remote)) => {
+                // Looked at first: who sends something else makes nobody fetch anything.
+                token.check_algorithm()?;
+                let keys = remote.keys_for(token.kid()).await.map_err(TokenError::Keys)?;
+                token.verify_public(&keys)?;
+            }
+            (TokenKey::JwksUrl(url), None) => return Err(TokenError::Keys(KeyError::None(url.clone()))),
         }
         let claims = token.into_claims()?;
         claims.check_time(now)?;
@@ -101,7 +128,7 @@ impl TokenCheck {
     }
 
     fn key_set(&self, path: &PathBuf) -> Result<Arc<KeySet>, TokenError> {
-        let unreadable = |source| TokenError::Keys(KeyFileError::Read { path: path.clone(), source });
+        let unreadable = |source| TokenError::Keys(KeyError::Read { path: path.clone(), source });
         let changed = std::fs::metadata(path).and_then(|found| found.modified()).map_err(unreadable)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, keys)) = &*known
@@ -110,7 +137,7 @@ impl TokenCheck {
             return Ok(Arc::clone(keys));
         }
         let text = std::fs::read(path).map_err(unreadable)?;
-        let keys = KeySet::parse(&text).ok_or_else(|| TokenError::Keys(KeyFileError::Parse(path.clone())))?;
+        let keys = KeySet::parse(&text).ok_or_else(|| TokenError::Keys(KeyError::Parse(path.display().to_string())))?;
         let keys = Arc::new(keys);
         *known = Some((changed, Arc::clone(&keys)));
         Ok(keys)

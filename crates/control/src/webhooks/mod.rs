@@ -10,5 +10,5 @@ mod trust;
 pub(crate) use address::{Target, TargetError};
 pub(crate) use deliver::run_deliveries;
 pub(crate) use post::Poster;
-pub(crate) use request::{PostError, request};
+pub(crate) use request::{PostError, fetch, request};
 pub(crate) use trust::Trust;

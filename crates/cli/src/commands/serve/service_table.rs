@@ -46,6 +46,7 @@ struct CommandsTable {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TokensTable {
     pub(super) jwks_file: Option<PathBuf>,
+    jwks_url: Option<String>,
     issuer: Option<String>,
     audience: Option<String>,
 }
@@ -89,22 +90,36 @@ impl QuotaTable {
 
 impl TokensTable {
     fn resolve(&self, secret: Option<String>) -> anyhow::Result<Option<TeamTokens>> {
-        let key = match (&self.jwks_file, secret) {
-            (Some(_), Some(_)) => {
-                bail!("both {} and service.tokens.jwks_file are set; use one", env_names::TEAM_TOKEN_SECRET)
-            }
-            (Some(path), None) => {
+        let key = match (&self.jwks_file, &self.jwks_url, secret) {
+            (Some(path), None, None) => {
                 std::fs::metadata(path).with_context(|| format!("could not read {}", path.display()))?;
                 TokenKey::Jwks(path.clone())
             }
-            (None, Some(secret)) => TokenKey::Secret(Secret(secret)),
-            (None, None) if self.issuer.is_some() || self.audience.is_some() => {
-                bail!("service.tokens needs jwks_file, or {} in the environment", env_names::TEAM_TOKEN_SECRET)
+            (None, Some(url), None) => TokenKey::JwksUrl(checked_url(url)?),
+            (None, None, Some(secret)) => TokenKey::Secret(Secret(secret)),
+            (None, None, None) if self.issuer.is_some() || self.audience.is_some() => {
+                let secret = env_names::TEAM_TOKEN_SECRET;
+                bail!("service.tokens needs jwks_url or jwks_file, or {secret} in the environment")
             }
-            (None, None) => return Ok(None),
+            (None, None, None) => return Ok(None),
+            _ => {
+                let secret = env_names::TEAM_TOKEN_SECRET;
+                bail!("only one of service.tokens.jwks_url, service.tokens.jwks_file and {secret} can be set")
+            }
         };
         Ok(Some(TeamTokens { key, issuer: self.issuer.clone(), audience: self.audience.clone() }))
     }
+}
+
+/// Whoever can change what comes from it can make tokens, so it is https, or this machine.
+fn checked_url(url: &str) -> anyhow::Result<String> {
+    let here = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
+    let rest = here.iter().find_map(|base| url.strip_prefix(base));
+    let is_here = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']));
+    if !is_here && !url.starts_with("https://") {
+        bail!("service.tokens.jwks_url must be an https URL, or http on this machine: {url:?}");
+    }
+    Ok(url.to_owned())
 }
 
 fn timeout_from_environment() -> anyhow::Result<Option<u64>> {
@@ -128,9 +143,25 @@ mod tests {
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let file = super::super::file::SettingsFile::parse(example).unwrap();
         assert_eq!((file.service.agent.concurrent, file.service.team.memory_mb), (Some(5), Some(65536)));
-        let all =
-            example.replace("# jwks_file", "jwks_file").replace("# issuer", "issuer").replace("# audience", "audience");
+        let all = example
+            .replace("# jwks_file", "jwks_file")
+            .replace("# jwks_url", "jwks_url")
+            .replace("# issuer", "issuer")
+            .replace("# audience", "audience");
         assert!(super::super::file::SettingsFile::parse(&all).is_ok());
+    }
+
+    #[test]
+    fn keys_come_from_https_or_from_this_machine() {
+        for good in ["https://id.example/jwks.json", "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:9/"] {
+            assert!(checked_url(good).is_ok(), "{good}");
+        }
+        for bad in ["http://id.example/x", "http://localhost.example/x", "http://127.0.0.1.example", "file:///x", ""] {
+            assert!(checked_url(bad).is_err(), "{bad}");
+        }
+        let table = TokensTable { jwks_url: Some("https://x/keys".to_owned()), ..TokensTable::default() };
+        assert!(matches!(table.resolve(None).unwrap().unwrap().key, TokenKey::JwksUrl(_)));
+        assert!(table.resolve(Some("secret".to_owned())).is_err());
     }
 
     #[test]
@@ -138,6 +169,8 @@ mod tests {
         let with_file = TokensTable { jwks_file: Some("/dev/null".into()), ..TokensTable::default() };
         assert!(with_file.resolve(Some("secret".to_owned())).is_err());
         assert!(matches!(with_file.resolve(None).unwrap().unwrap().key, TokenKey::Jwks(_)));
+        let with_both = TokensTable { jwks_url: Some("https://x/keys".to_owned()), ..with_file };
+        assert!(with_both.resolve(None).is_err());
         let missing = TokensTable { jwks_file: Some("/does/not/exist".into()), ..TokensTable::default() };
         assert!(missing.resolve(None).is_err());
         assert!(TokensTable { issuer: Some("x".to_owned()), ..TokensTable::default() }.resolve(None).is_err());
