@@ -40,7 +40,8 @@ async fn status_of(client: &Client, id: &str) -> Value {
 }
 
 /// The seed: "Sandbox created in <5 seconds", "Sandbox ID stored with agent_id and task_id", "Commands execute with
-/// stdout/stderr captured", "Sandbox destroyed cleanly with DB updated", "status codes 201, 200, 204, 404". S2.1 to S2.5.
+/// stdout/stderr captured", "Sandbox destroyed cleanly with DB updated", "status codes 201, 200, 204, 404",
+/// "Tests cover create, execute, destroy flows". S2.1, S2.2, S2.3, S2.4, S2.5.
 #[tokio::test]
 async fn a_sandbox_is_made_used_and_destroyed_and_its_row_tells_it() {
     let (server, fake) = start().await;
@@ -66,7 +67,7 @@ async fn a_sandbox_is_made_used_and_destroyed_and_its_row_tells_it() {
     let timed_out = server.client.post(&execute, json!({ "command": "slow", "timeout": 1 })).await;
     assert_eq!((&timed_out.json["timed_out"], &timed_out.json["stdout"]), (&json!(true), &json!("begun")));
 
-    // S2.5: what was run is kept.
+    // S2.5, S2.43: what was run is kept, in a place of its own.
     let history = server.client.get(&format!("/api/v1/commands?sandbox_id={id}")).await.json;
     let outcomes: Vec<_> = history["commands"].as_array().unwrap().iter().map(|one| one["outcome"].clone()).collect();
     assert_eq!(outcomes, [json!("timed_out"), json!("exited"), json!("exited")]);
@@ -89,7 +90,7 @@ async fn a_sandbox_is_made_used_and_destroyed_and_its_row_tells_it() {
     assert_eq!(server.client.delete("/api/v1/sandboxes/inobody").await.status, 404);
 }
 
-/// S2.2, S2.11: every refusal has a stable code; what broke inside stays inside.
+/// S2.2, S2.11: every refusal has a stable code; what broke inside stays inside. The seed: "correct status codes", here 500.
 #[tokio::test]
 async fn bad_requests_are_refused_with_codes_and_change_nothing() {
     let (server, fake) = start().await;
@@ -621,7 +622,7 @@ async fn files_go_in_and_out_as_they_are() {
     assert_eq!((&usage["usage"][0]["bytes_in"], &usage["usage"][0]["bytes_out"]), (&json!(300_000), &json!(300_000)));
 }
 
-/// S2.40: a rule about commands is applied after the line was read as a shell reads it, and refusals are audited.
+/// S2.17, S2.40: a rule about commands is applied after the line was read as a shell reads it, and refusals are audited.
 #[tokio::test]
 async fn commands_outside_the_rules_are_refused_and_audited() {
     let (server, fake) = start_with(|config| {
@@ -696,6 +697,41 @@ async fn the_service_tells_about_itself() {
     }
     let document = server.client.get("/openapi.json").await.json;
     assert!(document["paths"]["/api/v1/sandboxes/{id}/execute"]["post"].is_object());
+}
+
+/// Alerts and dashboards look at what is really there.
+#[tokio::test]
+async fn what_the_files_in_deploy_ask_for_is_in_the_metrics() {
+    let (server, fake) = start().await;
+    fake.create_broken.store(true, Ordering::Relaxed);
+    server.client.post("/api/v1/sandboxes", json!({})).await;
+    let metrics = server.client.get("/metrics").await.text;
+    let mut seen = 0;
+    for file in ["prometheus-rules.yml", "grafana-dashboard.json"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        let word = |text: &str| text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
+        for name in text.match_indices("isopod_").map(|(at, _)| word(&text[at..])) {
+            let family = name.trim_end_matches("_bucket");
+            assert!(metrics.contains(&format!("# TYPE {family} ")), "{file}: {name} is not in {metrics}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
+    assert!(metrics.contains("isopod_pool_sandboxes{template=\"base\",stage=\"ready\"} 1"), "{metrics}");
+}
+
+/// S2.21: each of the seven questions that the seed left open has an answer that is the one the server gives.
+#[test]
+fn the_open_questions_are_answered() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/service.md")).unwrap();
+    let answers = page.split("## Questions that were open").nth(1).unwrap().split("\n## ").next().unwrap();
+    for (number, word) in
+        (1..).zip(["tier", "Templates", "same time", "health", "largest file", "stale", "quota error"])
+    {
+        let line = answers.lines().find(|line| line.starts_with(&format!("{number}. **"))).unwrap();
+        assert!(line.contains(word) && line.split("**").nth(2).unwrap().trim().len() > 20, "{line}");
+    }
 }
 
 /// S2.23: git runs by argv with its token in the environment; the token is in no answer, record or event.

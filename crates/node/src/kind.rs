@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use isopod_wire::node::{TemplateInfo, TemplateState};
+use isopod_wire::node::{Shelf, TemplateInfo, TemplateState};
 use tokio::sync::Notify;
 
 use crate::pool::Pool;
@@ -66,6 +66,15 @@ impl Kinds {
     pub(crate) fn open_kinds(&self) -> Vec<Arc<Kind>> {
         let open = |entry: &Entry| if let Entry::Open(kind) = entry { Some(Arc::clone(kind)) } else { None };
         self.entries().values().filter_map(open).collect()
+    }
+
+    /// What waits in the pools.
+    pub(crate) fn shelves(&self) -> Vec<Shelf> {
+        let open = |(name, entry): (&String, &Entry)| match entry {
+            Entry::Open(kind) => Some(kind.pool.shelf(name)),
+            Entry::Building(_) => None,
+        };
+        self.entries().iter().filter_map(open).collect()
     }
 
     /// The base, which every node has.

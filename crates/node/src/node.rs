@@ -11,8 +11,8 @@ use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
 use isopod_wire::build::{self, BuildError, BuildEvent, BuildSpec, KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::{
-    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stream,
-    Target, TemplateInfo, Usage,
+    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stock,
+    Stream, Target, TemplateInfo, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, Limits, NetworkPolicy};
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ use crate::images::Images;
 use crate::network::NetworkConfig;
 use crate::pool::PoolSize;
 use crate::sandbox::Fleet;
+use crate::slot::Slot;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::{Sweeper, sweep};
@@ -351,6 +352,12 @@ impl NodeApi for Node {
 
     async fn free_memory(&self) -> Bytes {
         available_memory()
+    }
+
+    async fn stock(&self) -> Stock {
+        let claims = tokio::task::spawn_blocking(Slot::count_claims).await;
+        let taken = claims.ok().and_then(Result::ok);
+        Stock { shelves: self.fleet.kinds.shelves(), free_slots: taken.map(|taken| Slot::COUNT.saturating_sub(taken)) }
     }
 
     async fn templates(&self) -> Vec<TemplateInfo> {

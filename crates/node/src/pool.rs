@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use isopod_wire::node::Shelf;
 use isopod_wire::{ExecutionId, Limits};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -173,6 +174,18 @@ impl Pool {
     pub(crate) fn filled(&self) -> PoolSize {
         let shelves = self.shared.shelves();
         PoolSize { ready: shelves.ready.len(), prepared: shelves.prepared.len() }
+    }
+
+    /// The same beside what there should be, under the template's name.
+    pub(crate) fn shelf(&self, template: &str) -> Shelf {
+        let (filled, wanted) = (self.filled(), self.shared.size);
+        Shelf {
+            template: template.to_owned(),
+            ready: filled.ready,
+            prepared: filled.prepared,
+            wanted_ready: wanted.ready,
+            wanted_prepared: wanted.prepared,
+        }
     }
 
     /// Ends the workers and removes everything on the shelves.

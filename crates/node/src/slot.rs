@@ -103,6 +103,16 @@ impl Slot {
         Ok(claims)
     }
 
+    /// How many are claimed.
+    pub(crate) fn count_claims() -> io::Result<u32> {
+        let entries = match fs::read_dir(directory()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            other => other?,
+        };
+        let numbers = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+        Ok(u32::try_from(numbers.count()).unwrap_or(u32::MAX))
+    }
+
     fn file(self) -> PathBuf {
         directory().join(self.0.to_string())
     }

@@ -168,6 +168,30 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// What a node has made before somebody asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stock {
+    /// The shelves of each template in use.
+    pub shelves: Vec<Shelf>,
+    /// How many more sandboxes this host has numbers for, where that is limited.
+    pub free_slots: Option<u32>,
+}
+
+/// The sandboxes of one template that wait to be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shelf {
+    /// What they are made of.
+    pub template: String,
+    /// Those whose guest listens.
+    pub ready: usize,
+    /// Those whose first process waits.
+    pub prepared: usize,
+    /// How many of both there should be.
+    pub wanted_ready: usize,
+    /// As above.
+    pub wanted_prepared: usize,
+}
+
 /// A template that this node has or can make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInfo {
@@ -320,6 +344,11 @@ pub trait NodeApi: Send + Sync + 'static {
 
     /// How much more memory may be promised, for admission and display.
     async fn free_memory(&self) -> Bytes;
+
+    /// What was made before somebody asks, for display. A node that makes nothing ahead has nothing to tell.
+    async fn stock(&self) -> Stock {
+        Stock::default()
+    }
 
     /// The templates that this node has or can make.
     async fn templates(&self) -> Vec<TemplateInfo>;

@@ -3,8 +3,10 @@
 mod counters;
 mod otlp;
 mod prometheus;
+mod stock;
 
 pub(crate) use counters::{Counters, Kind};
 pub(crate) use otlp::TraceParent;
 pub use otlp::{OtlpConfig, OtlpError, OtlpExporter, OtlpLayer, otlp};
 pub(crate) use prometheus::render;
+pub(crate) use stock::render_stock;

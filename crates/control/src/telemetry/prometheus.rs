@@ -56,6 +56,6 @@ fn write_histogram(out: &mut String, counters: &Counters) -> std::fmt::Result {
     writeln!(out, "{name}_count {creates}")
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) -> std::fmt::Result {
+pub(super) fn head(out: &mut String, name: &str, kind: &str, help: &str) -> std::fmt::Result {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use isopod_wire::build::{BuildError, BuildEvent, BuildSpec, BuiltTemplate, KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::{
     CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeState, PauseMode,
-    SandboxSpec, Stream, Target, TemplateInfo, TemplateState, Usage,
+    SandboxSpec, Shelf, Stock, Stream, Target, TemplateInfo, TemplateState, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
@@ -271,6 +271,11 @@ impl NodeApi for FakeNode {
 
     async fn free_memory(&self) -> Bytes {
         Bytes::mib(1024)
+    }
+
+    async fn stock(&self) -> Stock {
+        let shelf = Shelf { template: "base".to_owned(), ready: 1, prepared: 2, wanted_ready: 3, wanted_prepared: 4 };
+        Stock { shelves: vec![shelf], free_slots: Some(4000) }
     }
 
     async fn templates(&self) -> Vec<TemplateInfo> {
