@@ -15,6 +15,8 @@ use sqlx::{Connection as _, Executor as _, SqliteConnection};
 use support::redis::RedisServer;
 use support::server::until;
 use support::{Answer, Server};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 async fn execute(server: &Server, run: &str, code: &str) -> Answer {
     server.client.post(&format!("/runtime/{run}/execute"), json!({ "code": code })).await
@@ -114,6 +116,7 @@ async fn a_long_wait_pauses_the_sandbox_and_the_next_call_resumes_it() {
     assert_eq!(server.client.get("/runtime/r/session").await.json["state"], "running");
 }
 
+/// S1.3
 #[tokio::test]
 async fn a_dead_sandbox_is_replaced_and_the_caller_is_told() {
     let server = Server::start().await;
@@ -127,6 +130,7 @@ async fn a_dead_sandbox_is_replaced_and_the_caller_is_told() {
     assert_eq!((&next.json["restarted"], &next.json["restarts"]), (&json!(false), &json!(1)));
 }
 
+/// S1.5, S1.6: without Redis the server's own store is the map. No call makes a second sandbox, and none is forgotten.
 #[tokio::test]
 async fn a_new_server_finds_the_sandbox_of_a_run_again() {
     let mut server = Server::start().await;
@@ -135,6 +139,29 @@ async fn a_new_server_finds_the_sandbox_of_a_run_again() {
     let server = server.start_again().await;
     assert_eq!(sandbox_of(&execute(&server, "r", "x").await), sandbox);
     assert_eq!(server.node.creates.load(Ordering::Relaxed), 1);
+    assert_eq!(server.client.delete("/runtime/r/cleanup").await.json["killed"], true);
+    assert_eq!(server.node.count(), 0);
+}
+
+/// S1.3, S1.9: a sandbox is made for ten minutes, and every call gives it as much again, or as much as the call may take.
+#[tokio::test]
+async fn every_call_gives_the_sandbox_its_time_again() {
+    let server = Server::start().await;
+    let sandbox = sandbox_of(&execute(&server, "r", "x").await);
+    let left = async || {
+        let session = server.client.get("/runtime/r/session").await.json;
+        let end = OffsetDateTime::parse(session["end_at"].as_str().unwrap(), &Rfc3339).unwrap();
+        (end - OffsetDateTime::now_utc()).whole_seconds()
+    };
+    assert!((540..=600).contains(&left().await));
+    server.client.post(&format!("/sandboxes/{sandbox}/timeout"), json!({ "timeout": 30 })).await;
+    assert!(left().await <= 30);
+    execute(&server, "r", "x").await;
+    assert!((540..=600).contains(&left().await), "the lease did not move");
+    server.client.post("/runtime/r/execute", json!({ "code": "x", "timeout": 3000 })).await;
+    assert!(left().await > 2900, "a long call would outlive its sandbox");
+    let keyless = server.client.raw(http::Method::POST, "/runtime/r/execute", &[], "{}".into()).await;
+    assert_eq!(keyless.status, 401, "without a key there is no sandbox");
 }
 
 /// S1.4, S1.28, S1.29
@@ -153,7 +180,7 @@ async fn cleanup_may_be_asked_for_again_and_again_under_both_names() {
     assert_eq!(stranger.status, 401);
 }
 
-/// S1.11
+/// S1.11, S1.28: a failure is a 500 with the error.
 #[tokio::test]
 async fn a_kill_that_fails_keeps_its_note_and_is_tried_until_it_is_confirmed() {
     let mut server = Server::start_with(quick).await;

@@ -137,11 +137,11 @@ async fn agents_are_invoked_with_what_came_before_and_told_of_the_end() {
     assert_eq!(life.runs.signatures(&id).await.unwrap(), json!({ "a": "sig", "b": "sig" }));
 }
 
-/// S1.54
+/// S1.31, S1.54: the agent service is told of the end however bad that was.
 #[tokio::test]
 async fn agents_that_hang_lie_break_or_refuse_fail_their_node() {
     let stage = stage().await;
-    let life = &stage.life;
+    let (life, service) = (&stage.life, &stage.service);
     for (prompt, expected) in
         [("hang", "no answer"), ("garbage", "no reply"), ("broken", "500"), ("refuse", "I will not")]
     {
@@ -149,6 +149,8 @@ async fn agents_that_hang_lie_break_or_refuse_fail_their_node() {
         assert_eq!(life.ended(&id).await.1, "node_failed");
         let error = life.row(&id).await.error.unwrap();
         assert!(error.contains(expected), "{prompt}: {error}");
+        let told = format!("/runtime/{id}/cleanup");
+        assert!(service.cleanups.lock().unwrap().contains(&told), "{prompt}: nobody was told of the end");
     }
     let nobody = life.start("nodes: [{id: a, agent: 'http://127.0.0.1:1/'}]").await;
     assert_eq!(life.ended(&nobody).await.1, "node_failed");

@@ -27,6 +27,39 @@ async fn a_run_whose_nodes_are_done_is_completed_and_cleaned_up() {
     assert_eq!(events.last().unwrap().kind, EventKind::RunEnded);
 }
 
+/// S1.32: the words of the agent kernel, for runs, nodes and attempts.
+#[tokio::test]
+async fn states_are_told_in_the_kernels_words() {
+    let (_dir, life) = life().await;
+    let flow = "on_failure: continue\nnodes: [{id: good, command: ok}, {id: bad, command: fail, depends_on: [good]}, \
+                {id: never, command: ok, depends_on: [bad]}, {id: asks, command: ok, approval: true, depends_on: [good]}]";
+    let id = life.start(flow).await;
+    life.until(&id, RunStatus::AwaitingApproval).await;
+    let words = |state: &Value, list: &str| {
+        let words = state[list].as_array().unwrap().iter();
+        words.map(|one| one["status"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for _ in 0..1000 {
+        if words(&life.state(&id).await, "invocations").len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let state = life.state(&id).await;
+    assert_eq!(state["status"], "awaitingapproval");
+    assert_eq!(words(&state, "nodes"), ["success", "failed", "pending", "paused"]);
+    assert_eq!(words(&state, "invocations"), ["success", "failed"]);
+    life.order(&id, Order::Resume).await.unwrap();
+    life.ended(&id).await;
+    assert_eq!(life.state(&id).await["status"], "failed");
+    let hanging = life.start("nodes: [{id: a, command: hang}]").await;
+    life.until_row(&hanging, |row| row.last_seq >= 3).await;
+    let state = life.state(&hanging).await;
+    assert_eq!((state["status"].as_str(), words(&state, "nodes")), (Some("running"), vec!["running".to_owned()]));
+    life.order(&hanging, Order::Stop).await.unwrap();
+    life.ended(&hanging).await;
+}
+
 /// S1.51
 #[tokio::test]
 async fn independent_nodes_run_at_the_same_time() {

@@ -27,6 +27,8 @@ struct Seen {
     team: Option<TeamId>,
     alive: HashSet<RunId>,
     made: HashMap<RunId, u32>,
+    /// Those that no node asked for.
+    strays: HashMap<RunId, u32>,
     killed: HashMap<RunId, u32>,
     executed: Vec<(RunId, String)>,
     finished: HashSet<(RunId, String)>,
@@ -54,6 +56,7 @@ impl World {
         let mut seen = self.seen.lock().unwrap();
         seen.alive.insert(run.clone());
         *seen.made.entry(run.clone()).or_default() += 1;
+        *seen.strays.entry(run.clone()).or_default() += 1;
     }
 
     /// One sandbox existed if anything was executed, and it is gone.
@@ -63,6 +66,7 @@ impl World {
         assert!(!seen.alive.contains(run), "{run} has a sandbox");
         let count = |of: &HashMap<RunId, u32>| of.get(run).copied().unwrap_or(0);
         assert_eq!(count(&seen.made), count(&seen.killed), "{run}");
+        assert!(count(&seen.made) - count(&seen.strays) <= 1, "{run} had more than one sandbox");
     }
 }
 
