@@ -154,15 +154,24 @@ fn keys_are_rotated_and_the_audit_verified_by_the_command_line() {
     assert_eq!(Api { server: &server, key: new.trim().to_owned() }.call("GET", "/api/v1/tasks", None).0, 200);
     assert!(server.run(&["key", "list"]).ok().contains("read_only"));
 
+    let metrics = host("curl", &["-s", &format!("http://{}/metrics", server.address())]);
+    let metrics = text(&metrics);
+    for line in ["isopod_pool_size{template=\"base\",stage=\"ready\"} 1", "isopod_pool_sandboxes{template=\"base\""] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    assert!(metrics.contains("isopod_node_free_slots "), "{metrics}");
+
     let verified = server.run(&["audit", "verify", "--json"]).ok();
     let verified: Value = serde_json::from_str(&verified).unwrap();
-    assert_eq!((&verified["broken_at"], &verified["lines"]), (&json!(null), &json!(3)));
+    // Three through the service, and the two that made and replaced a key.
+    assert_eq!((&verified["broken_at"], &verified["lines"]), (&json!(null), &json!(5)));
     let head = verified["head"].as_str().unwrap();
     admin.get("/api/v1/tasks");
     assert_eq!(server.run(&["audit", "verify", "--contains", head]).code(), 0);
     assert_eq!(server.run(&["audit", "verify", "--contains", &"0".repeat(64)]).code(), 1);
     let exported = server.run(&["audit", "export"]).ok();
-    assert_eq!(exported.lines().count(), 4);
+    assert_eq!(exported.lines().count(), 6);
+    assert!(exported.contains("api_key.create") && exported.contains("api_key.rotate"), "{exported}");
     assert!(server.run(&["audit", "ls"]).ok().contains("sandbox.list"));
     server.stop();
     state.assert_nothing_left();

@@ -11,6 +11,7 @@ use isopod_wire::SandboxId;
 use isopod_wire::node::Secret;
 
 use super::error::ApiError;
+use super::noted::Asker;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::identity::{TokenCheck, TokenError};
@@ -49,6 +50,9 @@ impl FromRequestParts<Arc<App>> for Caller {
             (Some(check), Some(_)) => by_token(app, check, &parts.headers).await?,
             _ => by_key(app, &parts.headers).await?,
         };
+        if let Some(asker) = parts.extensions.get::<Asker>() {
+            asker.is(&caller);
+        }
         let is_limited = matches!(caller.scope, Scope::Agent(_) | Scope::ReadOnly);
         if is_limited && !parts.uri.path().starts_with(SERVICE_PATH) {
             // E2B's answers hold the tokens of sandboxes, with which anything can be done to them.

@@ -16,6 +16,7 @@ mod logs;
 mod metrics;
 mod network_config;
 mod new_sandbox;
+mod noted;
 mod openapi;
 mod runtime;
 mod runtime_orders;
@@ -49,6 +50,7 @@ mod webhooks;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, patch, post, put};
 
 use crate::app::App;
@@ -56,13 +58,14 @@ pub(crate) use browser::check_browser;
 
 /// Every route of the API.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .merge(sandbox_routes())
+    let noted = sandbox_routes()
         .merge(other_routes())
         .merge(template_routes())
         .merge(workspace_routes())
         .merge(runtime::routes())
         .merge(runtime_runs::routes())
+        .layer(from_fn_with_state(Arc::clone(&app), noted::noted));
+    noted
         .merge(service::routes(&app))
         .merge(unsupported::routes())
         .fallback(error::no_such_route)

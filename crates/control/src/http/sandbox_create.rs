@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
@@ -13,11 +13,12 @@ use super::error::ApiError;
 use super::idempotency;
 use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
 use super::sandbox_views::made;
+use super::service::Subject;
 use super::volume_mounts;
 use crate::app::App;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
-type Answer = Result<(StatusCode, Json<Value>), ApiError>;
+type Answer = Result<(StatusCode, Extension<Subject>, Json<Value>), ApiError>;
 
 pub(super) async fn create_v1(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
     create(state, caller, &headers, body, V1).await
@@ -44,7 +45,8 @@ async fn create(
         Some(attempt) => attempt.make_once(&app, wanted).await?,
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
-    Ok((StatusCode::CREATED, Json(made(&app, &sandbox.view().row))))
+    let subject = Subject::sandbox(sandbox.id().as_str());
+    Ok((StatusCode::CREATED, Extension(subject), Json(made(&app, &sandbox.view().row))))
 }
 
 /// Makes what is asked for; with a session key, only if it is not there.

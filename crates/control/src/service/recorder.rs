@@ -66,6 +66,18 @@ impl Recorder {
         self.send(record, None).await;
     }
 
+    /// The same from where nobody can wait, as when a request is dropped.
+    pub(crate) fn note_at_once(&self, record: Record) {
+        self.state.backlog.fetch_add(1, Ordering::Relaxed);
+        let Err(mpsc::error::TrySendError::Full(item)) = self.queue.try_send(Item { record, written: None }) else {
+            return;
+        };
+        let queue = self.queue.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { queue.send(item).await });
+        }
+    }
+
     /// Writes an audit line, with everything that was queued before it.
     pub(crate) async fn audit(&self, entry: AuditEntry) -> Result<(), AuditDown> {
         let (written, ack) = oneshot::channel();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
+use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use super::super::auth::Caller;
 use super::super::body::JsonBody;
 use super::super::error::ApiError;
 use super::super::runtime_runs::refuse_ended;
+use super::super::service::Subject;
 use super::{parse_path, parse_run};
 use crate::app::App;
 use crate::sessions::{Action, RelPath, ToolCall, ToolResult, parse_timeout};
@@ -50,11 +51,14 @@ pub(super) async fn execute(
     caller: Caller,
     Path(run_id): Path<String>,
     body: JsonBody,
-) -> Result<Json<ToolResult>, ApiError> {
+) -> Result<(Extension<Subject>, Json<ToolResult>), ApiError> {
     let run = parse_run(&run_id)?;
     let call = body.parse::<ExecuteBody>()?.checked()?;
     refuse_ended(&app, &caller, &run_id).await?;
-    Ok(Json(app.sessions.execute(&caller.team, &run, call).await?))
+    let agent = call.agent.clone();
+    let result = app.sessions.execute(&caller.team, &run, call).await?;
+    let subject = Subject { agent, ..Subject::sandbox(&result.sandbox_id) };
+    Ok((Extension(subject), Json(result)))
 }
 
 impl ExecuteBody {

@@ -25,9 +25,23 @@ use crate::store::service::{AuditEntry, ServiceSandbox};
 /// What a request was about, told by its handler with the answer.
 #[derive(Clone, Debug, Default)]
 pub(in crate::http) struct Subject {
-    pub(super) sandbox: Option<String>,
-    pub(super) agent: Option<String>,
-    pub(super) task: Option<String>,
+    pub(in crate::http) sandbox: Option<String>,
+    pub(in crate::http) agent: Option<String>,
+    pub(in crate::http) task: Option<String>,
+}
+
+impl Subject {
+    pub(in crate::http) fn sandbox(id: impl Into<String>) -> Self {
+        Self { sandbox: Some(id.into()), ..Self::default() }
+    }
+
+    /// Takes over what the other one knows.
+    pub(in crate::http) fn learn(&mut self, other: &Self) {
+        let known = |mine: &mut Option<String>, theirs: &Option<String>| *mine = theirs.clone().or(mine.take());
+        known(&mut self.sandbox, &other.sandbox);
+        known(&mut self.agent, &other.agent);
+        known(&mut self.task, &other.task);
+    }
 }
 
 impl From<&ServiceSandbox> for Subject {

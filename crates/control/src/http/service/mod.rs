@@ -28,6 +28,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
 
 use crate::app::App;
+pub(super) use audited::Subject;
 pub(super) use health::render_metrics;
 
 /// Every route of the service.
