@@ -49,9 +49,19 @@ impl Guest {
     /// # Errors
     /// When it does not exist, or the guest is not one of Isopod's.
     pub async fn tree(&self, path: &str, max: usize) -> Result<Tree, GuestError> {
+        self.tree_of(path, max, &[]).await
+    }
+
+    /// Looks at a few paths below a directory. Those that are not there are missing in the answer. An older guest answers
+    /// with everything, of which at most `max` entries.
+    ///
+    /// # Errors
+    /// As with [`Guest::tree`].
+    pub async fn tree_of(&self, path: &str, max: usize, only: &[&str]) -> Result<Tree, GuestError> {
         let http = &self.caller.http;
         let max = max.to_string();
         let query = Query::new().with("path", path).with("max", &max).with_some("username", self.user.as_deref());
+        let query = only.iter().fold(query, |query, path| query.with("only", path));
         let request = http.request(Method::GET, &query.behind("/files/tree"), HeaderMap::new(), empty_body())?;
         let read = |reply| async {
             let reply = self.caller.accept(reply).await?;

@@ -1,12 +1,14 @@
 //! `GET /files/tree`: everything below a directory with what tells whether it has changed, in one short answer.
 //!
 //! An addition of ours: who keeps a copy of a home elsewhere asks after every run what is new. Names that begin with a dot
-//! and `__pycache__` are left out with all that is below them, links are named and never followed.
+//! and `__pycache__` are left out with all that is below them, links are named and never followed. With `only`, as often as
+//! one likes, just these paths are looked at.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -33,7 +35,12 @@ pub(crate) async fn tree(settings: &Settings, request: Request<Incoming>) -> Res
             .filter(|max| (1..=LARGEST_MAX).contains(max))
             .ok_or_else(|| HttpError::new(StatusCode::BAD_REQUEST, "max must be a number from 1 to 1000000"))?,
     };
-    let listed = in_background(move || with_rights_of(&user, &[&root], || list(&root, max))).await?;
+    let only: Vec<PathBuf> = query.all("only").map(PathBuf::from).collect();
+    let listing = move || {
+        let look = || if only.is_empty() { list(&root, max) } else { Ok(list_only(&root, &only)) };
+        with_rights_of(&user, &[&root], look)
+    };
+    let listed = in_background(listing).await?;
     Ok(json_reply(&listed))
 }
 
@@ -83,6 +90,27 @@ fn list(root: &Path, max: usize) -> Result<Listed, HttpError> {
     Ok(listed)
 }
 
+/// Of these paths those that a whole listing would have too.
+fn list_only(root: &Path, paths: &[PathBuf]) -> Listed {
+    let is_listed = |path: &&PathBuf| {
+        let mut parts = path.components();
+        parts.all(|part| matches!(part, Component::Normal(name) if !is_left_out(name)))
+    };
+    let look = |path: &PathBuf| {
+        let meta = std::fs::symlink_metadata(root.join(path)).ok().filter(|meta| !meta.is_dir())?;
+        Some(Entry { kind: kind_of(&meta), path: path.to_str()?.to_owned(), meta })
+    };
+    Listed { entries: paths.iter().filter(is_listed).filter_map(look).collect(), ..Listed::default() }
+}
+
+fn is_left_out(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "__pycache__"
+}
+
+fn kind_of(meta: &Metadata) -> &'static str {
+    if meta.is_file() { "file" } else { "other" }
+}
+
 fn list_one(root: &Path, directory: &Path, max: usize, listed: &mut Listed, open: &mut Vec<PathBuf>) -> io::Result<()> {
     for found in std::fs::read_dir(root.join(directory))? {
         let found = found?;
@@ -92,7 +120,7 @@ fn list_one(root: &Path, directory: &Path, max: usize, listed: &mut Listed, open
             listed.unreadable.push(path.to_string_lossy().into_owned());
             continue;
         };
-        if name.as_encoded_bytes().starts_with(b".") || name == "__pycache__" {
+        if is_left_out(&name) {
             continue;
         }
         // What vanished since its directory was read is not there.
@@ -105,8 +133,7 @@ fn list_one(root: &Path, directory: &Path, max: usize, listed: &mut Listed, open
             listed.truncated = true;
             return Ok(());
         }
-        let kind = if meta.is_file() { "file" } else { "other" };
-        listed.entries.push(Entry { kind, path: text.to_owned(), meta });
+        listed.entries.push(Entry { kind: kind_of(&meta), path: text.to_owned(), meta });
     }
     Ok(())
 }
@@ -131,6 +158,19 @@ mod tests {
         assert_eq!(paths(&listed), [("file", "a/b/x"), ("other", "a/up")]);
         let json = serde_json::to_value(&listed).unwrap();
         assert_eq!((json["entries"][0][1].as_str(), json["entries"][0][2].as_u64()), (Some("a/b/x"), Some(1)));
+    }
+
+    #[test]
+    fn a_few_paths_are_looked_at_as_in_a_whole_listing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/.git")).unwrap();
+        for path in ["x", "a/x", "a/.git/x", ".hidden"] {
+            std::fs::write(dir.path().join(path), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("x", dir.path().join("link")).unwrap();
+        let asked = ["a/x", "link", "none", "a", "a/.git/x", ".hidden", "../x", "/etc/passwd", "a/../x", ""];
+        let listed = list_only(dir.path(), &asked.map(PathBuf::from));
+        assert_eq!(paths(&listed), [("file", "a/x"), ("other", "link")]);
     }
 
     #[test]

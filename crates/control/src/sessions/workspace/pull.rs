@@ -41,7 +41,7 @@ pub(in crate::sessions) async fn pull(
     agent: Option<&str>,
     report: &mut SyncReport,
 ) -> Result<Pulled, WorkspaceError> {
-    let home = list_home(guest, caps).await?;
+    let home = list_home(guest, caps, &[]).await?;
     forget_gone(known, &home);
     let wanted = choose(known, home, caps, report);
     let fetches = wanted.into_iter().map(|(path, facts)| {
@@ -60,9 +60,10 @@ pub(in crate::sessions) async fn pull(
     Ok(pulled)
 }
 
-pub(super) async fn list_home(guest: &Guest, caps: SyncCaps) -> Result<Tree, WorkspaceError> {
+/// What is in the home, or what became of these paths of it.
+pub(super) async fn list_home(guest: &Guest, caps: SyncCaps, only: &[&str]) -> Result<Tree, WorkspaceError> {
     let most = caps.files.saturating_mul(LOOK_FACTOR);
-    guest.tree("~", most).await.map_err(|source| WorkspaceError::Guest { what: "list", source })
+    guest.tree_of("~", most, only).await.map_err(|source| WorkspaceError::Guest { what: "list", source })
 }
 
 pub(super) fn facts_of(entry: &TreeEntry) -> FileFacts {

@@ -21,6 +21,8 @@ use crate::sessions::tool::SyncReport;
 const KEEP_FILE: u64 = 1 << 20;
 const KEEP_ALL: u64 = 64 << 20;
 const CHUNK: usize = 256 << 10;
+/// So many files are looked at by name; their names must stand in a URL.
+const FEW: usize = 16;
 
 /// MD5 of inputs by their paths, for readers of the map.
 pub(in crate::sessions) type Hashes = Vec<(String, Option<String>)>;
@@ -264,7 +266,9 @@ async fn look(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -
         sent.iter().map(|sent| (sent.path.as_str(), sent.seen.hash)).collect();
     let is_new = known.is_new();
     known.inside.get_or_insert_default();
-    for entry in list_home(guest, caps).await?.entries {
+    // A home has thousands of files, and mostly few are sent.
+    let few: Vec<&str> = if is_new || sent.len() > FEW { Vec::new() } else { hashes.keys().copied().collect() };
+    for entry in list_home(guest, caps, &few).await?.entries {
         let hash = hashes.get(entry.path.as_str());
         if is_new || hash.is_some() {
             let seen = Seen { facts: facts_of(&entry), hash: hash.copied().flatten(), look_again: false };
