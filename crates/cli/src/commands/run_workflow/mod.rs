@@ -1,6 +1,7 @@
 //! `isopod run-workflow`: starts a workflow on a server and follows it to its end. Ends with 0 when it completed, with 1
 //! when it failed.
 
+mod layout;
 mod plain;
 mod tree;
 
@@ -37,9 +38,11 @@ pub(super) async fn run(args: RunWorkflowArgs) -> anyhow::Result<ExitCode> {
         say!("{run}");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut watcher: Box<dyn Watcher> = match (args.json, std::io::stderr().is_terminal()) {
+    // Who sends the output elsewhere wants a record there, not a picture here.
+    let is_watched = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+    let mut watcher: Box<dyn Watcher> = match (args.json, is_watched) {
         (true, _) => Box::new(plain::Json),
-        (false, true) => Box::new(tree::Tree::default()),
+        (false, true) => Box::new(tree::Tree::new()),
         (false, false) => Box::new(plain::Plain),
     };
     let state = client.run_state(&run).await.map_err(explain)?;

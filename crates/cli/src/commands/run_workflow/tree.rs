@@ -1,4 +1,5 @@
-//! A run as a tree on the terminal: one line per node, indented by how many come before it, moving while it runs.
+//! A run as a tree on the terminal: one line per node, further in the more come before it, moving while it runs. What nodes
+//! print goes above the tree, how far the run is stands below it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,97 +9,199 @@ use isopod_client::sandbox::RunEvent;
 use serde_json::Value;
 
 use super::Watcher;
+use super::layout::places;
 use crate::commands::runs::field;
 use crate::commands::show::printable;
 
 const TICK: Duration = Duration::from_millis(100);
-/// More lines than this do not fit on a screen; the others are counted.
+/// A taller tree leaves no room for what nodes print.
 const MOST_LINES: usize = 40;
+/// Of a terminal that does not say how high it is.
+const USUAL_HEIGHT: usize = 24;
+/// Lines of a node's output that are shown. `isopod runs show` has all of it.
+const MOST_OUTPUT: usize = 20;
+/// What agents are told about files; here they stand beside the node.
+const FILES_NOTE: &str = "[SYSTEM: The following files were generated/updated";
+/// Further in, names would leave the screen.
+const DEEPEST: usize = 12;
 
-#[derive(Default)]
 pub(super) struct Tree {
     lines: MultiProgress,
-    nodes: HashMap<String, ProgressBar>,
-    /// How deep each node is.
-    depths: HashMap<String, usize>,
-    hidden: usize,
+    /// How many nodes fit on the screen.
+    room: usize,
+    nodes: HashMap<String, Node>,
+    /// The line below the tree.
+    progress: ProgressBar,
+}
+
+#[derive(Debug)]
+struct Node {
+    depth: usize,
+    stage: Stage,
+    /// None where there is no room for it.
+    bar: Option<ProgressBar>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Pending,
+    Running,
+    Waiting,
+    Done,
+    Failed,
 }
 
 impl Watcher for Tree {
     fn begin(&mut self, run: &str, state: &Value) {
-        self.note(&format!("run {run}"));
-        for node in state["nodes"].as_array().into_iter().flatten() {
-            let parents = node["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let depth = parents.filter_map(|id| self.depths.get(id)).map(|depth| depth + 1).max().unwrap_or(0);
-            self.add(node["id"].as_str().unwrap_or_default(), depth);
+        self.note(&format!("run {}", printable(run)));
+        let nodes = state["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for place in places(nodes) {
+            let bar = (self.nodes.len() < self.room).then(|| self.lines.insert_before(&self.progress, new_bar()));
+            self.add(&place.id, place.depth, bar);
         }
-        if self.hidden > 0 {
-            self.note(&format!("and {} more nodes", self.hidden));
-        }
+        self.progress.set_style(style("{spinner} {wide_msg}"));
+        self.progress.enable_steady_tick(TICK);
+        self.count();
     }
 
     fn event(&mut self, event: &RunEvent) {
         let Some(id) = event.agent_id.as_deref() else { return };
-        if event.event_type == "NodeCreated" && !self.depths.contains_key(id) {
-            let by = event.payload["by"].as_str().and_then(|by| self.depths.get(by));
-            self.add(id, by.map_or(0, |depth| depth + 1));
+        if event.event_type == "NodeCreated" && !self.nodes.contains_key(id) {
+            self.splice(id, event.payload["by"].as_str());
         }
         let text = |name: &str| printable(&event.payload[name].as_str().unwrap_or_default().replace('\n', " "));
         match event.event_type.as_str() {
             "AgentStarted" => self.moving(id),
-            "AgentCompleted" => self.still(id, "✓", &first_line(&event.payload["output"])),
-            "AgentFailed" if event.payload["will_retry"] == true => self.still(id, "↻", &text("error")),
-            "AgentFailed" => self.still(id, "✗", &text("error")),
-            "SystemIntervention" => self.still(id, "⏸", &text("reason")),
+            "AgentCompleted" => self.completed(id, &event.payload),
+            "AgentFailed" if event.payload["will_retry"] == true => self.still(id, Stage::Pending, "↻", &text("error")),
+            "AgentFailed" => self.still(id, Stage::Failed, "✗", &text("error")),
+            "SystemIntervention" if event.payload["action"] == "pause" => {
+                self.still(id, Stage::Waiting, "⏸", &text("reason"));
+            }
+            "IntermediateLog" => self.note(&format!("{} │ {}", printable(id), text("message"))),
             _ => {}
         }
+        self.count();
     }
 
     fn end(&mut self, state: &Value) {
-        for bar in self.nodes.values().filter(|bar| !bar.is_finished()) {
+        for bar in self.nodes.values().filter_map(|node| node.bar.as_ref()) {
             bar.abandon();
         }
         let error = if state["error"].is_null() { String::new() } else { format!(": {}", field(state, "error")) };
-        self.note(&format!("{}{error}", field(state, "status")));
+        self.progress.disable_steady_tick();
+        self.progress.set_style(style("{wide_msg}"));
+        let words = format!("{}, {}{error}", field(state, "status"), self.summary());
+        self.progress.abandon_with_message(words.replace('\n', " "));
+        // The last line is as wide as the terminal; what comes next begins below it.
+        eprintln!();
     }
 }
 
 impl Tree {
+    pub(super) fn new() -> Self {
+        let height = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_row));
+        let height = if height == 0 { USUAL_HEIGHT } else { height };
+        let lines = MultiProgress::new();
+        let progress = lines.add(ProgressBar::new_spinner());
+        // One for the progress, one where the cursor rests.
+        let room = height.saturating_sub(2).clamp(1, MOST_LINES);
+        Self { lines, room, nodes: HashMap::new(), progress }
+    }
+
     fn note(&self, words: &str) {
         // A terminal that is gone needs no words.
         let _ = self.lines.println(words);
     }
 
-    fn add(&mut self, id: &str, depth: usize) {
-        self.depths.insert(id.to_owned(), depth);
-        if self.nodes.len() >= MOST_LINES {
-            self.hidden += 1;
-            return;
+    /// A node that came while the run ran: below the one that wanted it.
+    fn splice(&mut self, id: &str, by: Option<&str>) {
+        let by = by.and_then(|by| self.nodes.get(by));
+        let depth = by.map_or(0, |by| by.depth + 1);
+        let shown = self.nodes.values().filter(|node| node.bar.is_some()).count();
+        let bar = (shown < self.room).then(|| match by.and_then(|by| by.bar.as_ref()) {
+            Some(above) => self.lines.insert_after(above, new_bar()),
+            None => self.lines.insert_before(&self.progress, new_bar()),
+        });
+        self.add(id, depth, bar);
+    }
+
+    fn add(&mut self, id: &str, depth: usize, bar: Option<ProgressBar>) {
+        if let Some(bar) = &bar {
+            bar.set_style(style("{prefix}· {wide_msg}"));
+            bar.set_prefix("  ".repeat(depth.min(DEEPEST)));
+            bar.set_message(printable(id));
+            bar.tick();
         }
-        let bar = self.lines.add(ProgressBar::new_spinner());
-        bar.set_style(style("{prefix}· {msg}"));
-        bar.set_prefix("  ".repeat(depth.min(20)));
-        bar.set_message(printable(id));
-        bar.tick();
-        self.nodes.insert(id.to_owned(), bar);
+        self.nodes.insert(id.to_owned(), Node { depth, stage: Stage::Pending, bar });
     }
 
-    fn moving(&self, id: &str) {
-        let Some(bar) = self.nodes.get(id) else { return };
-        bar.set_style(style("{prefix}{spinner} {msg} {elapsed}"));
-        bar.set_message(printable(id));
-        bar.reset();
-        bar.enable_steady_tick(TICK);
+    fn moving(&mut self, id: &str) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.stage = Stage::Running;
+        if let Some(bar) = &node.bar {
+            bar.set_style(style("{prefix}{spinner} {msg} {elapsed}"));
+            bar.set_message(printable(id));
+            bar.reset_elapsed();
+            bar.enable_steady_tick(TICK);
+        }
     }
 
-    fn still(&self, id: &str, mark: &str, words: &str) {
-        let Some(bar) = self.nodes.get(id) else { return };
-        bar.disable_steady_tick();
-        bar.set_style(style("{prefix}{msg}"));
-        let words: String = words.chars().take(100).collect();
-        bar.set_message(format!("{mark} {}  {words}", printable(id)));
-        bar.tick();
+    fn completed(&mut self, id: &str, payload: &Value) {
+        let text = text_of(&payload["output"]);
+        let is_shown = |line: &&str| !line.trim().is_empty() && !line.starts_with(FILES_NOTE);
+        let all: Vec<&str> = text.lines().filter(is_shown).collect();
+        // One line has room beside the node's name.
+        if all.len() > 1 {
+            let shown = all.iter().take(MOST_OUTPUT).map(|line| format!("{} │ {}", printable(id), printable(line)));
+            shown.for_each(|line| self.note(&line));
+            if all.len() > MOST_OUTPUT {
+                self.note(&format!("{} │ … {} more lines", printable(id), all.len() - MOST_OUTPUT));
+            }
+        }
+        let mut words = if let [only] = all.as_slice() { printable(only) } else { String::new() };
+        for file in payload["files_generated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            words += &format!(" → {}", printable(file));
+        }
+        self.still(id, Stage::Done, "✓", words.trim());
     }
+
+    fn still(&mut self, id: &str, stage: Stage, mark: &str, words: &str) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let took = (node.stage == Stage::Running).then(|| node.bar.as_ref().map(ProgressBar::elapsed)).flatten();
+        node.stage = stage;
+        if let Some(bar) = &node.bar {
+            bar.disable_steady_tick();
+            bar.set_style(style("{prefix}{wide_msg}"));
+            let took = took.map_or(String::new(), |took| format!("{:.1} s  ", took.as_secs_f64()));
+            bar.set_message(format!("{mark} {}  {took}{words}", printable(id)).trim_end().to_owned());
+            bar.tick();
+        }
+    }
+
+    fn count(&self) {
+        self.progress.set_message(self.summary());
+    }
+
+    fn summary(&self) -> String {
+        let count = |stage| self.nodes.values().filter(|node| node.stage == stage).count();
+        let mut words = format!("{} of {} nodes done", count(Stage::Done), self.nodes.len());
+        let others = [(Stage::Running, "running"), (Stage::Waiting, "waiting for a person"), (Stage::Failed, "failed")];
+        for (stage, name) in others {
+            if count(stage) > 0 {
+                words += &format!(", {} {name}", count(stage));
+            }
+        }
+        let hidden = self.nodes.values().filter(|node| node.bar.is_none()).count();
+        if hidden > 0 {
+            words += &format!(" ({hidden} not shown)");
+        }
+        words
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    ProgressBar::new_spinner()
 }
 
 /// Our own templates are right; a plain spinner is what is left should one be not.
@@ -106,8 +209,14 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-fn first_line(output: &Value) -> String {
-    let text = output["result"].as_str().or_else(|| output.as_str()).map_or_else(|| output.to_string(), str::to_owned);
-    let text = text.strip_prefix("STDOUT:\n").unwrap_or(&text);
-    printable(text.lines().next().unwrap_or_default())
+/// What a node gave, for people.
+fn text_of(output: &Value) -> String {
+    let text = output["result"].as_str().or_else(|| output.as_str());
+    let text = match (text, output) {
+        (Some(text), _) => text.to_owned(),
+        (None, Value::Null) => String::new(),
+        (None, other) => other.to_string(),
+    };
+    let silent = text.starts_with("Execution successful (No stdout).");
+    if silent { String::new() } else { text.strip_prefix("STDOUT:\n").unwrap_or(&text).to_owned() }
 }
