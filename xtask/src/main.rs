@@ -35,7 +35,19 @@ fn check() -> Result<(), String> {
 
 /// All tests. Those that make real sandboxes need root, and share the host's network and slots: one at a time.
 fn test() -> Result<(), String> {
-    cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads=1"])
+    cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads=1"])?;
+    test_on_postgresql()
+}
+
+/// What is recorded is the same in both databases, so the same tests say whether it is. They start PostgreSQL themselves.
+fn test_on_postgresql() -> Result<(), String> {
+    let mut test = Command::new(cargo_program());
+    test.current_dir(root()).env("ISOPOD_TEST_STORE", "postgres");
+    test.args(["test", "--package", "isopod-control", "--no-fail-fast", "--lib"]);
+    for suite in ["backends", "lifecycle", "runs", "sandboxes", "service", "sessions", "webhooks"] {
+        test.args(["--test", suite]);
+    }
+    run(test.args(["--", "--test-threads=1"]))
 }
 
 /// Builds for speed, measures, and writes the report to `docs/bench/results.md`; a quick run is only printed.

@@ -9,6 +9,8 @@ pub(crate) const CONFIG: &str = "ISOPOD_CONFIG";
 pub(crate) const LISTEN: &str = "ISOPOD_LISTEN";
 /// The server's first API key.
 pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
+/// A PostgreSQL database instead of a file in the state directory.
+pub(crate) const DATABASE_URL: &str = "ISOPOD_DATABASE_URL";
 /// The domain of sandbox host names.
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 /// Templates that the server makes ready at its start.

@@ -14,9 +14,9 @@ use isopod_control::backend::{
     Backend, BackendState, BreakerConfig, BreakerState, Command, CreateKey, CreateSpec, ErrorKind, LocalBackend,
     RemoteBackend, ResilienceConfig, Resilient, Verb,
 };
-use isopod_control::{ServeConfig, Store, TeamId};
+use isopod_control::{ServeConfig, TeamId};
 use isopod_wire::{Bytes, Limits, SandboxId};
-use support::server::KEY;
+use support::server::{KEY, open_store};
 use support::{FakeNode, Fault, FaultProxy, Server};
 
 /// Waits short enough for a test; `call` is how long one call may take.
@@ -47,7 +47,7 @@ fn remote(url: &str, key: &str, call: Duration) -> Resilient {
 /// A remote server keeps its own books, so that any team will do here.
 async fn some_team() -> TeamId {
     let dir = tempfile::tempdir().unwrap();
-    Store::open(dir.path().join("isopod.db")).await.unwrap().ensure_team().await.unwrap()
+    open_store(dir.path()).await.ensure_team().await.unwrap()
 }
 
 async fn spec() -> CreateSpec {
@@ -125,7 +125,7 @@ fn other_key(sandbox: &isopod_control::backend::BackendSandbox) -> CreateKey {
 #[tokio::test]
 async fn the_local_backend_passes_the_suite() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+    let store = open_store(dir.path()).await;
     let team = store.ensure_team().await.unwrap();
     let node = FakeNode::new();
     let local = LocalBackend::open(&ServeConfig::new(store), Arc::clone(&node) as _).await.unwrap();
@@ -145,7 +145,7 @@ async fn the_local_backend_passes_the_suite() {
 #[tokio::test]
 async fn a_team_without_a_place_is_told_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+    let store = open_store(dir.path()).await;
     let team = store.ensure_team().await.unwrap();
     let node = FakeNode::new();
     let mut config = ServeConfig::new(store);

@@ -11,7 +11,6 @@ use std::time::Duration;
 use isopod_wire::node::{Incarnation, NodeApi as _, NodeState, SandboxSpec};
 use isopod_wire::{Limits, NetworkPolicy};
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 use support::Server;
 use support::server::until;
 
@@ -45,13 +44,12 @@ async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
 
 /// A row like that of `like`, which no owner knows.
 async fn forge_row(server: &Server, like: &str, id: &str, execution: &str) {
-    let mut database = SqliteConnection::connect(server.database().to_str().unwrap()).await.unwrap();
     let script = format!(
         "CREATE TEMP TABLE copy AS SELECT * FROM sandboxes WHERE id = '{like}';
          UPDATE copy SET id = '{id}', execution = '{execution}';
          INSERT INTO sandboxes SELECT * FROM copy; DROP TABLE copy;"
     );
-    sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut database).await.unwrap();
+    server.sql(script).await;
 }
 
 #[tokio::test]

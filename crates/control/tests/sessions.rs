@@ -11,7 +11,6 @@ use futures::future::join_all;
 use isopod_control::ServeConfig;
 use isopod_wire::node::{EndReason, NodeState};
 use serde_json::{Value, json};
-use sqlx::{Connection as _, Executor as _, SqliteConnection};
 use support::redis::RedisServer;
 use support::server::until;
 use support::{Answer, Server};
@@ -64,16 +63,24 @@ async fn a_failed_cell_is_a_result_and_the_sandbox_stays() {
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_recorded_is_not_kept() {
     let server = Server::start().await;
-    let mut other = SqliteConnection::connect(server.database().to_str().unwrap()).await.unwrap();
-    other
-        .execute("CREATE TRIGGER refuse BEFORE UPDATE OF sandbox ON sessions BEGIN SELECT RAISE(ABORT, 'no'); END")
-        .await
-        .unwrap();
+    let (refuse, accept) = if support::postgres::is_wanted() {
+        (
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$; \
+             CREATE TRIGGER refuse BEFORE UPDATE OF sandbox ON sessions FOR EACH ROW EXECUTE FUNCTION no()",
+            "DROP TRIGGER refuse ON sessions",
+        )
+    } else {
+        (
+            "CREATE TRIGGER refuse BEFORE UPDATE OF sandbox ON sessions BEGIN SELECT RAISE(ABORT, 'no'); END",
+            "DROP TRIGGER refuse",
+        )
+    };
+    server.sql(refuse).await;
     let refused = execute(&server, "r", "x").await;
     assert_eq!(refused.status, 503, "{refused:?}");
     assert_eq!(server.node.creates.load(Ordering::Relaxed), 1);
     until("it is removed", || async { server.node.count() == 0 }).await;
-    other.execute("DROP TRIGGER refuse").await.unwrap();
+    server.sql(accept).await;
     sandbox_of(&execute(&server, "r", "x").await);
 }
 

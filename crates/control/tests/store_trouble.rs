@@ -10,7 +10,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 use support::Server;
 use support::server::until;
 
@@ -109,13 +108,10 @@ async fn a_clock_that_jumped_while_the_server_was_down_ends_or_keeps_sandboxes_b
     server.client.post(&format!("/sandboxes/{paused}/pause"), json!({})).await;
     server.crash().await;
     let ten_years = 10 * 365 * 86_400_000_i64;
-    let mut database = SqliteConnection::connect(server.database().to_str().unwrap()).await.unwrap();
     for (id, by) in [(&early, ten_years), (&late, -ten_years), (&paused, ten_years)] {
         let shift = format!("started_at = started_at + {by}, ends_at = ends_at + {by}, created_at = created_at + {by}");
-        let statement = format!("UPDATE sandboxes SET {shift} WHERE id = '{id}'");
-        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut database).await.unwrap();
+        server.sql(format!("UPDATE sandboxes SET {shift} WHERE id = '{id}'")).await;
     }
-    drop(database);
     let server = server.start_again().await;
     assert_eq!(server.client.get("/v2/sandboxes").await.status, 200);
     until("both have ended", || async { server.node.count() == 1 }).await;

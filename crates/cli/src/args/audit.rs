@@ -2,8 +2,12 @@
 
 use clap::Subcommand;
 
+use super::DatabaseArgs;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
     #[command(subcommand)]
     pub(crate) command: AuditCommand,
 }

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::DatabaseArgs;
 use super::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
@@ -73,6 +74,8 @@ pub(crate) struct KeyCommon {
     /// Without a server and a key: directly in the state directory of this machine, as root.
     #[arg(long)]
     pub(crate) local: bool,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod audit;
+mod database;
 mod image;
 mod key;
 mod repl;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use audit::{AuditArgs, AuditCommand};
+pub(crate) use database::DatabaseArgs;
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
 pub(crate) use repl::ReplArgs;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::StoreArgs;
+use super::{DatabaseArgs, StoreArgs};
 use crate::env_names;
 
 #[derive(Debug, Default, clap::Args)]
@@ -21,6 +21,8 @@ pub(crate) struct ServeArgs {
     /// The first API key, instead of a random one.
     #[arg(long, env = env_names::API_KEY, hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
     /// Speak https, with the certificate of `isopod tls init`, which is made when it is not there.
     #[arg(long)]
     pub(crate) tls: bool,

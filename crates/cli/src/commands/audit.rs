@@ -3,20 +3,17 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use isopod_control::{AuditLine, Store, Verified};
 use serde_json::json;
 
-use super::DATABASE;
+use super::database;
 use super::show::{print_table, printable};
 use crate::args::{AuditArgs, AuditCommand};
-use crate::failure::Hint;
-use crate::privilege::require_root;
 
 const PAGE: u32 = 1000;
 
 pub(super) async fn run(state_dir: &Path, args: AuditArgs) -> anyhow::Result<ExitCode> {
-    let store = store(state_dir).await?;
+    let store = database::open(state_dir, &args.database).await?;
     let done = match args.command {
         AuditCommand::Ls { limit, json } => list(&store, limit, json).await,
         AuditCommand::Export => export(&store).await,
@@ -95,14 +92,4 @@ fn sentence(verified: &Verified) -> String {
         None => format!("server {server}: {lines} lines, unbroken, head {head}"),
         Some(number) => format!("server {server}: BROKEN at line {number}; {lines} lines before it are good"),
     }
-}
-
-async fn store(state_dir: &Path) -> anyhow::Result<Store> {
-    require_root()?;
-    let path = state_dir.join(DATABASE);
-    if !path.exists() {
-        let message = format!("no server has kept its state in {} yet", state_dir.display());
-        return Err(Hint::new(message, "say where with --state-dir, or start one with: isopod serve"));
-    }
-    Store::open(path).await.context("could not open the database")
 }

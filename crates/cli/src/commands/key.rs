@@ -4,19 +4,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use isopod_client::sandbox::{ApiKeyInfo, NewKey};
-use isopod_control::{KeyGrant, LocalKey, Rotation, Scope, Store};
+use isopod_control::{KeyGrant, LocalKey, Rotation, Scope};
 use serde::Serialize;
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
 
-use super::DATABASE;
+use super::database;
 use super::remote::{client, explain};
 use super::show::{print_table, printable};
 use crate::args::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
-use crate::failure::Hint;
-use crate::privilege::require_root;
 
 pub(super) async fn run(state_dir: &Path, args: KeyArgs) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -46,7 +44,7 @@ fn wanted(scope: ScopeArg, agent: Option<String>, expires_days: Option<u32>) -> 
 async fn create(state_dir: &Path, name: &str, wanted: &KeyGrant, common: &KeyCommon) -> anyhow::Result<ExitCode> {
     let (id, key) = match common.local {
         true => {
-            let store = store(state_dir).await?;
+            let store = database::open(state_dir, &common.database).await?;
             let (made, key) = store.create_local_key_with(name, wanted).await?;
             store.close().await;
             (made.id, key.0)
@@ -71,7 +69,7 @@ fn new_key<'a>(name: &'a str, wanted: &'a KeyGrant) -> NewKey<'a> {
 
 async fn rotate(state_dir: &Path, id: &str, overlap: Duration, common: &KeyCommon) -> anyhow::Result<ExitCode> {
     let made = match common.local {
-        true => match store(state_dir).await?.rotate_local_key(id, overlap).await? {
+        true => match database::open(state_dir, &common.database).await?.rotate_local_key(id, overlap).await? {
             Rotation::Done(made) => Some((made.0.id, made.0.name, made.1.0)),
             Rotation::NotFound | Rotation::Forbidden => None,
         },
@@ -98,7 +96,13 @@ fn print_key(common: &KeyCommon, id: &str, name: &str, key: &str) {
 
 async fn list(state_dir: &Path, common: &KeyCommon) -> anyhow::Result<ExitCode> {
     let keys: Vec<Shown> = match common.local {
-        true => store(state_dir).await?.list_local_keys().await?.into_iter().map(Shown::from).collect(),
+        true => database::open(state_dir, &common.database)
+            .await?
+            .list_local_keys()
+            .await?
+            .into_iter()
+            .map(Shown::from)
+            .collect(),
         false => client(&common.server)?.list_keys().await.map_err(explain)?.into_iter().map(Shown::from).collect(),
     };
     if common.json {
@@ -116,7 +120,7 @@ async fn revoke(state_dir: &Path, ids: &[String], common: &KeyCommon) -> anyhow:
     let mut missing = false;
     for id in ids {
         let found = match common.local {
-            true => store(state_dir).await?.revoke_local_key(id).await?,
+            true => database::open(state_dir, &common.database).await?.revoke_local_key(id).await?,
             false => client(&common.server)?.revoke_key(id).await.map_err(explain)?,
         };
         match found {
@@ -126,17 +130,6 @@ async fn revoke(state_dir: &Path, ids: &[String], common: &KeyCommon) -> anyhow:
         missing |= !found;
     }
     Ok(if missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// The store of this machine. A server that runs on it sees changes at once.
-async fn store(state_dir: &Path) -> anyhow::Result<Store> {
-    require_root()?;
-    let path = state_dir.join(DATABASE);
-    if !path.exists() {
-        let message = format!("no server has kept its state in {} yet", state_dir.display());
-        return Err(Hint::new(message, "say where with --state-dir, or start one with: isopod serve"));
-    }
-    Store::open(path).await.context("could not open the database")
 }
 
 /// A key as it is shown, wherever it comes from.

@@ -5,6 +5,7 @@ mod completions;
 mod connect;
 mod cp;
 mod create;
+mod database;
 mod df;
 mod doctor;
 mod environment;

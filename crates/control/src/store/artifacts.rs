@@ -1,8 +1,6 @@
 //! What came out of runs. The contents are files; here stands what is known about them.
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
+use super::db::{Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::sessions::ArtifactInfo;
@@ -19,11 +17,12 @@ impl Store {
             return Ok(());
         }
         let failed = StoreError::doing("record artifacts");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
         for artifact in artifacts {
-            sqlx::query(
-                "INSERT OR REPLACE INTO artifacts (team, run, path, agent, size, content_type, generated_at) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?)",
+            query(
+                "INSERT INTO artifacts (team, run, path, agent, size, content_type, generated_at) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (team, run, path) DO UPDATE SET agent = excluded.agent, \
+                 size = excluded.size, content_type = excluded.content_type, generated_at = excluded.generated_at",
             )
             .bind(&team.0)
             .bind(run)
@@ -32,7 +31,7 @@ impl Store {
             .bind(artifact.size_bytes.cast_signed())
             .bind(&artifact.content_type)
             .bind(artifact.generated_at.0)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await
             .map_err(&failed)?;
         }
@@ -41,7 +40,7 @@ impl Store {
 
     /// The artifacts of one run in the order of their names.
     pub(crate) async fn artifacts_of(&self, team: &TeamId, run: &str) -> Result<Vec<ArtifactInfo>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT path, agent, size, content_type, generated_at FROM artifacts WHERE team = ? AND run = ? \
              ORDER BY path",
         )
@@ -55,7 +54,7 @@ impl Store {
 
     /// The team's runs that have artifacts, with their number and the time of the last one; the latest first.
     pub(crate) async fn runs_with_artifacts(&self, team: &TeamId) -> Result<Vec<(String, i64, Timestamp)>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT run, count(*), max(generated_at) AS last FROM artifacts WHERE team = ? \
              GROUP BY run ORDER BY last DESC, run LIMIT 1000",
         )
@@ -68,18 +67,17 @@ impl Store {
 
     /// Runs whose last artifact is older than that.
     pub(crate) async fn runs_with_old_artifacts(&self, before: Timestamp) -> Result<Vec<(TeamId, String)>, StoreError> {
-        let rows =
-            sqlx::query("SELECT team, run FROM artifacts GROUP BY team, run HAVING max(generated_at) < ? LIMIT 100")
-                .bind(before.0)
-                .fetch_all(&self.read)
-                .await
-                .map_err(StoreError::doing("read which artifacts are old"))?;
+        let rows = query("SELECT team, run FROM artifacts GROUP BY team, run HAVING max(generated_at) < ? LIMIT 100")
+            .bind(before.0)
+            .fetch_all(&self.read)
+            .await
+            .map_err(StoreError::doing("read which artifacts are old"))?;
         Ok(rows.iter().map(|row| (TeamId(row.get(0)), row.get(1))).collect())
     }
 
     /// Forgets the artifacts of a run. Says how many there were.
     pub(crate) async fn forget_artifacts(&self, team: &TeamId, run: &str) -> Result<u64, StoreError> {
-        let done = sqlx::query("DELETE FROM artifacts WHERE team = ? AND run = ?")
+        let done = query("DELETE FROM artifacts WHERE team = ? AND run = ?")
             .bind(&team.0)
             .bind(run)
             .execute(&self.write)
@@ -89,11 +87,11 @@ impl Store {
     }
 }
 
-fn read_row(row: &SqliteRow) -> ArtifactInfo {
+fn read_row(row: &Row) -> ArtifactInfo {
     ArtifactInfo {
         filename: row.get(0),
         agent_id: row.get(1),
-        size_bytes: row.get::<i64, _>(2).cast_unsigned(),
+        size_bytes: row.get::<i64>(2).cast_unsigned(),
         content_type: row.get(3),
         generated_at: Timestamp(row.get(4)),
     }

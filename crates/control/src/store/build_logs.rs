@@ -1,8 +1,8 @@
 //! What builds said, a line a row, numbered from zero in each build: clients ask for lines from a number on.
 
 use serde::Serialize;
-use sqlx::{QueryBuilder, Row as _};
 
+use super::db::QueryBuilder;
 use super::{Direction, Level, Store, StoreError};
 use crate::clock::Timestamp;
 

@@ -2,9 +2,9 @@
 
 use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
+use sqlx::AssertSqlSafe;
 
+use super::db::{Row, Transaction, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -78,7 +78,7 @@ const SELECT: &str = "SELECT b.id, b.template, b.status, b.tags, b.limits, b.leg
 
 impl Store {
     pub(crate) async fn insert_build(&self, build: &Build) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "INSERT INTO template_builds (id, template, status, tags, limits, legacy, created_at) \
              VALUES (?, ?, ?, ?, ?, ?, ?)",
         )
@@ -96,7 +96,7 @@ impl Store {
     }
 
     pub(crate) async fn build(&self, template: &str, id: &str) -> Result<Option<Build>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} WHERE b.template = ? AND b.id = ?")))
+        let row = query(AssertSqlSafe(format!("{SELECT} WHERE b.template = ? AND b.id = ?")))
             .bind(template)
             .bind(id)
             .fetch_optional(&self.read)
@@ -107,7 +107,7 @@ impl Store {
 
     /// All builds of a template, the newest first.
     pub(crate) async fn list_builds(&self, template: &str) -> Result<Vec<Build>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} WHERE b.template = ? ORDER BY b.seq DESC")))
+        let rows = query(AssertSqlSafe(format!("{SELECT} WHERE b.template = ? ORDER BY b.seq DESC")))
             .bind(template)
             .fetch_all(&self.read)
             .await
@@ -118,7 +118,7 @@ impl Store {
     /// The build that a tag names.
     pub(crate) async fn tagged_build(&self, template: &str, tag: &str) -> Result<Option<Build>, StoreError> {
         let join = "JOIN template_tags t ON t.build = b.id WHERE t.template = ? AND t.tag = ?";
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} {join}")))
+        let row = query(AssertSqlSafe(format!("{SELECT} {join}")))
             .bind(template)
             .bind(tag)
             .fetch_optional(&self.read)
@@ -129,7 +129,7 @@ impl Store {
 
     /// Moves a build from one status to the next; `false` when it was not there. Of two who try, one succeeds.
     pub(crate) async fn advance_build(&self, id: &str, from: BuildStatus, to: BuildStatus) -> Result<bool, StoreError> {
-        let done = sqlx::query("UPDATE template_builds SET status = ? WHERE id = ? AND status = ?")
+        let done = query("UPDATE template_builds SET status = ? WHERE id = ? AND status = ?")
             .bind(to.text())
             .bind(id)
             .bind(from.text())
@@ -144,7 +144,7 @@ impl Store {
         let failed = StoreError::doing("record a finished build");
         let now = Timestamp::now();
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        let done = sqlx::query(
+        let done = query(
             "UPDATE template_builds SET status = 'ready', node_template = ?, size = ?, finished_at = ? \
              WHERE id = ? AND status = 'building'",
         )
@@ -152,7 +152,7 @@ impl Store {
         .bind(size)
         .bind(now.0)
         .bind(&build.id)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await
         .map_err(&failed)?;
         if done.rows_affected() == 0 {
@@ -161,10 +161,10 @@ impl Store {
         for tag in &build.tags {
             assign(&mut transaction, &build.template, tag, &build.id, now).await.map_err(&failed)?;
         }
-        sqlx::query("UPDATE templates SET updated_at = ? WHERE id = ?")
+        query("UPDATE templates SET updated_at = ? WHERE id = ?")
             .bind(now.0)
             .bind(&build.template)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
@@ -172,7 +172,7 @@ impl Store {
     }
 
     pub(crate) async fn fail_build(&self, id: &str, reason: &BuildReason) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "UPDATE template_builds SET status = 'error', reason = ?, finished_at = ? \
              WHERE id = ? AND status NOT IN ('ready', 'error')",
         )
@@ -188,7 +188,7 @@ impl Store {
     /// Builds that a server left in the middle have failed. Says how many.
     pub(crate) async fn fail_interrupted_builds(&self, message: &str) -> Result<u64, StoreError> {
         let reason = BuildReason { message: message.to_owned(), step: None };
-        let done = sqlx::query(
+        let done = query(
             "UPDATE template_builds SET status = 'error', reason = ?, finished_at = ? \
              WHERE status IN ('queued', 'building')",
         )
@@ -202,7 +202,7 @@ impl Store {
 
     /// Builds that were asked for and never begun are forgotten after a while.
     pub(crate) async fn drop_stale_requests(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let done = sqlx::query("DELETE FROM template_builds WHERE status = 'requested' AND created_at < ?")
+        let done = query("DELETE FROM template_builds WHERE status = 'requested' AND created_at < ?")
             .bind(before.0)
             .execute(&self.write)
             .await
@@ -212,7 +212,7 @@ impl Store {
 
     /// The template of a team's build.
     pub(crate) async fn template_of_build(&self, team: &TeamId, build: &str) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT t.id FROM templates t JOIN template_builds b ON b.template = t.id WHERE b.id = ? AND t.team = ?",
         )
         .bind(build)
@@ -225,7 +225,7 @@ impl Store {
 
     /// The tags of a template, the latest first.
     pub(crate) async fn list_tags(&self, template: &str) -> Result<Vec<Tag>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT tag, build, assigned_at FROM template_tags WHERE template = ? ORDER BY assigned_at DESC, tag",
         )
         .bind(template)
@@ -251,10 +251,10 @@ impl Store {
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         let mut removed = 0;
         for tag in tags {
-            let done = sqlx::query("DELETE FROM template_tags WHERE template = ? AND tag = ?")
+            let done = query("DELETE FROM template_tags WHERE template = ? AND tag = ?")
                 .bind(template)
                 .bind(tag)
-                .execute(&mut *transaction)
+                .execute(&mut transaction)
                 .await
                 .map_err(&failed)?;
             removed += done.rows_affected();
@@ -265,13 +265,13 @@ impl Store {
 }
 
 async fn assign(
-    connection: &mut sqlx::SqliteConnection,
+    connection: &mut Transaction,
     template: &str,
     tag: &str,
     build: &str,
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(
+    query(
         "INSERT INTO template_tags (template, tag, build, assigned_at) VALUES (?, ?, ?, ?) \
          ON CONFLICT (template, tag) DO UPDATE SET build = excluded.build, assigned_at = excluded.assigned_at",
     )
@@ -284,7 +284,7 @@ async fn assign(
     .map(drop)
 }
 
-fn read_build(row: &SqliteRow) -> Result<Build, StoreError> {
+fn read_build(row: &Row) -> Result<Build, StoreError> {
     let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
     let (status, tags, limits): (&str, &str, &str) = (row.get(2), row.get(3), row.get(4));
     let reason: Option<&str> = row.get(8);
@@ -300,11 +300,11 @@ fn read_build(row: &SqliteRow) -> Result<Build, StoreError> {
         size: row.get(7),
         reason: reason.transpose()?,
         created_at: Timestamp(row.get(9)),
-        finished_at: row.get::<Option<i64>, _>(10).map(Timestamp),
+        finished_at: row.get::<Option<i64>>(10).map(Timestamp),
     })
 }
 
-fn read_tag(row: &SqliteRow) -> Tag {
+fn read_tag(row: &Row) -> Tag {
     Tag { tag: row.get(0), build: row.get(1), assigned_at: Timestamp(row.get(2)) }
 }
 
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     async fn store(dir: &tempfile::TempDir) -> Store {
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let team = store.ensure_team().await.unwrap();
         store.ensure_template(&team, "web", "tweb").await.unwrap();
         store

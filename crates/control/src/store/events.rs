@@ -2,8 +2,8 @@
 
 use isopod_wire::{ExecutionId, SandboxId};
 use serde_json::{Value, json};
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::db::{QueryBuilder, Row, Transaction, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::secrets::new_uuid;
@@ -103,8 +103,8 @@ impl Store {
     /// Records an event together with what is to be delivered because of it.
     pub(crate) async fn insert_event(&self, event: &Event) -> Result<(), StoreError> {
         let failed = StoreError::doing("record an event");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
-        sqlx::query(
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        query(
             "INSERT INTO events (id, team, sandbox, execution, template, type, at, data) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )
@@ -116,26 +116,24 @@ impl Store {
         .bind(&event.kind)
         .bind(event.at.0)
         .bind(event.data.to_string())
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await
         .map_err(&failed)?;
-        sqlx::query(
-            "INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) \
-             SELECT lower(hex(randomblob(16))), w.id, ?, 0, ? FROM webhooks w WHERE w.team = ? AND w.enabled \
-             AND EXISTS (SELECT 1 FROM json_each(w.events) e WHERE e.value = ?)",
-        )
-        .bind(event.json().to_string())
-        .bind(event.at.0)
-        .bind(&event.team.0)
-        .bind(&event.kind)
-        .execute(&mut *transaction)
-        .await
-        .map_err(&failed)?;
+        for webhook in webhooks_for(&mut transaction, event).await.map_err(&failed)? {
+            query("INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) VALUES (?, ?, ?, 0, ?)")
+                .bind(new_uuid().replace('-', ""))
+                .bind(webhook)
+                .bind(event.json().to_string())
+                .bind(event.at.0)
+                .execute(&mut transaction)
+                .await
+                .map_err(&failed)?;
+        }
         transaction.commit().await.map_err(&failed)
     }
 
     pub(crate) async fn list_events(&self, wanted: &EventQuery) -> Result<Vec<Event>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new(
+        let mut query = QueryBuilder::new(
             "SELECT id, team, sandbox, execution, template, type, at, data FROM events WHERE team = ",
         );
         query.push_bind(&wanted.team.0);
@@ -167,4 +165,17 @@ impl Store {
             })
             .collect())
     }
+}
+
+/// The team's webhooks that want to hear of it.
+async fn webhooks_for(transaction: &mut Transaction, event: &Event) -> Result<Vec<String>, sqlx::Error> {
+    let rows = query("SELECT id, events FROM webhooks WHERE team = ? AND enabled = 1")
+        .bind(&event.team.0)
+        .fetch_all(transaction)
+        .await?;
+    let wants = |row: &&Row| {
+        let kinds: Vec<String> = serde_json::from_str(row.get(1)).unwrap_or_default();
+        kinds.contains(&event.kind)
+    };
+    Ok(rows.iter().filter(wants).map(|row| row.get(0)).collect())
 }

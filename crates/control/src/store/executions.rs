@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isopod_wire::SandboxId;
-use sqlx::Row as _;
 
+use super::db::query;
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::files::ExecutionName;
@@ -33,16 +33,14 @@ impl Store {
             return Ok(claim);
         }
         let now = Timestamp::now().0;
-        sqlx::query(
-            "INSERT INTO executions (id, team, created_at, used_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        )
-        .bind(execution.as_str())
-        .bind(&team.0)
-        .bind(now)
-        .bind(now)
-        .execute(&self.write)
-        .await
-        .map_err(StoreError::doing("record an execution"))?;
+        query("INSERT INTO executions (id, team, created_at, used_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")
+            .bind(execution.as_str())
+            .bind(&team.0)
+            .bind(now)
+            .bind(now)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record an execution"))?;
         Ok(self.find_execution(team, execution).await?.unwrap_or(ExecutionClaim::Removing))
     }
 
@@ -53,16 +51,16 @@ impl Store {
         execution: &ExecutionName,
     ) -> Result<Option<ExecutionClaim>, StoreError> {
         // From the writer: it may have been recorded a moment ago.
-        let row = sqlx::query("SELECT team, removing, used_at FROM executions WHERE id = ?")
+        let row = query("SELECT team, removing, used_at FROM executions WHERE id = ?")
             .bind(execution.as_str())
             .fetch_optional(&self.write)
             .await
             .map_err(StoreError::doing("look up an execution"))?;
         let Some(row) = row else { return Ok(None) };
-        if row.get::<&str, _>(0) != team.0 {
+        if row.get::<&str>(0) != team.0 {
             return Ok(Some(ExecutionClaim::Theirs));
         }
-        if row.get::<bool, _>(1) {
+        if row.get::<bool>(1) {
             return Ok(Some(ExecutionClaim::Removing));
         }
         if Timestamp(row.get(2)).until(Timestamp::now()) >= TOUCH_EVERY {
@@ -72,7 +70,7 @@ impl Store {
     }
 
     async fn touch_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
-        sqlx::query("UPDATE executions SET used_at = ? WHERE id = ?")
+        query("UPDATE executions SET used_at = ? WHERE id = ?")
             .bind(Timestamp::now().0)
             .bind(execution.as_str())
             .execute(&self.write)
@@ -86,7 +84,7 @@ impl Store {
         &self,
         team: &TeamId,
     ) -> Result<Vec<(String, Timestamp, Timestamp)>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT id, created_at, used_at FROM executions WHERE team = ? AND removing = 0 \
              ORDER BY created_at DESC, id LIMIT 10000",
         )
@@ -103,7 +101,7 @@ impl Store {
         execution: &ExecutionName,
         unused_since: Timestamp,
     ) -> Result<bool, StoreError> {
-        let done = sqlx::query("UPDATE executions SET removing = 1 WHERE id = ? AND used_at <= ?")
+        let done = query("UPDATE executions SET removing = 1 WHERE id = ? AND used_at <= ?")
             .bind(execution.as_str())
             .bind(unused_since.0)
             .execute(&self.write)
@@ -114,7 +112,7 @@ impl Store {
 
     /// It is used after all.
     pub(crate) async fn keep_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
-        sqlx::query("UPDATE executions SET removing = 0, used_at = ? WHERE id = ?")
+        query("UPDATE executions SET removing = 0, used_at = ? WHERE id = ?")
             .bind(Timestamp::now().0)
             .bind(execution.as_str())
             .execute(&self.write)
@@ -125,7 +123,7 @@ impl Store {
 
     /// Its files are gone: the id is free.
     pub(crate) async fn forget_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM executions WHERE id = ? AND removing = 1")
+        query("DELETE FROM executions WHERE id = ? AND removing = 1")
             .bind(execution.as_str())
             .execute(&self.write)
             .await
@@ -135,12 +133,11 @@ impl Store {
 
     /// Those that were last used before that time, and those that someone began to remove.
     pub(crate) async fn stale_executions(&self, unused_since: Timestamp) -> Result<Vec<ExecutionName>, StoreError> {
-        let rows =
-            sqlx::query("SELECT id FROM executions WHERE removing = 1 OR used_at < ? ORDER BY used_at LIMIT 1000")
-                .bind(unused_since.0)
-                .fetch_all(&self.read)
-                .await
-                .map_err(StoreError::doing("list unused executions"))?;
+        let rows = query("SELECT id FROM executions WHERE removing = 1 OR used_at < ? ORDER BY used_at LIMIT 1000")
+            .bind(unused_since.0)
+            .fetch_all(&self.read)
+            .await
+            .map_err(StoreError::doing("list unused executions"))?;
         let names = rows.iter().map(|row| {
             let text: &str = row.get(0);
             ExecutionName::parse(text)
@@ -151,7 +148,7 @@ impl Store {
 
     /// The sandbox that the toolkit used last for an execution.
     pub(crate) async fn toolkit_sandbox(&self, execution: &ExecutionName) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query("SELECT sandbox FROM executions WHERE id = ?")
+        let row = query("SELECT sandbox FROM executions WHERE id = ?")
             .bind(execution.as_str())
             .fetch_optional(&self.write)
             .await
@@ -164,7 +161,7 @@ impl Store {
         execution: &ExecutionName,
         sandbox: &SandboxId,
     ) -> Result<(), StoreError> {
-        sqlx::query("UPDATE executions SET sandbox = ?, used_at = ? WHERE id = ?")
+        query("UPDATE executions SET sandbox = ?, used_at = ? WHERE id = ?")
             .bind(sandbox.as_str())
             .bind(Timestamp::now().0)
             .bind(execution.as_str())
@@ -176,7 +173,7 @@ impl Store {
 
     /// How the tools of an execution are to behave, as it was said.
     pub(crate) async fn toolkit_config(&self, execution: &ExecutionName) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query("SELECT toolkit FROM executions WHERE id = ?")
+        let row = query("SELECT toolkit FROM executions WHERE id = ?")
             .bind(execution.as_str())
             .fetch_optional(&self.write)
             .await
@@ -185,7 +182,7 @@ impl Store {
     }
 
     pub(crate) async fn set_toolkit_config(&self, execution: &ExecutionName, config: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE executions SET toolkit = ? WHERE id = ?")
+        query("UPDATE executions SET toolkit = ? WHERE id = ?")
             .bind(config)
             .bind(execution.as_str())
             .execute(&self.write)

@@ -1,8 +1,8 @@
 //! Idempotency keys: a create that is sent twice makes one sandbox.
 
 use isopod_wire::SandboxId;
-use sqlx::Row as _;
 
+use super::db::query;
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -21,7 +21,7 @@ pub(crate) enum Claim {
 
 impl Store {
     pub(crate) async fn claim_key(&self, team: &TeamId, key: &str, request: &[u8; 32]) -> Result<Claim, StoreError> {
-        let made = sqlx::query(
+        let made = query(
             "INSERT INTO idempotency_keys (team, key, request_hash, done, created_at) VALUES (?, ?, ?, 0, ?) \
              ON CONFLICT DO NOTHING",
         )
@@ -39,7 +39,7 @@ impl Store {
     }
 
     async fn read_claim(&self, team: &TeamId, key: &str, request: &[u8; 32]) -> Result<Claim, StoreError> {
-        let row = sqlx::query("SELECT request_hash, sandbox, done FROM idempotency_keys WHERE team = ? AND key = ?")
+        let row = query("SELECT request_hash, sandbox, done FROM idempotency_keys WHERE team = ? AND key = ?")
             .bind(&team.0)
             .bind(key)
             .fetch_optional(&self.write)
@@ -47,11 +47,11 @@ impl Store {
             .map_err(StoreError::doing("read an idempotency key"))?;
         // Between the two statements the first request may have failed and given its key back.
         let Some(row) = row else { return Ok(Claim::Unfinished) };
-        if row.get::<&[u8], _>(0) != request.as_slice() {
+        if row.get::<&[u8]>(0) != request.as_slice() {
             return Ok(Claim::Mismatch);
         }
         let sandbox: Option<&str> = row.get(1);
-        match (row.get::<bool, _>(2), sandbox.and_then(|text| text.parse().ok())) {
+        match (row.get::<bool>(2), sandbox.and_then(|text| text.parse().ok())) {
             (true, Some(sandbox)) => Ok(Claim::Done(sandbox)),
             _ => Ok(Claim::Unfinished),
         }
@@ -59,7 +59,7 @@ impl Store {
 
     /// Notes which sandbox the request is making.
     pub(crate) async fn attach_key(&self, team: &TeamId, key: &str, sandbox: &SandboxId) -> Result<(), StoreError> {
-        sqlx::query("UPDATE idempotency_keys SET sandbox = ? WHERE team = ? AND key = ?")
+        query("UPDATE idempotency_keys SET sandbox = ? WHERE team = ? AND key = ?")
             .bind(sandbox.as_str())
             .bind(&team.0)
             .bind(key)
@@ -72,20 +72,20 @@ impl Store {
     /// Settles the keys of requests that a dead server left: those whose sandbox lives are done, the rest may try again.
     pub(crate) async fn settle_keys(&self) -> Result<(), StoreError> {
         let failed = StoreError::doing("settle idempotency keys");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
-        sqlx::query(
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        query(
             "UPDATE idempotency_keys SET done = 1 WHERE done = 0 AND sandbox IN \
              (SELECT id FROM sandboxes WHERE state NOT IN ('creating', 'ended'))",
         )
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await
         .map_err(&failed)?;
-        sqlx::query("DELETE FROM idempotency_keys WHERE done = 0").execute(&mut *transaction).await.map_err(&failed)?;
+        query("DELETE FROM idempotency_keys WHERE done = 0").execute(&mut transaction).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 
     pub(crate) async fn finish_key(&self, team: &TeamId, key: &str, sandbox: &SandboxId) -> Result<(), StoreError> {
-        sqlx::query("UPDATE idempotency_keys SET done = 1, sandbox = ? WHERE team = ? AND key = ?")
+        query("UPDATE idempotency_keys SET done = 1, sandbox = ? WHERE team = ? AND key = ?")
             .bind(sandbox.as_str())
             .bind(&team.0)
             .bind(key)
@@ -97,7 +97,7 @@ impl Store {
 
     /// The request failed and left nothing: the same key may try again.
     pub(crate) async fn release_key(&self, team: &TeamId, key: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM idempotency_keys WHERE team = ? AND key = ? AND done = 0")
+        query("DELETE FROM idempotency_keys WHERE team = ? AND key = ? AND done = 0")
             .bind(&team.0)
             .bind(key)
             .execute(&self.write)

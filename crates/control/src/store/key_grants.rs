@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use isopod_wire::node::Secret;
 use serde::Serialize;
-use sqlx::Row as _;
 
+use super::db::query;
 use super::{ApiKey, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::secrets::new_api_key;
@@ -101,7 +101,7 @@ impl Store {
     /// A key that ends earlier anyway keeps its own end.
     async fn expire_key(&self, team: &TeamId, key: &ApiKey, at: Timestamp) -> Result<(), StoreError> {
         let at = key.expires_at.map_or(at, |end| end.min(at));
-        sqlx::query("UPDATE api_keys SET expires_at = ? WHERE team = ? AND id = ?")
+        query("UPDATE api_keys SET expires_at = ? WHERE team = ? AND id = ?")
             .bind(at.0)
             .bind(&team.0)
             .bind(&key.id)
@@ -114,14 +114,13 @@ impl Store {
     /// How many keys that count now stop counting within this time.
     pub(crate) async fn keys_that_expire(&self, within: Duration) -> Result<i64, StoreError> {
         let now = Timestamp::now();
-        let row = sqlx::query(
-            "SELECT count(*) FROM api_keys WHERE revoked_at IS NULL AND expires_at > ? AND expires_at <= ?",
-        )
-        .bind(now.0)
-        .bind(now.plus(within).0)
-        .fetch_one(&self.read)
-        .await
-        .map_err(StoreError::doing("count API keys that expire"))?;
+        let row =
+            query("SELECT count(*) FROM api_keys WHERE revoked_at IS NULL AND expires_at > ? AND expires_at <= ?")
+                .bind(now.0)
+                .bind(now.plus(within).0)
+                .fetch_one(&self.read)
+                .await
+                .map_err(StoreError::doing("count API keys that expire"))?;
         Ok(row.get(0))
     }
 }
@@ -135,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn after_a_rotation_both_keys_count_until_the_overlap_is_over() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let grant = KeyGrant { scope: Scope::Agent("a1".to_owned()), lifetime: None };
         let (old, old_key) = store.create_local_key_with("ci", &grant).await.unwrap();
         let Rotation::Done(made) = store.rotate_local_key(&old.id, Duration::from_millis(150)).await.unwrap() else {

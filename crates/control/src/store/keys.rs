@@ -2,9 +2,8 @@
 
 use isopod_wire::node::Secret;
 use serde::Serialize;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
+use super::db::{Row, query};
 use super::{KeyGrant, Scope, Store, StoreError};
 use crate::clock::Timestamp;
 use crate::secrets::{KeyHash, hash_key, new_api_key, new_uuid};
@@ -81,19 +80,37 @@ impl Store {
 
     /// The first team, which is made if there is none.
     pub async fn ensure_team(&self) -> Result<TeamId, StoreError> {
-        let row = sqlx::query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
+        let row = query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
             .fetch_optional(&self.write)
             .await
             .map_err(StoreError::doing("read the first team"))?;
         match row {
             Some(row) => Ok(TeamId(row.get(0))),
-            None => self.insert_team("default").await,
+            None => self.insert_first_team().await,
         }
+    }
+
+    /// Of two servers that start at once on one database, one makes it.
+    async fn insert_first_team(&self) -> Result<TeamId, StoreError> {
+        let failed = StoreError::doing("record the first team");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        transaction.lock("first team").await.map_err(&failed)?;
+        query("INSERT INTO teams (id, name, created_at) SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM teams)")
+            .bind(new_uuid())
+            .bind("default")
+            .bind(Timestamp::now().0)
+            .execute(&mut transaction)
+            .await
+            .map_err(&failed)?;
+        let row = query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1").fetch_one(&mut transaction).await;
+        let team = TeamId(row.map_err(&failed)?.get(0));
+        transaction.commit().await.map_err(&failed)?;
+        Ok(team)
     }
 
     async fn insert_team(&self, name: &str) -> Result<TeamId, StoreError> {
         let team = TeamId(new_uuid());
-        sqlx::query("INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?)")
+        query("INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?)")
             .bind(&team.0)
             .bind(name)
             .bind(Timestamp::now().0)
@@ -112,7 +129,7 @@ impl Store {
     }
 
     async fn find_key_hash(&self, hash: &KeyHash) -> Result<bool, StoreError> {
-        let row = sqlx::query("SELECT 1 FROM api_keys WHERE hash = ?")
+        let row = query("SELECT 1 FROM api_keys WHERE hash = ?")
             .bind(hash.as_slice())
             .fetch_optional(&self.write)
             .await
@@ -142,7 +159,7 @@ impl Store {
             scope: grant.scope.clone(),
             expires_at: grant.lifetime.map(|lifetime| now.plus(lifetime)),
         };
-        sqlx::query(
+        query(
             "INSERT INTO api_keys (id, team, name, hash, length, mask_prefix, mask_suffix, created_at, scope, agent, \
              expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
@@ -165,7 +182,7 @@ impl Store {
 
     /// Whose key this is, if it is one that counts.
     pub(crate) async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyOwner>, StoreError> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT k.id, k.team, t.name, k.last_used_at, k.scope, k.agent FROM api_keys k \
              JOIN teams t ON t.id = k.team \
              WHERE k.hash = ? AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ?)",
@@ -180,13 +197,13 @@ impl Store {
             key_id: row.get(0),
             team: TeamId(row.get(1)),
             team_name: row.get(2),
-            last_used_at: row.get::<Option<i64>, _>(3).map(Timestamp),
+            last_used_at: row.get::<Option<i64>>(3).map(Timestamp),
             scope: read_scope(row.get(4), row.get(5))?,
         }))
     }
 
     pub(crate) async fn touch_key(&self, key_id: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE api_keys SET last_used_at = ? WHERE id = ?")
+        query("UPDATE api_keys SET last_used_at = ? WHERE id = ?")
             .bind(Timestamp::now().0)
             .bind(key_id)
             .execute(&self.write)
@@ -196,7 +213,7 @@ impl Store {
     }
 
     pub(crate) async fn list_keys(&self, team: &TeamId) -> Result<Vec<ApiKey>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT id, name, length, mask_prefix, mask_suffix, created_at, last_used_at, scope, agent, expires_at \
              FROM api_keys WHERE team = ? AND revoked_at IS NULL ORDER BY created_at, id",
         )
@@ -209,7 +226,7 @@ impl Store {
 
     /// Gives a key another name. Says whether there is such a key.
     pub(crate) async fn rename_key(&self, team: &TeamId, id: &str, name: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query("UPDATE api_keys SET name = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
+        let done = query("UPDATE api_keys SET name = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
             .bind(name)
             .bind(&team.0)
             .bind(id)
@@ -221,7 +238,7 @@ impl Store {
 
     /// Ends a key for good. Says whether there was such a key.
     pub(crate) async fn revoke_key(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query("UPDATE api_keys SET revoked_at = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
+        let done = query("UPDATE api_keys SET revoked_at = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
             .bind(Timestamp::now().0)
             .bind(&team.0)
             .bind(id)
@@ -251,15 +268,15 @@ fn read_scope(scope: &str, agent: Option<&str>) -> Result<Scope, StoreError> {
     Scope::parse(scope, agent).ok_or_else(corrupt)
 }
 
-fn read_key(row: &SqliteRow) -> Result<ApiKey, StoreError> {
+fn read_key(row: &Row) -> Result<ApiKey, StoreError> {
     Ok(ApiKey {
         id: row.get(0),
         name: row.get(1),
         mask: Mask { length: row.get(2), prefix: row.get(3), suffix: row.get(4) },
         created_at: Timestamp(row.get(5)),
-        last_used_at: row.get::<Option<i64>, _>(6).map(Timestamp),
+        last_used_at: row.get::<Option<i64>>(6).map(Timestamp),
         scope: read_scope(row.get(7), row.get(8))?,
-        expires_at: row.get::<Option<i64>, _>(9).map(Timestamp),
+        expires_at: row.get::<Option<i64>>(9).map(Timestamp),
     })
 }
 
@@ -269,7 +286,7 @@ mod tests {
 
     async fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         (dir, store)
     }
 
@@ -280,6 +297,9 @@ mod tests {
         assert!(matches!(store.ensure_first_key(None).await.unwrap(), FirstKey::Exists));
         assert!(store.find_key(&hash_key(&key.0)).await.unwrap().is_some());
         store.close().await;
+        if crate::store::postgres::is_wanted() {
+            return;
+        }
         let bytes = std::fs::read(dir.path().join("isopod.db")).unwrap();
         assert!(!bytes.windows(key.0.len()).any(|window| window == key.0.as_bytes()), "the key is in the file");
     }

@@ -83,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn a_local_key_counts_until_it_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let (made, key) = store.create_local_key("mine").await.unwrap();
         assert!(store.find_key(&hash_key(&key.0)).await.unwrap().is_some());
         assert_eq!(store.list_local_keys().await.unwrap().len(), 1);

@@ -1,13 +1,12 @@
 //! Log lines of sandboxes. A row may hold several lines of one moment; readers get them one by one.
 
+use sqlx::AssertSqlSafe;
 use std::collections::BTreeMap;
 
-use futures::TryStreamExt as _;
 use isopod_wire::SandboxId;
 use serde::Serialize;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, Sqlite};
 
+use super::db::{QueryBuilder, Row, query};
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 
@@ -71,7 +70,7 @@ impl Level {
 
 impl Store {
     pub(crate) async fn insert_log(&self, sandbox: &SandboxId, line: &LogLine) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO sandbox_logs (sandbox, at, level, message, fields) VALUES (?, ?, ?, ?, ?)")
+        query("INSERT INTO sandbox_logs (sandbox, at, level, message, fields) VALUES (?, ?, ?, ?, ?)")
             .bind(sandbox.as_str())
             .bind(line.timestamp.0)
             .bind(line.level.text())
@@ -88,7 +87,7 @@ impl Store {
             Direction::Forward => (">=", "ASC"),
             Direction::Backward => ("<=", "DESC"),
         };
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT at, level, message, fields FROM sandbox_logs WHERE ");
+        let mut query = QueryBuilder::new("SELECT at, level, message, fields FROM sandbox_logs WHERE ");
         query.push("sandbox = ").push_bind(sandbox.as_str());
         if let Some(from) = wanted.from {
             query.push(" AND at ").push(comparison).push_bind(from.0);
@@ -99,21 +98,20 @@ impl Store {
             levels.push_bind(level.text());
         }
         query.push(")");
-        if let Some(search) = &wanted.search {
-            query.push(" AND instr(message, ").push_bind(search).push(") > 0");
+        if let Some(search) = wanted.search.as_ref().filter(|search| !search.is_empty()) {
+            query.push(" AND replace(message, ").push_bind(search).push(", '') <> message");
         }
         query.push(" ORDER BY at ").push(direction).push(", seq ").push(direction);
         query.push(" LIMIT ").push_bind(wanted.limit);
-        let query = query.build();
-        let mut rows = query.fetch(&self.read);
         let (limit, mut bytes, mut lines) = (wanted.limit as usize, 0, Vec::new());
         // What is too much for one answer is left for the next: rows are few, but each may be long.
-        while lines.len() < limit && bytes < MOST_BYTES {
-            let Some(row) = rows.try_next().await.map_err(StoreError::doing("read logs"))? else { break };
-            let row = read(&row);
+        let take = |row: &Row| {
+            let row = read(row);
             bytes += row.cost();
             lines.extend(row.into_lines(wanted));
-        }
+            lines.len() < limit && bytes < MOST_BYTES
+        };
+        query.build().fetch_while(&self.read, take).await.map_err(StoreError::doing("read logs"))?;
         lines.truncate(limit);
         Ok(lines)
     }
@@ -122,8 +120,9 @@ impl Store {
     pub(crate) async fn cut_logs(&self, sandbox: &SandboxId, keep: usize) -> Result<(), StoreError> {
         let size = format!("SUM(length(message) + {ROW_COST}) OVER (ORDER BY at DESC, seq DESC)");
         let sizes = format!("SELECT seq, {size} AS size FROM sandbox_logs WHERE sandbox = ?");
-        let statement = format!("DELETE FROM sandbox_logs WHERE seq IN (SELECT seq FROM ({sizes}) WHERE size > ?)");
-        sqlx::query(AssertSqlSafe(statement))
+        let statement =
+            format!("DELETE FROM sandbox_logs WHERE seq IN (SELECT seq FROM ({sizes}) AS sizes WHERE size > ?)");
+        query(AssertSqlSafe(statement))
             .bind(sandbox.as_str())
             .bind(i64::try_from(keep).unwrap_or(i64::MAX))
             .execute(&self.write)
@@ -159,7 +158,7 @@ impl LogLine {
     }
 }
 
-fn read(row: &SqliteRow) -> LogLine {
+fn read(row: &Row) -> LogLine {
     LogLine {
         timestamp: Timestamp(row.get(0)),
         level: Level::parse(row.get(1)).unwrap_or(Level::Info),

@@ -1,7 +1,6 @@
 //! Teams that an operator names, and the people who belong to them.
 
-use sqlx::Row as _;
-
+use super::db::{Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -16,7 +15,7 @@ pub(crate) struct TeamRow {
 impl Store {
     /// What the team of this id is called, if there is one.
     pub(crate) async fn find_team(&self, id: &str) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query("SELECT name FROM teams WHERE id = ?")
+        let row = query("SELECT name FROM teams WHERE id = ?")
             .bind(id)
             .fetch_optional(&self.read)
             .await
@@ -25,21 +24,17 @@ impl Store {
     }
 
     pub(crate) async fn list_teams(&self) -> Result<Vec<TeamRow>, StoreError> {
-        let rows = sqlx::query("SELECT id, name, created_at FROM teams ORDER BY created_at, id")
+        let rows = query("SELECT id, name, created_at FROM teams ORDER BY created_at, id")
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("list teams"))?;
-        let read = |row: &sqlx::sqlite::SqliteRow| TeamRow {
-            id: TeamId(row.get(0)),
-            name: row.get(1),
-            created_at: Timestamp(row.get(2)),
-        };
+        let read = |row: &Row| TeamRow { id: TeamId(row.get(0)), name: row.get(1), created_at: Timestamp(row.get(2)) };
         Ok(rows.iter().map(read).collect())
     }
 
     /// Sees to it that there is a team of this id with this name.
     pub(crate) async fn ensure_team_named(&self, id: &str, name: &str) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?) \
              ON CONFLICT (id) DO UPDATE SET name = excluded.name",
         )
@@ -53,7 +48,7 @@ impl Store {
     }
 
     pub(crate) async fn is_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
-        let row = sqlx::query("SELECT 1 FROM team_members WHERE team = ? AND member = ?")
+        let row = query("SELECT 1 FROM team_members WHERE team = ? AND member = ?")
             .bind(team)
             .bind(member)
             .fetch_optional(&self.read)
@@ -67,7 +62,7 @@ impl Store {
         if self.find_team(team).await?.is_none() {
             return Ok(false);
         }
-        sqlx::query("INSERT INTO team_members (team, member, added_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
+        query("INSERT INTO team_members (team, member, added_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
             .bind(team)
             .bind(member)
             .bind(Timestamp::now().0)
@@ -79,7 +74,7 @@ impl Store {
 
     /// Takes someone out of a team. False when they were not in it.
     pub(crate) async fn remove_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query("DELETE FROM team_members WHERE team = ? AND member = ?")
+        let done = query("DELETE FROM team_members WHERE team = ? AND member = ?")
             .bind(team)
             .bind(member)
             .execute(&self.write)

@@ -1,9 +1,8 @@
 //! Samples of what sandboxes used.
 
 use isopod_wire::SandboxId;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::db::{QueryBuilder, Row};
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 
@@ -27,7 +26,7 @@ const ROWS_PER_STATEMENT: usize = 500;
 impl Store {
     pub(crate) async fn insert_samples(&self, samples: &[(SandboxId, Sample)]) -> Result<(), StoreError> {
         for chunk in samples.chunks(ROWS_PER_STATEMENT) {
-            let mut query = QueryBuilder::<Sqlite>::new("INSERT OR REPLACE INTO sandbox_metrics (");
+            let mut query = QueryBuilder::new("INSERT INTO sandbox_metrics (");
             query.push(COLUMNS).push(") ");
             query.push_values(chunk, |mut values, (sandbox, sample)| {
                 values.push_bind(sandbox.as_str()).push_bind(sample.at.0);
@@ -35,6 +34,8 @@ impl Store {
                 values.push_bind(sample.mem_used).push_bind(sample.mem_total).push_bind(sample.mem_cache);
                 values.push_bind(sample.disk_used).push_bind(sample.disk_total);
             });
+            // Of two samples of one moment the first is as good.
+            query.push(" ON CONFLICT DO NOTHING");
             query.build().execute(&self.write).await.map_err(StoreError::doing("record resource use"))?;
         }
         Ok(())
@@ -48,7 +49,7 @@ impl Store {
         to: Timestamp,
         limit: u32,
     ) -> Result<Vec<Sample>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM sandbox_metrics WHERE sandbox = ").push_bind(sandbox.as_str());
         query.push(" AND at BETWEEN ").push_bind(from.0).push(" AND ").push_bind(to.0);
         query.push(" ORDER BY at DESC LIMIT ").push_bind(limit);
@@ -57,7 +58,7 @@ impl Store {
     }
 }
 
-fn read(row: &SqliteRow) -> Sample {
+fn read(row: &Row) -> Sample {
     Sample {
         at: Timestamp(row.get(1)),
         cpu_count: row.get(2),

@@ -2,8 +2,8 @@
 //! neither repeats lines nor leaves some out.
 
 use isopod_wire::node::Incarnation;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::db::{QueryBuilder, query};
 use super::{LogLine, Store, StoreError};
 
 /// How far the output of a life was read.
@@ -19,13 +19,13 @@ const ROWS_PER_STATEMENT: usize = 1000;
 impl Store {
     /// Where to go on reading. A life that was never read begins at the beginning.
     pub(crate) async fn output_position(&self, incarnation: &Incarnation) -> Result<u64, StoreError> {
-        let row = sqlx::query("SELECT position FROM output_positions WHERE sandbox = ? AND execution = ?")
+        let row = query("SELECT position FROM output_positions WHERE sandbox = ? AND execution = ?")
             .bind(incarnation.sandbox.as_str())
             .bind(incarnation.execution.as_str())
             .fetch_optional(&self.read)
             .await
             .map_err(StoreError::doing("read how far output was read"))?;
-        Ok(row.map_or(0, |row| u64::try_from(row.get::<i64, _>(0)).unwrap_or(0)))
+        Ok(row.map_or(0, |row| u64::try_from(row.get::<i64>(0)).unwrap_or(0)))
     }
 
     /// Records lines and how far they reach.
@@ -39,22 +39,24 @@ impl Store {
 
     async fn try_insert_output(&self, reached: &OutputPosition<'_>, lines: &[LogLine]) -> Result<(), sqlx::Error> {
         let sandbox = reached.incarnation.sandbox.as_str();
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.write.begin().await?;
         for chunk in lines.chunks(ROWS_PER_STATEMENT) {
-            let mut query =
-                QueryBuilder::<Sqlite>::new("INSERT INTO sandbox_logs (sandbox, at, level, message, fields) ");
+            let mut query = QueryBuilder::new("INSERT INTO sandbox_logs (sandbox, at, level, message, fields) ");
             query.push_values(chunk, |mut values, line| {
                 values.push_bind(sandbox).push_bind(line.timestamp.0).push_bind(line.level.text());
                 values.push_bind(&line.message).push_bind(line.fields_json());
             });
-            query.build().execute(&mut *transaction).await?;
+            query.build().execute(&mut transaction).await?;
         }
-        sqlx::query("INSERT OR REPLACE INTO output_positions (sandbox, execution, position) VALUES (?, ?, ?)")
-            .bind(sandbox)
-            .bind(reached.incarnation.execution.as_str())
-            .bind(i64::try_from(reached.position).unwrap_or(i64::MAX))
-            .execute(&mut *transaction)
-            .await?;
+        query(
+            "INSERT INTO output_positions (sandbox, execution, position) VALUES (?, ?, ?) ON CONFLICT (sandbox) \
+             DO UPDATE SET execution = excluded.execution, position = excluded.position",
+        )
+        .bind(sandbox)
+        .bind(reached.incarnation.execution.as_str())
+        .bind(i64::try_from(reached.position).unwrap_or(i64::MAX))
+        .execute(&mut transaction)
+        .await?;
         transaction.commit().await
     }
 }

@@ -2,6 +2,7 @@
 
 use sqlx::AssertSqlSafe;
 
+use super::db::query;
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 use crate::config::Retention;
@@ -13,8 +14,8 @@ impl Store {
     /// Removes old records. Says how many there were.
     pub(crate) async fn prune(&self, now: Timestamp, keep: &Retention) -> Result<u64, StoreError> {
         let mut removed = 0;
-        removed += self.prune_table("sandbox_logs", "rowid", "at", now.minus(keep.logs)).await?;
-        removed += self.prune_table("events", "rowid", "at", now.minus(keep.events)).await?;
+        removed += self.prune_table("sandbox_logs", "seq", "at", now.minus(keep.logs)).await?;
+        removed += self.prune_table("events", "seq", "at", now.minus(keep.events)).await?;
         removed += self.prune_table("sandbox_metrics", "(sandbox, at)", "at", now.minus(keep.metrics)).await?;
         removed +=
             self.prune_table("idempotency_keys", "(team, key)", "created_at", now.minus(keep.idempotency)).await?;
@@ -39,7 +40,7 @@ impl Store {
         );
         let mut removed = 0;
         for _ in 0..ROUNDS {
-            let done = sqlx::query(AssertSqlSafe(statement.clone()))
+            let done = query(AssertSqlSafe(statement.clone()))
                 .bind(before.0)
                 .execute(&self.write)
                 .await
@@ -65,7 +66,7 @@ mod tests {
     #[tokio::test]
     async fn old_records_go_and_new_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let sandbox: SandboxId = "iabc".parse().unwrap();
         let now = Timestamp::now();
         let sample = |at| Sample {

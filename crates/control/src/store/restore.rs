@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use sqlx::AssertSqlSafe;
 
-use super::{READERS, Store, StoreError, make_private};
+use super::file::{READERS, StoreFilePlace, make_private};
+use super::{Place, Store, StoreError};
 
 /// Which file on which device.
 pub(super) type Identity = (u64, u64);
@@ -33,8 +34,18 @@ pub(super) fn identity(path: &Path) -> io::Result<Identity> {
 impl Store {
     /// Looks whether the file is still there, and puts it back if not.
     pub(crate) async fn ensure_file(&self) -> Result<StoreFile, StoreError> {
-        let mut known = self.file.identity.lock().await;
-        match identity(&self.file.path) {
+        match &*self.place {
+            Place::File(file) => file.ensure().await,
+            // A database looks after its own files.
+            Place::Server(_) => Ok(StoreFile::InPlace),
+        }
+    }
+}
+
+impl StoreFilePlace {
+    async fn ensure(&self) -> Result<StoreFile, StoreError> {
+        let mut known = self.identity.lock().await;
+        match identity(&self.path) {
             Ok(found) if found == *known => return Ok(StoreFile::InPlace),
             Ok(_) => return Ok(StoreFile::Replaced),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -51,7 +62,7 @@ impl Store {
         for _ in 0..READERS {
             readers.push(self.read.acquire().await?);
         }
-        let copy = beside(&self.file.path, ".restored");
+        let copy = beside(&self.path, ".restored");
         remove(&copy)?;
         make_private(&copy)?;
         let name = copy.to_string_lossy().replace('\'', "''");
@@ -61,15 +72,15 @@ impl Store {
             reader.close().await?;
         }
         writer.close().await?;
-        remove(&beside(&self.file.path, "-wal"))?;
-        remove(&beside(&self.file.path, "-shm"))?;
+        remove(&beside(&self.path, "-wal"))?;
+        remove(&beside(&self.path, "-shm"))?;
         std::fs::File::open(&copy)?.sync_all()?;
-        std::fs::rename(&copy, &self.file.path)?;
-        Ok(identity(&self.file.path)?)
+        std::fs::rename(&copy, &self.path)?;
+        Ok(identity(&self.path)?)
     }
 
     fn not_restored(&self, source: sqlx::Error) -> StoreError {
-        StoreError::Open { path: self.file.path.display().to_string(), source }
+        StoreError::Open { path: self.path.display().to_string(), source }
     }
 }
 
@@ -106,8 +117,7 @@ mod tests {
         store.create_team("afterwards").await.unwrap();
         store.close().await;
         let store = Store::open(&path).await.unwrap();
-        let teams: i64 = sqlx::query_scalar("SELECT count(*) FROM teams").fetch_one(&store.read).await.unwrap();
-        assert_eq!(teams, 3);
+        assert_eq!(store.list_teams().await.unwrap().len(), 3);
         assert!(store.find_key(&crate::secrets::hash_key(&key.0)).await.unwrap().is_some());
     }
 

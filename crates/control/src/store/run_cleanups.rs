@@ -1,8 +1,6 @@
 //! The outbox: cleanups of runs that have ended, until they are confirmed.
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
+use super::db::{Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::runs::RunId;
@@ -22,7 +20,7 @@ pub(crate) struct Cleanup {
 impl Store {
     /// What is due now, the longest due first.
     pub(crate) async fn due_cleanups(&self, now: Timestamp, limit: u32) -> Result<Vec<Cleanup>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT run, team, sandbox_done, agent_done, killed, attempts FROM run_cleanups \
              WHERE done_at IS NULL AND next_at <= ? ORDER BY next_at, run LIMIT ?",
         )
@@ -36,11 +34,11 @@ impl Store {
 
     /// When the next one is due.
     pub(crate) async fn next_cleanup(&self) -> Result<Option<Timestamp>, StoreError> {
-        let row = sqlx::query("SELECT MIN(next_at) FROM run_cleanups WHERE done_at IS NULL")
+        let row = query("SELECT MIN(next_at) FROM run_cleanups WHERE done_at IS NULL")
             .fetch_one(&self.read)
             .await
             .map_err(StoreError::doing("read when to clean up"))?;
-        Ok(row.get::<Option<i64>, _>(0).map(Timestamp))
+        Ok(row.get::<Option<i64>>(0).map(Timestamp))
     }
 
     /// Records an attempt: `next` is when to try again, `None` that all of it is confirmed.
@@ -53,8 +51,8 @@ impl Store {
         let failed = StoreError::doing("record a cleanup");
         let now = Timestamp::now();
         let done_at = next.is_none().then_some(now.0);
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
-        sqlx::query(
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        query(
             "UPDATE run_cleanups SET sandbox_done = ?, agent_done = ?, killed = ?, attempts = attempts + 1, \
              next_at = ?, last_error = ?, done_at = ? WHERE run = ?",
         )
@@ -65,13 +63,13 @@ impl Store {
         .bind(error)
         .bind(done_at)
         .bind(cleanup.run.as_str())
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await
         .map_err(&failed)?;
-        sqlx::query("UPDATE runs SET settled_at = ? WHERE id = ?")
+        query("UPDATE runs SET settled_at = ? WHERE id = ?")
             .bind(done_at)
             .bind(cleanup.run.as_str())
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
@@ -79,7 +77,7 @@ impl Store {
 
     /// A sandbox of a run that was cleaned up has been seen: once more, in the same row.
     pub(crate) async fn reopen_cleanup(&self, run: &RunId) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "UPDATE run_cleanups SET sandbox_done = 0, done_at = NULL, next_at = ? WHERE run = ? AND done_at IS NOT NULL",
         )
         .bind(Timestamp::now().0)
@@ -92,7 +90,7 @@ impl Store {
 
     /// What became of a run's cleanup: `None` while there is nothing to clean up, else whether it is confirmed.
     pub(crate) async fn cleanup_done(&self, run: &RunId) -> Result<Option<bool>, StoreError> {
-        let row = sqlx::query("SELECT done_at IS NOT NULL FROM run_cleanups WHERE run = ?")
+        let row = query("SELECT done_at IS NOT NULL FROM run_cleanups WHERE run = ?")
             .bind(run.as_str())
             .fetch_optional(&self.read)
             .await
@@ -101,7 +99,7 @@ impl Store {
     }
 }
 
-fn read_cleanup(row: &SqliteRow) -> Result<Cleanup, StoreError> {
+fn read_cleanup(row: &Row) -> Result<Cleanup, StoreError> {
     let run: &str = row.get(0);
     Ok(Cleanup {
         run: run.parse().map_err(|_| StoreError::Corrupt { what: "a run's id", value: run.to_owned() })?,

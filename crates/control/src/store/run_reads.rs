@@ -1,9 +1,8 @@
 //! Runs of workflows as they are read back.
 
 use serde::de::DeserializeOwned;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
+use super::db::{QueryBuilder, Row, query};
 use super::{InvocationRow, NodeRow, RunRow, RunStatus, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::runs::{EventKind, NodeState, RunEvent, RunId};
@@ -22,14 +21,14 @@ const COLUMNS: &str = "id, team, workflow, name, client, status, reason, error, 
 
 impl Store {
     pub(crate) async fn find_run(&self, id: &RunId) -> Result<Option<RunRow>, StoreError> {
-        let mut query = sqlx::QueryBuilder::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM runs WHERE id = ").push_bind(id.as_str());
         let row = query.build().fetch_optional(&self.read).await.map_err(StoreError::doing("read a run"))?;
         row.as_ref().map(read_run).transpose()
     }
 
     pub(crate) async fn list_runs(&self, wanted: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
-        let mut query = sqlx::QueryBuilder::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM runs WHERE team = ").push_bind(&wanted.team.0);
         if let Some(status) = wanted.status {
             query.push(" AND status = ").push_bind(status.text());
@@ -42,7 +41,7 @@ impl Store {
 
     /// Those that have not ended.
     pub(crate) async fn live_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        let rows = sqlx::query("SELECT id FROM runs WHERE ended_at IS NULL ORDER BY created_at, id")
+        let rows = query("SELECT id FROM runs WHERE ended_at IS NULL ORDER BY created_at, id")
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("read the live runs"))?;
@@ -51,7 +50,7 @@ impl Store {
 
     /// The nodes of a run, in their order.
     pub(crate) async fn run_nodes(&self, id: &RunId) -> Result<Vec<NodeRow>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT spec, place, state, attempts, next_at, approved, output, error, started_at, ended_at \
              FROM run_nodes WHERE run = ? ORDER BY place, id",
         )
@@ -63,12 +62,12 @@ impl Store {
     }
 
     pub(crate) async fn run_invocations(&self, id: &RunId) -> Result<Vec<InvocationRow>, StoreError> {
-        let rows = sqlx::query("SELECT id, number, node, body FROM run_invocations WHERE run = ? ORDER BY number")
+        let rows = query("SELECT id, number, node, body FROM run_invocations WHERE run = ? ORDER BY number")
             .bind(id.as_str())
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("read the invocations of a run"))?;
-        let read = |row: &SqliteRow| {
+        let read = |row: &Row| {
             Ok(InvocationRow {
                 id: row.get(0),
                 number: row.get(1),
@@ -81,20 +80,19 @@ impl Store {
 
     /// What happened after the event with this number.
     pub(crate) async fn run_events(&self, id: &RunId, after: i64, limit: u32) -> Result<Vec<RunEvent>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT seq, at, kind, node, data FROM run_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
-        )
-        .bind(id.as_str())
-        .bind(after)
-        .bind(limit)
-        .fetch_all(&self.read)
-        .await
-        .map_err(StoreError::doing("read the events of a run"))?;
+        let rows =
+            query("SELECT seq, at, kind, node, data FROM run_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?")
+                .bind(id.as_str())
+                .bind(after)
+                .bind(limit)
+                .fetch_all(&self.read)
+                .await
+                .map_err(StoreError::doing("read the events of a run"))?;
         rows.iter().map(read_event).collect()
     }
 }
 
-fn read_run(row: &SqliteRow) -> Result<RunRow, StoreError> {
+fn read_run(row: &Row) -> Result<RunRow, StoreError> {
     let status: &str = row.get(5);
     Ok(RunRow {
         id: read_id(row.get(0))?,
@@ -108,17 +106,17 @@ fn read_run(row: &SqliteRow) -> Result<RunRow, StoreError> {
         error: row.get(7),
         paused: row.get(8),
         settings: parse("a run's settings", row.get(9))?,
-        tokens_used: u64::try_from(row.get::<i64, _>(10)).unwrap_or(0),
+        tokens_used: u64::try_from(row.get::<i64>(10)).unwrap_or(0),
         last_seq: row.get(11),
         created_at: Timestamp(row.get(12)),
-        deadline_at: row.get::<Option<i64>, _>(13).map(Timestamp),
+        deadline_at: row.get::<Option<i64>>(13).map(Timestamp),
         time_left_ms: row.get(14),
-        approval_until: row.get::<Option<i64>, _>(15).map(Timestamp),
-        ended_at: row.get::<Option<i64>, _>(16).map(Timestamp),
+        approval_until: row.get::<Option<i64>>(15).map(Timestamp),
+        ended_at: row.get::<Option<i64>>(16).map(Timestamp),
     })
 }
 
-fn read_node(row: &SqliteRow) -> Result<NodeRow, StoreError> {
+fn read_node(row: &Row) -> Result<NodeRow, StoreError> {
     let state: &str = row.get(2);
     Ok(NodeRow {
         spec: parse("a node", row.get(0))?,
@@ -126,16 +124,16 @@ fn read_node(row: &SqliteRow) -> Result<NodeRow, StoreError> {
         state: NodeState::parse(state)
             .ok_or_else(|| StoreError::Corrupt { what: "a node's state", value: state.to_owned() })?,
         attempts: row.get(3),
-        next_at: row.get::<Option<i64>, _>(4).map(Timestamp),
+        next_at: row.get::<Option<i64>>(4).map(Timestamp),
         approved: row.get(5),
-        output: row.get::<Option<&str>, _>(6).map(|text| parse("a node's output", text)).transpose()?,
+        output: row.get::<Option<&str>>(6).map(|text| parse("a node's output", text)).transpose()?,
         error: row.get(7),
-        started_at: row.get::<Option<i64>, _>(8).map(Timestamp),
-        ended_at: row.get::<Option<i64>, _>(9).map(Timestamp),
+        started_at: row.get::<Option<i64>>(8).map(Timestamp),
+        ended_at: row.get::<Option<i64>>(9).map(Timestamp),
     })
 }
 
-fn read_event(row: &SqliteRow) -> Result<RunEvent, StoreError> {
+fn read_event(row: &Row) -> Result<RunEvent, StoreError> {
     let kind: &str = row.get(2);
     Ok(RunEvent {
         seq: row.get(0),

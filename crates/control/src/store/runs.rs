@@ -2,8 +2,8 @@
 //! same one.
 
 use serde_json::Value;
-use sqlx::{Sqlite, Transaction};
 
+use super::db::{Transaction, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::runs::{NodeSpec, NodeState, RunEvent, RunId, RunSettings};
@@ -104,26 +104,26 @@ impl Store {
     /// Records a turn, the first one too. A run that has ended gets its cleanup intent, once.
     pub(crate) async fn commit_turn(&self, turn: &RunTurn) -> Result<(), StoreError> {
         let failed = StoreError::doing("record a run");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
         write_turn(&mut transaction, turn).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 }
 
-async fn write_turn(transaction: &mut Transaction<'_, Sqlite>, turn: &RunTurn) -> Result<(), sqlx::Error> {
+async fn write_turn(transaction: &mut Transaction, turn: &RunTurn) -> Result<(), sqlx::Error> {
     write_run(transaction, &turn.run).await?;
     for id in &turn.removed {
-        sqlx::query("DELETE FROM run_nodes WHERE run = ? AND id = ?")
+        query("DELETE FROM run_nodes WHERE run = ? AND id = ?")
             .bind(turn.run.id.as_str())
             .bind(id)
-            .execute(&mut **transaction)
+            .execute(&mut *transaction)
             .await?;
     }
     for node in &turn.nodes {
         write_node(transaction, &turn.run.id, node).await?;
     }
     for invocation in &turn.invocations {
-        sqlx::query(
+        query(
             "INSERT INTO run_invocations (run, id, number, node, body) VALUES (?, ?, ?, ?, ?) \
              ON CONFLICT (run, id) DO UPDATE SET body = excluded.body",
         )
@@ -132,18 +132,18 @@ async fn write_turn(transaction: &mut Transaction<'_, Sqlite>, turn: &RunTurn) -
         .bind(invocation.number)
         .bind(&invocation.node)
         .bind(invocation.body.to_string())
-        .execute(&mut **transaction)
+        .execute(&mut *transaction)
         .await?;
     }
     for event in &turn.events {
-        sqlx::query("INSERT INTO run_events (run, seq, at, kind, node, data) VALUES (?, ?, ?, ?, ?, ?)")
+        query("INSERT INTO run_events (run, seq, at, kind, node, data) VALUES (?, ?, ?, ?, ?, ?)")
             .bind(turn.run.id.as_str())
             .bind(event.seq)
             .bind(event.at.0)
             .bind(event.kind.text())
             .bind(&event.node)
             .bind(event.data.to_string())
-            .execute(&mut **transaction)
+            .execute(&mut *transaction)
             .await?;
     }
     if turn.run.status.is_terminal() {
@@ -152,8 +152,8 @@ async fn write_turn(transaction: &mut Transaction<'_, Sqlite>, turn: &RunTurn) -
     Ok(())
 }
 
-async fn write_run(transaction: &mut Transaction<'_, Sqlite>, run: &RunRow) -> Result<(), sqlx::Error> {
-    sqlx::query(
+async fn write_run(transaction: &mut Transaction, run: &RunRow) -> Result<(), sqlx::Error> {
+    query(
         "INSERT INTO runs (id, team, workflow, name, client, status, reason, error, paused, settings, tokens_used, \
          last_seq, created_at, deadline_at, time_left_ms, approval_until, ended_at) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET \
@@ -178,13 +178,13 @@ async fn write_run(transaction: &mut Transaction<'_, Sqlite>, run: &RunRow) -> R
     .bind(run.time_left_ms)
     .bind(run.approval_until.map(|at| at.0))
     .bind(run.ended_at.map(|at| at.0))
-    .execute(&mut **transaction)
+    .execute(&mut *transaction)
     .await?;
     Ok(())
 }
 
-async fn write_node(transaction: &mut Transaction<'_, Sqlite>, run: &RunId, node: &NodeRow) -> Result<(), sqlx::Error> {
-    sqlx::query(
+async fn write_node(transaction: &mut Transaction, run: &RunId, node: &NodeRow) -> Result<(), sqlx::Error> {
+    query(
         "INSERT INTO run_nodes (run, id, place, spec, state, attempts, next_at, approved, output, error, started_at, \
          ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, id) DO UPDATE SET \
          place = excluded.place, spec = excluded.spec, state = excluded.state, attempts = excluded.attempts, \
@@ -203,21 +203,21 @@ async fn write_node(transaction: &mut Transaction<'_, Sqlite>, run: &RunId, node
     .bind(&node.error)
     .bind(node.started_at.map(|at| at.0))
     .bind(node.ended_at.map(|at| at.0))
-    .execute(&mut **transaction)
+    .execute(&mut *transaction)
     .await?;
     Ok(())
 }
 
 /// A run ends once, but a turn may be written twice when its answer was lost.
-async fn write_cleanup_intent(transaction: &mut Transaction<'_, Sqlite>, run: &RunRow) -> Result<(), sqlx::Error> {
-    sqlx::query(
+async fn write_cleanup_intent(transaction: &mut Transaction, run: &RunRow) -> Result<(), sqlx::Error> {
+    query(
         "INSERT INTO run_cleanups (run, team, sandbox_done, agent_done, killed, attempts, next_at) \
          VALUES (?, ?, 0, 0, 0, 0, ?) ON CONFLICT (run) DO NOTHING",
     )
     .bind(run.id.as_str())
     .bind(&run.team.0)
     .bind(Timestamp::now().0)
-    .execute(&mut **transaction)
+    .execute(&mut *transaction)
     .await?;
     Ok(())
 }

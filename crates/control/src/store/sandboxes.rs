@@ -6,9 +6,8 @@ use std::time::Duration;
 use isopod_wire::node::{Incarnation, Secret};
 use isopod_wire::{ExecutionId, Limits, SandboxId};
 use serde::de::DeserializeOwned;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::db::{QueryBuilder, Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::lifecycle::{NetworkSettings, State, VolumeMount};
@@ -66,7 +65,7 @@ impl SandboxRow {
 impl Store {
     /// Records that a sandbox is going to be made.
     pub(crate) async fn insert_sandbox(&self, row: &SandboxRow) -> Result<(), InsertError> {
-        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO sandboxes (");
+        let mut query = QueryBuilder::new("INSERT INTO sandboxes (");
         query.push(COLUMNS).push(") VALUES (");
         let (state, mode, ending) = row.state.columns();
         let mut values = query.separated(", ");
@@ -96,11 +95,11 @@ impl Store {
     pub(crate) async fn save_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         let (state, mode, ending) = row.state.columns();
         let gone = matches!(row.state, State::Ended(_));
-        sqlx::query(
+        query(
             "UPDATE sandboxes SET state = ?, pause_mode = ?, end_reason = ?, execution = ?, started_at = ?, \
              ends_at = ?, ended_at = ?, timeout_seconds = ?, auto_pause = ?, allow_internet = ?, network = ?, \
-             access_token = CASE WHEN ? THEN NULL ELSE access_token END, \
-             traffic_token = CASE WHEN ? THEN NULL ELSE traffic_token END WHERE id = ?",
+             access_token = CASE WHEN ? = 1 THEN NULL ELSE access_token END, \
+             traffic_token = CASE WHEN ? = 1 THEN NULL ELSE traffic_token END WHERE id = ?",
         )
         .bind(state)
         .bind(mode)
@@ -124,7 +123,7 @@ impl Store {
 
     /// A node says late why a sandbox is gone that was only known to be lost.
     pub(crate) async fn explain_loss(&self, incarnation: &Incarnation, reason: &'static str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE sandboxes SET end_reason = ? WHERE id = ? AND execution = ? AND end_reason = 'lost'")
+        query("UPDATE sandboxes SET end_reason = ? WHERE id = ? AND execution = ? AND end_reason = 'lost'")
             .bind(reason)
             .bind(incarnation.sandbox.as_str())
             .bind(incarnation.execution.as_str())
@@ -159,27 +158,27 @@ impl Store {
     }
 }
 
-fn select() -> QueryBuilder<Sqlite> {
+fn select() -> QueryBuilder<'static> {
     let mut query = QueryBuilder::new("SELECT ");
     query.push(COLUMNS).push(" FROM sandboxes WHERE ");
     query
 }
 
-fn read_row(row: &SqliteRow) -> Result<SandboxRow, StoreError> {
+fn read_row(row: &Row) -> Result<SandboxRow, StoreError> {
     let time = |index: usize| Timestamp(row.get(index));
-    let secret = |index: usize| row.get::<Option<String>, _>(index).map(Secret);
+    let secret = |index: usize| row.get::<Option<String>>(index).map(Secret);
     let (state, mode, ending): (&str, Option<&str>, Option<&str>) = (row.get(3), row.get(4), row.get(5));
     Ok(SandboxRow {
         id: parse("a sandbox id", row.get(0))?,
         team: TeamId(row.get(1)),
         template: row.get(2),
         state: State::from_columns(state, mode, ending).ok_or_else(|| corrupt("a state", state))?,
-        execution: row.get::<Option<&str>, _>(6).map(|text| parse("an execution id", text)).transpose()?,
+        execution: row.get::<Option<&str>>(6).map(|text| parse("an execution id", text)).transpose()?,
         created_at: time(7),
         started_at: time(8),
         ends_at: time(9),
-        ended_at: row.get::<Option<i64>, _>(10).map(Timestamp),
-        timeout: Duration::from_secs(row.get::<i64, _>(11).unsigned_abs()),
+        ended_at: row.get::<Option<i64>>(10).map(Timestamp),
+        timeout: Duration::from_secs(row.get::<i64>(11).unsigned_abs()),
         auto_pause: row.get(12),
         auto_pause_memory: row.get(13),
         auto_resume: row.get(14),

@@ -1,8 +1,8 @@
 //! What is known of the files of one sandbox, so that a server that starts anew neither sends nor fetches all of them.
 
 use isopod_wire::SandboxId;
-use sqlx::Row as _;
 
+use super::db::query;
 use super::{Store, StoreError};
 use crate::sessions::{FileFacts, FileHash, FileRecord, Side};
 
@@ -10,28 +10,28 @@ impl Store {
     /// Everything that is known.
     pub(crate) async fn session_files(&self, sandbox: &SandboxId) -> Result<Vec<FileRecord>, StoreError> {
         let statement = "SELECT side, path, size, modified, changed, inode, hash FROM session_files WHERE sandbox = ?";
-        let rows = sqlx::query(statement)
+        let rows = query(statement)
             .bind(sandbox.as_str())
             .fetch_all(&self.write)
             .await
             .map_err(StoreError::doing("read the files of a session"))?;
         let read = rows.iter().map(|row| FileRecord {
-            side: if row.get::<&str, _>(0) == INPUT { Side::Input } else { Side::Inside },
+            side: if row.get::<&str>(0) == INPUT { Side::Input } else { Side::Inside },
             path: row.get(1),
             facts: Some(FileFacts {
-                size: row.get::<i64, _>(2).cast_unsigned(),
+                size: row.get::<i64>(2).cast_unsigned(),
                 modified: row.get(3),
                 changed: row.get(4),
-                inode: row.get::<i64, _>(5).cast_unsigned(),
+                inode: row.get::<i64>(5).cast_unsigned(),
             }),
-            hash: row.get::<Option<&[u8]>, _>(6).and_then(|hash| FileHash::try_from(hash).ok()),
+            hash: row.get::<Option<&[u8]>>(6).and_then(|hash| FileHash::try_from(hash).ok()),
         });
         Ok(read.collect())
     }
 
     /// Forgets the files of sandboxes that no session has any more.
     pub(crate) async fn forget_lost_session_files(&self) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "DELETE FROM session_files WHERE sandbox NOT IN \
              (SELECT sandbox FROM sessions WHERE state <> 'ended' AND sandbox IS NOT NULL)",
         )
@@ -51,17 +51,19 @@ impl Store {
             return Ok(());
         }
         let failed = StoreError::doing("record the files of a session");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
         for change in changes {
             let side = if change.side == Side::Input { INPUT } else { INSIDE };
             let query = match &change.facts {
-                None => sqlx::query("DELETE FROM session_files WHERE sandbox = ? AND side = ? AND path = ?")
+                None => query("DELETE FROM session_files WHERE sandbox = ? AND side = ? AND path = ?")
                     .bind(sandbox.as_str())
                     .bind(side)
                     .bind(&change.path),
-                Some(facts) => sqlx::query(
-                    "INSERT OR REPLACE INTO session_files \
-                     (sandbox, side, path, size, modified, changed, inode, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                Some(facts) => query(
+                    "INSERT INTO session_files (sandbox, side, path, size, modified, changed, inode, hash) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (sandbox, side, path) DO UPDATE SET \
+                     size = excluded.size, modified = excluded.modified, changed = excluded.changed, \
+                     inode = excluded.inode, hash = excluded.hash",
                 )
                 .bind(sandbox.as_str())
                 .bind(side)
@@ -72,7 +74,7 @@ impl Store {
                 .bind(facts.inode.cast_signed())
                 .bind(change.hash.as_ref().map(|hash| hash.as_slice())),
             };
-            query.execute(&mut *transaction).await.map_err(&failed)?;
+            query.execute(&mut transaction).await.map_err(&failed)?;
         }
         transaction.commit().await.map_err(&failed)
     }

@@ -1,10 +1,10 @@
 //! The rows of sessions: which owner has which sandbox. One live row for each owner, written before its sandbox is made.
 
 use isopod_wire::SandboxId;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
+use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError, TeamId};
+use super::db::{Row, query};
+use super::{Place, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::secrets::new_uuid;
 use crate::sessions::{Owner, OwnerKind};
@@ -28,7 +28,7 @@ impl Store {
     /// The owner's session, begun now if there is none. Does not need to be told twice.
     pub(crate) async fn open_session(&self, team: &TeamId, owner: &Owner) -> Result<SessionRow, StoreError> {
         let failed = StoreError::doing("open a session");
-        sqlx::query(
+        query(
             "INSERT INTO sessions (team, kind, owner, state, created_at) VALUES (?, ?, ?, 'live', ?) \
              ON CONFLICT DO NOTHING",
         )
@@ -47,7 +47,7 @@ impl Store {
     pub(crate) async fn find_session_of(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, StoreError> {
         let statement =
             format!("SELECT {COLUMNS} FROM sessions WHERE team = ? AND kind = ? AND owner = ? AND state <> 'ended'");
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+        let row = query(AssertSqlSafe(statement))
             .bind(&team.0)
             .bind(owner.kind().text())
             .bind(owner.id())
@@ -60,7 +60,7 @@ impl Store {
     /// All sessions that have not ended.
     pub(crate) async fn open_sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
         let statement = format!("SELECT {COLUMNS} FROM sessions WHERE state <> 'ended' ORDER BY id");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+        let rows = query(AssertSqlSafe(statement))
             .fetch_all(&self.write)
             .await
             .map_err(StoreError::doing("read the sessions"))?;
@@ -69,7 +69,7 @@ impl Store {
 
     /// The session has this sandbox now.
     pub(crate) async fn attach_session(&self, id: i64, sandbox: &SandboxId, restarts: u32) -> Result<(), StoreError> {
-        sqlx::query("UPDATE sessions SET sandbox = ?, restarts = ? WHERE id = ? AND state = 'live'")
+        query("UPDATE sessions SET sandbox = ?, restarts = ? WHERE id = ? AND state = 'live'")
             .bind(sandbox.as_str())
             .bind(restarts)
             .bind(id)
@@ -81,7 +81,7 @@ impl Store {
 
     /// The session's sandbox is to be removed. From here on there is no way back.
     pub(crate) async fn begin_ending_session(&self, id: i64) -> Result<(), StoreError> {
-        sqlx::query("UPDATE sessions SET state = 'ending' WHERE id = ? AND state = 'live'")
+        query("UPDATE sessions SET state = 'ending' WHERE id = ? AND state = 'live'")
             .bind(id)
             .execute(&self.write)
             .await
@@ -92,17 +92,17 @@ impl Store {
     /// The sandbox is known to be gone, and what was known of its files is forgotten.
     pub(crate) async fn end_session(&self, row: &SessionRow) -> Result<(), StoreError> {
         let failed = StoreError::doing("record that a session has ended");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
-        sqlx::query("UPDATE sessions SET state = 'ended', ended_at = ? WHERE id = ?")
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        query("UPDATE sessions SET state = 'ended', ended_at = ? WHERE id = ?")
             .bind(Timestamp::now().0)
             .bind(row.id)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await
             .map_err(&failed)?;
         if let Some(sandbox) = &row.sandbox {
-            sqlx::query("DELETE FROM session_files WHERE sandbox = ?")
+            query("DELETE FROM session_files WHERE sandbox = ?")
                 .bind(sandbox.as_str())
-                .execute(&mut *transaction)
+                .execute(&mut transaction)
                 .await
                 .map_err(&failed)?;
         }
@@ -112,33 +112,38 @@ impl Store {
     /// Which team a directory without a team in its name belongs to: the first that asked.
     pub(crate) async fn claim_run_directory(&self, team: &TeamId, run: &str) -> Result<bool, StoreError> {
         let failed = StoreError::doing("record whose a run's directory is");
-        sqlx::query("INSERT INTO run_directories (run, team) VALUES (?, ?) ON CONFLICT DO NOTHING")
+        query("INSERT INTO run_directories (run, team) VALUES (?, ?) ON CONFLICT DO NOTHING")
             .bind(run)
             .bind(&team.0)
             .execute(&self.write)
             .await
             .map_err(&failed)?;
-        let holder: String = sqlx::query_scalar("SELECT team FROM run_directories WHERE run = ?")
+        let row = query("SELECT team FROM run_directories WHERE run = ?")
             .bind(run)
             .fetch_one(&self.write)
             .await
             .map_err(&failed)?;
-        Ok(holder == team.0)
+        Ok(row.get::<&str>(0) == team.0)
     }
 
-    /// Who this server is for others. The same as long as the store is.
+    /// Who this server is for others. The same as long as the file is, or the state directory where servers share a
+    /// database.
     pub(crate) async fn server_identity(&self) -> Result<String, StoreError> {
+        if let Place::Server(server) = &*self.place {
+            return Ok(server.identity().to_owned());
+        }
         let failed = StoreError::doing("read who this server is");
-        sqlx::query("INSERT INTO server_identity (only_one, id) VALUES (1, ?) ON CONFLICT DO NOTHING")
+        query("INSERT INTO server_identity (only_one, id) VALUES (1, ?) ON CONFLICT DO NOTHING")
             .bind(new_uuid())
             .execute(&self.write)
             .await
             .map_err(&failed)?;
-        sqlx::query_scalar("SELECT id FROM server_identity").fetch_one(&self.write).await.map_err(&failed)
+        let row = query("SELECT id FROM server_identity").fetch_one(&self.write).await.map_err(&failed)?;
+        Ok(row.get(0))
     }
 }
 
-fn read_row(row: &SqliteRow) -> Result<SessionRow, StoreError> {
+fn read_row(row: &Row) -> Result<SessionRow, StoreError> {
     let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
     let (kind, owner): (&str, &str) = (row.get(2), row.get(3));
     let parsed = OwnerKind::parse(kind).and_then(|kind| Owner::parse(kind, owner).ok());
@@ -148,7 +153,7 @@ fn read_row(row: &SqliteRow) -> Result<SessionRow, StoreError> {
         id: row.get(0),
         team: TeamId(row.get(1)),
         owner: parsed.ok_or_else(|| corrupt("a session's owner", owner))?,
-        is_ending: row.get::<&str, _>(4) == "ending",
+        is_ending: row.get::<&str>(4) == "ending",
         sandbox,
         restarts: row.get(6),
     })

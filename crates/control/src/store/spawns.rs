@@ -1,7 +1,6 @@
 //! How often templates were used. The store counts by itself, where it records that a sandbox runs.
 
-use sqlx::Row as _;
-
+use super::db::query;
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 
@@ -14,7 +13,7 @@ pub(crate) struct Spawns {
 
 impl Store {
     pub(crate) async fn spawns_of(&self, template: &str) -> Result<Spawns, StoreError> {
-        let row = sqlx::query("SELECT count, last_at FROM template_spawns WHERE template = ?")
+        let row = query("SELECT count, last_at FROM template_spawns WHERE template = ?")
             .bind(template)
             .fetch_optional(&self.read)
             .await

@@ -1,8 +1,8 @@
 //! The rows of templates and their names. Names belong to teams; a public template can be found by others too.
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
+use sqlx::AssertSqlSafe;
 
+use super::db::{Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -18,50 +18,51 @@ pub(crate) struct Template {
     pub(crate) names: Vec<String>,
 }
 
-const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at, (SELECT json_group_array(name) FROM \
-     (SELECT name FROM template_names n WHERE n.template = t.id ORDER BY n.created_at, n.name)) FROM templates t WHERE ";
+const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at, (SELECT string_agg(n.name, ' ' ORDER BY \
+     n.created_at, n.name) FROM template_names n WHERE n.template = t.id) FROM templates t WHERE ";
 
 impl Store {
     /// The team's template of that name, made with this id if there is none.
     pub(crate) async fn ensure_template(&self, team: &TeamId, name: &str, id: &str) -> Result<Template, StoreError> {
         let failed = StoreError::doing("record a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
+        transaction.lock(&format!("template name {} {name}", team.0)).await.map_err(&failed)?;
         let now = Timestamp::now();
-        let present = sqlx::query("SELECT template FROM template_names WHERE team = ? AND name = ?")
+        let present = query("SELECT template FROM template_names WHERE team = ? AND name = ?")
             .bind(&team.0)
             .bind(name)
-            .fetch_optional(&mut *transaction)
+            .fetch_optional(&mut transaction)
             .await
             .map_err(&failed)?;
         let id = match present {
-            Some(row) => row.get::<String, _>(0),
+            Some(row) => row.get::<String>(0),
             None => {
-                sqlx::query("INSERT INTO templates (id, team, public, created_at, updated_at) VALUES (?, ?, 0, ?, ?)")
+                query("INSERT INTO templates (id, team, public, created_at, updated_at) VALUES (?, ?, 0, ?, ?)")
                     .bind(id)
                     .bind(&team.0)
                     .bind(now.0)
                     .bind(now.0)
-                    .execute(&mut *transaction)
+                    .execute(&mut transaction)
                     .await
                     .map_err(&failed)?;
-                sqlx::query("INSERT INTO template_names (team, name, template, created_at) VALUES (?, ?, ?, ?)")
+                query("INSERT INTO template_names (team, name, template, created_at) VALUES (?, ?, ?, ?)")
                     .bind(&team.0)
                     .bind(name)
                     .bind(id)
                     .bind(now.0)
-                    .execute(&mut *transaction)
+                    .execute(&mut transaction)
                     .await
                     .map_err(&failed)?;
                 id.to_owned()
             }
         };
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} t.id = ?")))
+        let row = query(AssertSqlSafe(format!("{SELECT} t.id = ?")))
             .bind(&id)
-            .fetch_one(&mut *transaction)
+            .fetch_one(&mut transaction)
             .await
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
-        read_template(&row)
+        Ok(read_template(&row))
     }
 
     /// By id, whoever owns it.
@@ -71,7 +72,7 @@ impl Store {
 
     /// By a name of the team's own, else by one that another team has made public: the oldest where several have.
     pub(crate) async fn visible_template(&self, team: &TeamId, name: &str) -> Result<Option<Template>, StoreError> {
-        let visible = "t.id IN (SELECT template FROM template_names WHERE name = ?) AND (t.public OR t.team = ?) \
+        let visible = "t.id IN (SELECT template FROM template_names WHERE name = ?) AND (t.public = 1 OR t.team = ?) \
              ORDER BY t.team <> ?, t.created_at, t.id LIMIT 1";
         self.one_template(visible, &[name, &team.0, &team.0]).await
     }
@@ -84,25 +85,25 @@ impl Store {
     }
 
     async fn one_template(&self, which: &'static str, values: &[&str]) -> Result<Option<Template>, StoreError> {
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} {which}")));
+        let mut query = query(AssertSqlSafe(format!("{SELECT} {which}")));
         for value in values {
             query = query.bind(*value);
         }
         let row = query.fetch_optional(&self.read).await.map_err(StoreError::doing("look up a template"))?;
-        row.as_ref().map(read_template).transpose()
+        Ok(row.as_ref().map(read_template))
     }
 
     pub(crate) async fn list_templates(&self, team: &TeamId) -> Result<Vec<Template>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} t.team = ? ORDER BY t.created_at, t.id")))
+        let rows = query(AssertSqlSafe(format!("{SELECT} t.team = ? ORDER BY t.created_at, t.id")))
             .bind(&team.0)
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("list templates"))?;
-        rows.iter().map(read_template).collect()
+        Ok(rows.iter().map(read_template).collect())
     }
 
     pub(crate) async fn publish_template(&self, id: &str, public: bool) -> Result<(), StoreError> {
-        sqlx::query("UPDATE templates SET public = ?, updated_at = ? WHERE id = ?")
+        query("UPDATE templates SET public = ?, updated_at = ? WHERE id = ?")
             .bind(public)
             .bind(Timestamp::now().0)
             .bind(id)
@@ -116,20 +117,20 @@ impl Store {
     pub(crate) async fn remove_template(&self, id: &str) -> Result<(), StoreError> {
         let failed = StoreError::doing("remove a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        sqlx::query(
-            "INSERT OR IGNORE INTO template_leftovers SELECT node_template FROM template_builds \
-             WHERE template = ? AND node_template IS NOT NULL",
+        query(
+            "INSERT INTO template_leftovers SELECT DISTINCT node_template FROM template_builds \
+             WHERE template = ? AND node_template IS NOT NULL ON CONFLICT DO NOTHING",
         )
         .bind(id)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await
         .map_err(&failed)?;
-        sqlx::query("DELETE FROM templates WHERE id = ?").bind(id).execute(&mut *transaction).await.map_err(&failed)?;
+        query("DELETE FROM templates WHERE id = ?").bind(id).execute(&mut transaction).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 
     pub(crate) async fn add_leftover(&self, node_template: &str) -> Result<(), StoreError> {
-        sqlx::query("INSERT OR IGNORE INTO template_leftovers VALUES (?)")
+        query("INSERT INTO template_leftovers VALUES (?) ON CONFLICT DO NOTHING")
             .bind(node_template)
             .execute(&self.write)
             .await
@@ -141,16 +142,16 @@ impl Store {
     pub(crate) async fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let failed = StoreError::doing("read leftovers");
         let needed = "node_template IN (SELECT node_template FROM template_builds WHERE node_template IS NOT NULL)";
-        sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM template_leftovers WHERE {needed}")))
+        query(AssertSqlSafe(format!("DELETE FROM template_leftovers WHERE {needed}")))
             .execute(&self.write)
             .await
             .map_err(&failed)?;
-        let rows = sqlx::query("SELECT node_template FROM template_leftovers").fetch_all(&self.write).await;
+        let rows = query("SELECT node_template FROM template_leftovers").fetch_all(&self.write).await;
         Ok(rows.map_err(&failed)?.iter().map(|row| row.get(0)).collect())
     }
 
     pub(crate) async fn forget_leftover(&self, node_template: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM template_leftovers WHERE node_template = ?")
+        query("DELETE FROM template_leftovers WHERE node_template = ?")
             .bind(node_template)
             .execute(&self.write)
             .await
@@ -159,17 +160,17 @@ impl Store {
     }
 }
 
-fn read_template(row: &SqliteRow) -> Result<Template, StoreError> {
-    let names: &str = row.get(5);
-    Ok(Template {
+fn read_template(row: &Row) -> Template {
+    // A name has no spaces.
+    let names: Option<&str> = row.get(5);
+    Template {
         id: row.get(0),
         team: TeamId(row.get(1)),
         public: row.get(2),
         created_at: Timestamp(row.get(3)),
         updated_at: Timestamp(row.get(4)),
-        names: serde_json::from_str(names)
-            .map_err(|_| StoreError::Corrupt { what: "the names of a template", value: names.to_owned() })?,
-    })
+        names: names.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     async fn store(dir: &tempfile::TempDir) -> (Store, TeamId) {
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let team = store.ensure_team().await.unwrap();
         (store, team)
     }

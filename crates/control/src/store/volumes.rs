@@ -1,9 +1,8 @@
 //! Volumes: a name for people, an id for good, and a token that opens the contents.
 
 use isopod_wire::node::Secret;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
+use super::db::{Row, query};
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -19,7 +18,7 @@ pub(crate) struct Volume {
 impl Store {
     /// Records a volume. False when the team has one of that name.
     pub(crate) async fn insert_volume(&self, volume: &Volume) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "INSERT INTO volumes (id, team, name, token, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         )
         .bind(&volume.id)
@@ -34,13 +33,12 @@ impl Store {
     }
 
     pub(crate) async fn list_volumes(&self, team: &TeamId) -> Result<Vec<Volume>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT id, team, name, token FROM volumes WHERE team = ? AND removing = 0 ORDER BY created_at, id",
-        )
-        .bind(&team.0)
-        .fetch_all(&self.write)
-        .await
-        .map_err(StoreError::doing("list volumes"))?;
+        let rows =
+            query("SELECT id, team, name, token FROM volumes WHERE team = ? AND removing = 0 ORDER BY created_at, id")
+                .bind(&team.0)
+                .fetch_all(&self.write)
+                .await
+                .map_err(StoreError::doing("list volumes"))?;
         Ok(rows.iter().map(read_volume).collect())
     }
 
@@ -52,7 +50,7 @@ impl Store {
 
     /// Whoever's it is: the token that the caller shows decides.
     pub(crate) async fn find_any_volume(&self, id: &str) -> Result<Option<Volume>, StoreError> {
-        let row = sqlx::query("SELECT id, team, name, token FROM volumes WHERE id = ? AND removing = 0")
+        let row = query("SELECT id, team, name, token FROM volumes WHERE id = ? AND removing = 0")
             .bind(id)
             .fetch_optional(&self.write)
             .await
@@ -61,7 +59,7 @@ impl Store {
     }
 
     pub(crate) async fn find_volume_named(&self, team: &TeamId, name: &str) -> Result<Option<Volume>, StoreError> {
-        let row = sqlx::query("SELECT id, team, name, token FROM volumes WHERE team = ? AND name = ? AND removing = 0")
+        let row = query("SELECT id, team, name, token FROM volumes WHERE team = ? AND name = ? AND removing = 0")
             .bind(&team.0)
             .bind(name)
             .fetch_optional(&self.write)
@@ -72,19 +70,18 @@ impl Store {
 
     /// Nobody finds it from now on. Says whether there was one.
     pub(crate) async fn begin_removing_volume(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
-        let done =
-            sqlx::query("UPDATE volumes SET removing = 1, token = '' WHERE team = ? AND id = ? AND removing = 0")
-                .bind(&team.0)
-                .bind(id)
-                .execute(&self.write)
-                .await
-                .map_err(StoreError::doing("record the end of a volume"))?;
+        let done = query("UPDATE volumes SET removing = 1, token = '' WHERE team = ? AND id = ? AND removing = 0")
+            .bind(&team.0)
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record the end of a volume"))?;
         Ok(done.rows_affected() > 0)
     }
 
     /// Its files are gone.
     pub(crate) async fn forget_volume(&self, id: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM volumes WHERE id = ? AND removing = 1")
+        query("DELETE FROM volumes WHERE id = ? AND removing = 1")
             .bind(id)
             .execute(&self.write)
             .await
@@ -94,7 +91,7 @@ impl Store {
 
     /// Those that someone began to remove.
     pub(crate) async fn volumes_to_remove(&self) -> Result<Vec<String>, StoreError> {
-        let rows = sqlx::query("SELECT id FROM volumes WHERE removing = 1 LIMIT 1000")
+        let rows = query("SELECT id FROM volumes WHERE removing = 1 LIMIT 1000")
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("list removed volumes"))?;
@@ -102,6 +99,6 @@ impl Store {
     }
 }
 
-fn read_volume(row: &SqliteRow) -> Volume {
+fn read_volume(row: &Row) -> Volume {
     Volume { id: row.get(0), team: TeamId(row.get(1)), name: row.get(2), token: Secret(row.get(3)) }
 }

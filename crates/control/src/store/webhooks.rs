@@ -1,9 +1,8 @@
 //! Webhooks and what is to be delivered to them.
 
 use isopod_wire::node::Secret;
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
+use super::db::{QueryBuilder, Row, query};
 use super::{EventType, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -36,7 +35,7 @@ const COLUMNS: &str = "id, team, name, url, enabled, events, secret, created_at"
 impl Store {
     /// Records a webhook, a new one or a changed one.
     pub(crate) async fn save_webhook(&self, webhook: &Webhook) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "INSERT INTO webhooks (id, team, name, url, enabled, events, secret, created_at) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
              url = excluded.url, enabled = excluded.enabled, events = excluded.events, secret = excluded.secret",
@@ -56,7 +55,7 @@ impl Store {
     }
 
     pub(crate) async fn list_webhooks(&self, team: &TeamId) -> Result<Vec<Webhook>, StoreError> {
-        let mut query = sqlx::QueryBuilder::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM webhooks WHERE team = ").push_bind(&team.0);
         query.push(" ORDER BY created_at, id");
         let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("list webhooks"))?;
@@ -69,7 +68,7 @@ impl Store {
 
     /// Removes a webhook with all that was on its way to it.
     pub(crate) async fn remove_webhook(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query("DELETE FROM webhooks WHERE team = ? AND id = ?")
+        let done = query("DELETE FROM webhooks WHERE team = ? AND id = ?")
             .bind(&team.0)
             .bind(id)
             .execute(&self.write)
@@ -80,9 +79,9 @@ impl Store {
 
     /// What is to be delivered now, the longest due first.
     pub(crate) async fn due_deliveries(&self, now: Timestamp, limit: u32) -> Result<Vec<Delivery>, StoreError> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT d.id, d.webhook, w.url, w.secret, d.body, d.attempts FROM webhook_deliveries d \
-             JOIN webhooks w ON w.id = d.webhook WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled \
+             JOIN webhooks w ON w.id = d.webhook WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled = 1 \
              ORDER BY d.next_at LIMIT ?",
         )
         .bind(now.0)
@@ -111,7 +110,7 @@ impl Store {
         error: Option<String>,
     ) -> Result<(), StoreError> {
         let now = Timestamp::now();
-        sqlx::query(
+        query(
             "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = ?, done_at = ?, last_error = ? WHERE id = ?",
         )
         .bind(next.unwrap_or(now).0)
@@ -125,7 +124,7 @@ impl Store {
     }
 }
 
-fn read_webhook(row: &SqliteRow) -> Webhook {
+fn read_webhook(row: &Row) -> Webhook {
     let events: Vec<String> = serde_json::from_str(row.get(5)).unwrap_or_default();
     Webhook {
         id: row.get(0),

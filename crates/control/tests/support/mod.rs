@@ -8,6 +8,7 @@ pub mod client;
 pub mod fault_proxy;
 pub mod guest;
 pub mod node;
+pub mod postgres;
 pub mod redis;
 pub mod server;
 

@@ -2,12 +2,13 @@
 //! its own too: when that is dropped, everything stops where it is, as with `kill -9`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::{FirstKey, KeyGrant, Scope, ServeConfig, Store, serve};
 use isopod_wire::node::Secret;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::client::Client;
 use super::node::FakeNode;
+use super::postgres;
 
 pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
@@ -49,12 +51,12 @@ impl Server {
 
     async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: Change) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let path = dir.path().join("isopod.db");
+        let path = dir.path().to_owned();
         let serving_node: Arc<FakeNode> = Arc::clone(&node);
         let (stop, stopped) = oneshot::channel::<()>();
         let changing = Arc::clone(&change);
         let starting = async move {
-            let store = Store::open(path).await.unwrap();
+            let store = open_store(&path).await;
             let first = store.ensure_first_key(Some(Secret(KEY.to_owned()))).await.unwrap();
             assert!(matches!(first, FirstKey::Given));
             let mut config = ServeConfig::new(store.clone());
@@ -105,8 +107,14 @@ impl Server {
         Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), Arc::clone(&self.change)).await
     }
 
+    /// The file of a store that is a file.
     pub fn database(&self) -> PathBuf {
         self.dir.path().join("isopod.db")
+    }
+
+    /// What somebody else does to the database.
+    pub async fn sql(&self, script: impl Into<String>) {
+        run_sql(self.dir.path(), script.into()).await;
     }
 
     /// A sandbox with these fields besides the template.
@@ -124,6 +132,26 @@ impl Drop for Server {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// The store of a directory, in a file or in PostgreSQL as the run of the tests wants it.
+pub async fn open_store(dir: &Path) -> Store {
+    if !postgres::is_wanted() {
+        return Store::open(dir.join("isopod.db")).await.unwrap();
+    }
+    Store::connect(&postgres::database_for(dir).await, dir).await.unwrap()
+}
+
+async fn run_sql(dir: &Path, script: String) {
+    let script = AssertSqlSafe(script);
+    if postgres::is_wanted() {
+        let mut database = PgConnection::connect(&postgres::url_for(dir)).await.unwrap();
+        sqlx::raw_sql(script).execute(&mut database).await.unwrap();
+    } else {
+        let path = dir.join("isopod.db");
+        let mut database = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+        sqlx::raw_sql(script).execute(&mut database).await.unwrap();
     }
 }
 

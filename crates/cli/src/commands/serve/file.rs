@@ -24,6 +24,7 @@ pub(super) struct SettingsFile {
     pub(super) listen: Option<SocketAddr>,
     pub(super) insecure_listen: Option<bool>,
     pub(super) domain: Option<String>,
+    pub(super) database: Option<String>,
     pub(super) prepare: Option<Vec<String>>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,

@@ -59,7 +59,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         ..node_config::for_server(settings.pool, settings.prepare.clone())?
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
-    let store = Store::open(state.path().join(DATABASE)).await.context("could not open the database")?;
+    let store = open_store(&settings, &state).await?;
     let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
 
     let listener =
@@ -80,6 +80,14 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         node.close().await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn open_store(settings: &Settings, state: &StateRoot) -> anyhow::Result<Store> {
+    let opened = match &settings.database {
+        Some(url) => Store::connect(url, state.path()).await,
+        None => Store::open(state.path().join(DATABASE)).await,
+    };
+    opened.context("could not open the database")
 }
 
 /// What was asked for must work, and not fail at the first sandbox.

@@ -9,7 +9,8 @@ use isopod_node::PoolSize;
 
 use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
-use crate::args::ServeArgs;
+use crate::args::{DatabaseArgs, ServeArgs};
+use crate::commands::database::named;
 use crate::commands::default_state_dir;
 use crate::commands::storage::Choice;
 
@@ -27,6 +28,8 @@ pub(super) struct Settings {
     pub(super) listen: SocketAddr,
     domain: Option<String>,
     pub(super) api_key: Option<String>,
+    /// A PostgreSQL database instead of a file in the state directory.
+    pub(super) database: Option<String>,
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
     pub(super) pool: PoolSize,
@@ -66,8 +69,11 @@ impl Settings {
         let backend = choose_backend(&args, &file.backend)?;
         let state_dir = state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir);
         let storage = file.storage.choose(&state_dir, &args.store)?;
+        let database = args.database.database.clone().or_else(|| file.database.clone());
+        let database = named(&DatabaseArgs { database })?.map(str::to_owned);
         Ok(Self {
             state_dir,
+            database,
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             domain: args.domain.or_else(|| file.domain.clone()),
             api_key: args.api_key.filter(|key| !key.is_empty()),
@@ -199,6 +205,21 @@ mod tests {
         assert_eq!(of(Some("agents"), None).as_deref(), Some("http://agents:8000"));
         assert_eq!(of(None, Some(9000)).as_deref(), Some("http://127.0.0.1:9000"));
         assert_eq!(of(Some("https://agents.example/"), Some(443)).as_deref(), Some("https://agents.example:443"));
+    }
+
+    #[test]
+    fn a_database_is_postgresql_or_refused_and_what_is_typed_comes_first() {
+        let typed = |url: &str| DatabaseArgs { database: Some(url.to_owned()) };
+        let merge = |database, text: &str| {
+            let args = ServeArgs { database, ..ServeArgs::default() };
+            Settings::merge(None, args, file(text)).map(|settings| settings.database)
+        };
+        assert_eq!(merge(DatabaseArgs::default(), "").unwrap(), None);
+        let from_file = "database = 'postgres://db/file'";
+        assert_eq!(merge(DatabaseArgs::default(), from_file).unwrap().as_deref(), Some("postgres://db/file"));
+        assert_eq!(merge(typed("postgresql://db/typed"), from_file).unwrap().as_deref(), Some("postgresql://db/typed"));
+        assert!(merge(typed("mysql://db/x"), "").is_err());
+        assert!(merge(DatabaseArgs::default(), "database = '/var/lib/x.db'").is_err());
     }
 
     #[test]

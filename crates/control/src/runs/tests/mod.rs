@@ -40,7 +40,7 @@ impl Life {
 
     /// With a killer that ends it, and an agent service.
     async fn begin_with(dir: &Path, world: &Arc<World>, killer: Arc<Killer>, home: Option<String>) -> Self {
-        let store = Store::open(dir.join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir).await;
         store.ensure_first_key(Some(Secret(KEY.to_owned()))).await.unwrap();
         let team = store.find_key(&hash_key(KEY)).await.unwrap().unwrap().team;
         let stop = CancellationToken::new();

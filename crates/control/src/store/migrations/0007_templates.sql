@@ -7,7 +7,7 @@ CREATE TABLE templates (
     updated_at INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX templates_team ON templates (team, created_at, id);
-CREATE INDEX templates_public ON templates (created_at, id) WHERE public;
+CREATE INDEX templates_public ON templates (created_at, id) WHERE public = 1;
 
 -- Each team has its own names.
 CREATE TABLE template_names (

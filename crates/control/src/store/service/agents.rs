@@ -1,9 +1,8 @@
 //! Agents: who works, on what, in which sandbox.
 
 use serde::Serialize;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::super::db::{QueryBuilder, Row, query};
 use super::super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -29,7 +28,7 @@ const COLUMNS: &str = "id, team, name, role, status, current_task, sandbox, avat
 impl Store {
     /// Records a new agent. False when there is one of that id.
     pub(crate) async fn insert_agent(&self, row: &AgentRow) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "INSERT INTO agents (id, team, name, role, status, current_task, sandbox, avatar_url, created_at, \
              updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         )
@@ -50,14 +49,14 @@ impl Store {
     }
 
     pub(crate) async fn find_agent(&self, team: &TeamId, id: &str) -> Result<Option<AgentRow>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM agents WHERE team = ").push_bind(&team.0).push(" AND id = ").push_bind(id);
         let row = query.build().fetch_optional(&self.read).await.map_err(StoreError::doing("read an agent"))?;
         Ok(row.as_ref().map(read))
     }
 
     pub(crate) async fn list_agents(&self, team: &TeamId, limit: u32) -> Result<Vec<AgentRow>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM agents WHERE team = ").push_bind(&team.0);
         query.push(" ORDER BY id LIMIT ").push_bind(limit);
         let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("list agents"))?;
@@ -66,7 +65,7 @@ impl Store {
 
     /// The agent takes a task, unless it has one. Says whether it did.
     pub(crate) async fn assign_task(&self, team: &TeamId, agent: &str, task: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "UPDATE agents SET status = 'working', current_task = ?, updated_at = ? \
              WHERE team = ? AND id = ? AND current_task IS NULL",
         )
@@ -81,7 +80,7 @@ impl Store {
     }
 
     pub(crate) async fn set_agent_sandbox(&self, team: &TeamId, agent: &str, sandbox: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE agents SET sandbox = ?, updated_at = ? WHERE team = ? AND id = ?")
+        query("UPDATE agents SET sandbox = ?, updated_at = ? WHERE team = ? AND id = ?")
             .bind(sandbox)
             .bind(Timestamp::now().0)
             .bind(&team.0)
@@ -94,7 +93,7 @@ impl Store {
 
     /// The agent has nothing to do any more, if it was this task that it had.
     pub(crate) async fn free_agent(&self, team: &TeamId, task: &str) -> Result<(), StoreError> {
-        sqlx::query(
+        query(
             "UPDATE agents SET status = 'idle', current_task = NULL, sandbox = NULL, updated_at = ? \
              WHERE team = ? AND current_task = ?",
         )
@@ -109,7 +108,7 @@ impl Store {
 
     /// Removes an agent that has nothing to do. Says whether there was one.
     pub(crate) async fn remove_agent(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query("DELETE FROM agents WHERE team = ? AND id = ? AND current_task IS NULL")
+        let done = query("DELETE FROM agents WHERE team = ? AND id = ? AND current_task IS NULL")
             .bind(&team.0)
             .bind(id)
             .execute(&self.write)
@@ -119,7 +118,7 @@ impl Store {
     }
 }
 
-fn read(row: &SqliteRow) -> AgentRow {
+fn read(row: &Row) -> AgentRow {
     AgentRow {
         id: row.get(0),
         team: TeamId(row.get(1)),

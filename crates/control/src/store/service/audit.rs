@@ -3,9 +3,8 @@
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
+use super::super::db::{QueryBuilder, Row, Transaction, query};
 use super::super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::secrets::hex;
@@ -126,7 +125,7 @@ impl Body {
 }
 
 pub(super) async fn insert(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     end: &mut ChainEnd,
     entry: &AuditEntry,
 ) -> Result<(), sqlx::Error> {
@@ -146,7 +145,7 @@ pub(super) async fn insert(
         micros: entry.micros,
     };
     let hash = body.hash_after(&end.hash);
-    sqlx::query(
+    query(
         "INSERT INTO audit (server, number, at, team, actor, action, sandbox, agent, task, source, status, code, \
          micros, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
@@ -173,7 +172,7 @@ pub(super) async fn insert(
 impl Store {
     /// Where this server's chain stands.
     pub(crate) async fn chain_end(&self, server: &str) -> Result<ChainEnd, StoreError> {
-        let row = sqlx::query("SELECT number, hash FROM audit WHERE server = ? ORDER BY number DESC LIMIT 1")
+        let row = query("SELECT number, hash FROM audit WHERE server = ? ORDER BY number DESC LIMIT 1")
             .bind(server)
             .fetch_optional(&self.write)
             .await
@@ -186,7 +185,7 @@ impl Store {
     }
 
     pub(crate) async fn list_audit(&self, wanted: &AuditQuery) -> Result<Vec<AuditLine>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM audit WHERE 1 = 1");
         if let Some(team) = &wanted.team {
             query.push(" AND team = ").push_bind(&team.0);
@@ -206,7 +205,7 @@ impl Store {
 
     /// The servers that have chains in this store.
     pub async fn audit_chains(&self) -> Result<Vec<AuditChain>, StoreError> {
-        let rows = sqlx::query("SELECT server, count(*) FROM audit GROUP BY server ORDER BY server")
+        let rows = query("SELECT server, count(*) FROM audit GROUP BY server ORDER BY server")
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("list the audit's chains"))?;
@@ -215,7 +214,7 @@ impl Store {
 
     /// Lines of one chain after this number, oldest first: a page of an export.
     pub async fn audit_page(&self, server: &str, after: i64, limit: u32) -> Result<Vec<AuditLine>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM audit WHERE server = ").push_bind(server);
         query.push(" AND number > ").push_bind(after).push(" ORDER BY number LIMIT ").push_bind(limit);
         let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the audit"))?;
@@ -249,7 +248,7 @@ impl Store {
 
 const VERIFY_PAGE: u32 = 5000;
 
-fn read_line(row: &SqliteRow) -> AuditLine {
+fn read_line(row: &Row) -> AuditLine {
     AuditLine {
         body: Body {
             server: row.get(0),

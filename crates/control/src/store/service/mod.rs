@@ -9,6 +9,8 @@ mod sandboxes;
 mod tasks;
 mod usage;
 
+#[cfg(test)]
+use super::db::Pool;
 use super::{Store, StoreError};
 
 pub(crate) use agents::AgentRow;
@@ -38,7 +40,7 @@ impl Store {
     /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written.
     pub(crate) async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
         let failed = StoreError::doing("write the audit");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
         let mut next = end.clone();
         for record in records {
             match record {
@@ -61,6 +63,9 @@ impl Store {
 impl Store {
     /// What somebody with the file in their hands could do.
     pub(crate) async fn tamper(&self, statement: &'static str) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(statement).execute(&self.write).await.map(drop)
+        match &self.write {
+            Pool::Sqlite(pool, _) => sqlx::raw_sql(statement).execute(pool).await.map(drop),
+            Pool::Postgres(pool) => sqlx::raw_sql(statement).execute(pool).await.map(drop),
+        }
     }
 }

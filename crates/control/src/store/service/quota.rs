@@ -2,10 +2,10 @@
 //! who race cannot exceed it together.
 
 use serde::Serialize;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
 use crate::clock::Timestamp;
 use crate::store::TeamId;
+use crate::store::db::{QueryBuilder, Transaction};
 
 /// The limits of one owner. None of them is set by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// The first limit that one more sandbox would exceed.
 pub(super) async fn exceeded(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     quotas: &Quotas,
     claimant: &Claimant<'_>,
 ) -> Result<Option<QuotaExceeded>, sqlx::Error> {
@@ -91,7 +91,7 @@ pub(super) async fn exceeded(
 }
 
 async fn exceeded_by(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     owner: QuotaOwner,
     limits: &QuotaLimits,
     claimant: &Claimant<'_>,
@@ -99,7 +99,7 @@ async fn exceeded_by(
 ) -> Result<Option<QuotaExceeded>, sqlx::Error> {
     let now = Timestamp::now().0;
     if limits.concurrent.is_some() || limits.memory_mib.is_some() {
-        let what = "count(*), coalesce(sum(s.memory_mib), 0)";
+        let what = "count(*), CAST(coalesce(sum(s.memory_mib), 0) AS BIGINT)";
         let running = " AND s.destroyed_at IS NULL AND s.status IN ('creating', 'running')";
         let (count, memory) = count_of(connection, what, claimant.team, filter, running, None).await?;
         if let Some(found) = over(owner, "concurrent", limits.concurrent, count, 1) {
@@ -118,7 +118,7 @@ async fn exceeded_by(
     }
     if limits.cpu_seconds_per_day.is_some() {
         let since = Some(now - 24 * HOUR_MS);
-        let what = "coalesce(sum(u.cpu_micros), 0), 0";
+        let what = "CAST(coalesce(sum(u.cpu_micros), 0) AS BIGINT), 0";
         let (micros, _) = count_of(connection, what, claimant.team, filter, "", since).await?;
         return Ok(over(owner, "cpu_seconds_per_day", limits.cpu_seconds_per_day, micros / 1_000_000, 1));
     }
@@ -132,14 +132,14 @@ fn over(owner: QuotaOwner, what: &'static str, limit: Option<u32>, used: i64, mo
 
 /// The names and conditions are constants of this file; what comes from outside is bound.
 async fn count_of(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     what: &'static str,
     team: &TeamId,
     filter: Option<(&'static str, &str)>,
     condition: &'static str,
     since: Option<i64>,
 ) -> Result<(i64, i64), sqlx::Error> {
-    let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+    let mut query = QueryBuilder::new("SELECT ");
     query.push(what).push(" FROM service_sandboxes s ");
     if what.contains("u.") {
         query.push("JOIN sandbox_usage u ON u.sandbox = s.sandbox ");

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isopod_wire::SandboxId;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::super::db::{QueryBuilder, Row, query};
 use super::super::{Store, StoreError, TeamId};
 use super::quota::{Claimant, QuotaExceeded, Quotas, exceeded};
 use crate::clock::Timestamp;
@@ -106,11 +105,13 @@ impl Store {
         quotas: &Quotas,
     ) -> Result<Taken, StoreError> {
         let failed = StoreError::doing("record a new sandbox");
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        // Who counts and who adds must not come between each other.
+        transaction.lock(&format!("sandboxes of {}", row.team.0)).await.map_err(&failed)?;
         if let Some((key, request)) = &row.idempotency {
             let mut query = select();
             query.push("team = ").push_bind(&row.team.0).push(" AND idempotency = ").push_bind(key);
-            if let Some(found) = query.build().fetch_optional(&mut *transaction).await.map_err(&failed)? {
+            if let Some(found) = query.build().fetch_optional(&mut transaction).await.map_err(&failed)? {
                 let before = read(&found)?;
                 let is_same = before.idempotency.as_ref().is_some_and(|(_, known)| known == request);
                 return Ok(if is_same { Taken::Before(Box::new(before)) } else { Taken::Mismatch });
@@ -120,8 +121,7 @@ impl Store {
         if let Some(found) = exceeded(&mut transaction, quotas, &claimant).await.map_err(&failed)? {
             return Ok(Taken::Exceeded(found));
         }
-        let mut query = insert_query(row);
-        query.build().execute(&mut *transaction).await.map_err(&failed)?;
+        insert_query(row).build().execute(&mut transaction).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Taken::First)
     }
@@ -141,13 +141,13 @@ impl Store {
         quotas: &Quotas,
     ) -> Result<Option<QuotaExceeded>, StoreError> {
         let failed = StoreError::doing("count sandboxes");
-        let mut connection = self.read.acquire().await.map_err(&failed)?;
+        let mut connection = self.read.begin().await.map_err(&failed)?;
         exceeded(&mut connection, quotas, &claimant(row, false)).await.map_err(&failed)
     }
 
     /// Records what has changed, unless the sandbox is gone by now. Says whether it was not.
     pub(crate) async fn save_service_sandbox(&self, row: &ServiceSandbox) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "UPDATE service_sandboxes SET sandbox = ?, status = ?, reason = ?, repo_url = ?, branch_name = ?, \
              timeout_seconds = ?, idempotency = ?, running_at = ?, destroyed_at = ? \
              WHERE id = ? AND destroyed_at IS NULL",
@@ -216,7 +216,7 @@ impl Store {
 
     /// Why a sandbox of this server's own node ended, by its id.
     pub(crate) async fn end_reason(&self, sandbox: &SandboxId) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query("SELECT end_reason FROM sandboxes WHERE id = ?")
+        let row = query("SELECT end_reason FROM sandboxes WHERE id = ?")
             .bind(sandbox.as_str())
             .fetch_optional(&self.read)
             .await
@@ -235,13 +235,13 @@ fn claimant(row: &ServiceSandbox, is_new: bool) -> Claimant<'_> {
     }
 }
 
-fn select() -> QueryBuilder<Sqlite> {
+fn select() -> QueryBuilder<'static> {
     let mut query = QueryBuilder::new("SELECT ");
     query.push(COLUMNS).push(" FROM service_sandboxes WHERE ");
     query
 }
 
-fn insert_query(row: &ServiceSandbox) -> QueryBuilder<Sqlite> {
+fn insert_query(row: &ServiceSandbox) -> QueryBuilder<'static> {
     let mut query = QueryBuilder::new("INSERT INTO service_sandboxes (");
     query.push(COLUMNS).push(") VALUES (");
     let mut values = query.separated(", ");
@@ -265,12 +265,12 @@ fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn read(row: &SqliteRow) -> Result<ServiceSandbox, StoreError> {
+fn read(row: &Row) -> Result<ServiceSandbox, StoreError> {
     let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
     let status: &str = row.get(7);
     let sandbox: Option<&str> = row.get(5);
     let metadata: &str = row.get(13);
-    let request = row.get::<Option<Vec<u8>>, _>(17).and_then(|bytes| bytes.try_into().ok());
+    let request = row.get::<Option<Vec<u8>>>(17).and_then(|bytes| bytes.try_into().ok());
     Ok(ServiceSandbox {
         id: row.get(0),
         team: TeamId(row.get(1)),
@@ -286,11 +286,11 @@ fn read(row: &SqliteRow) -> Result<ServiceSandbox, StoreError> {
         cpu_millis: row.get(11),
         memory_mib: row.get(12),
         metadata: serde_json::from_str(metadata).map_err(|_| corrupt("metadata", metadata))?,
-        timeout: Duration::from_secs(row.get::<i64, _>(14).unsigned_abs()),
+        timeout: Duration::from_secs(row.get::<i64>(14).unsigned_abs()),
         create_key: row.get(15),
-        idempotency: row.get::<Option<String>, _>(16).zip(request),
+        idempotency: row.get::<Option<String>>(16).zip(request),
         created_at: Timestamp(row.get(18)),
-        running_at: row.get::<Option<i64>, _>(19).map(Timestamp),
-        destroyed_at: row.get::<Option<i64>, _>(20).map(Timestamp),
+        running_at: row.get::<Option<i64>>(19).map(Timestamp),
+        destroyed_at: row.get::<Option<i64>>(20).map(Timestamp),
     })
 }

@@ -1,9 +1,8 @@
 //! Tasks: what is to be done, by whom, and where it stands. `pending → in_progress → completed | failed | cancelled`.
 
 use serde::Serialize;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite};
 
+use super::super::db::{QueryBuilder, Row, query};
 use super::super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -32,7 +31,7 @@ const COLUMNS: &str = "id, team, title, description, status, priority, agent, sa
 impl Store {
     /// Records a new task. False when there is one of that id.
     pub(crate) async fn insert_task(&self, row: &TaskRow) -> Result<bool, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO tasks (");
+        let mut query = QueryBuilder::new("INSERT INTO tasks (");
         query.push(COLUMNS).push(") VALUES (");
         let mut values = query.separated(", ");
         values.push_bind(&row.id).push_bind(&row.team.0).push_bind(&row.title).push_bind(&row.description);
@@ -45,7 +44,7 @@ impl Store {
     }
 
     pub(crate) async fn find_task(&self, team: &TeamId, id: &str) -> Result<Option<TaskRow>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM tasks WHERE team = ").push_bind(&team.0).push(" AND id = ").push_bind(id);
         let row = query.build().fetch_optional(&self.read).await.map_err(StoreError::doing("read a task"))?;
         Ok(row.as_ref().map(read))
@@ -58,7 +57,7 @@ impl Store {
         status: Option<&str>,
         limit: u32,
     ) -> Result<Vec<TaskRow>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM tasks WHERE team = ").push_bind(&team.0);
         for (column, value) in [("agent", agent), ("status", status)] {
             if let Some(value) = value {
@@ -95,7 +94,7 @@ impl Store {
         is_end: bool,
     ) -> Result<bool, StoreError> {
         let now = Timestamp::now().0;
-        let mut query = QueryBuilder::<Sqlite>::new("UPDATE tasks SET status = ");
+        let mut query = QueryBuilder::new("UPDATE tasks SET status = ");
         query.push_bind(to).push(", updated_at = ").push_bind(now);
         if let Some(agent) = agent {
             query.push(", agent = ").push_bind(agent);
@@ -122,7 +121,7 @@ impl Store {
         branch: Option<&str>,
         pull_request: Option<&str>,
     ) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = query(
             "UPDATE tasks SET sandbox = coalesce(?, sandbox), git_branch = coalesce(?, git_branch), \
              pull_request_url = coalesce(?, pull_request_url), updated_at = ? WHERE team = ? AND id = ?",
         )
@@ -139,7 +138,7 @@ impl Store {
     }
 }
 
-fn read(row: &SqliteRow) -> TaskRow {
+fn read(row: &Row) -> TaskRow {
     TaskRow {
         id: row.get(0),
         team: TeamId(row.get(1)),
@@ -153,6 +152,6 @@ fn read(row: &SqliteRow) -> TaskRow {
         pull_request_url: row.get(9),
         created_at: Timestamp(row.get(10)),
         updated_at: Timestamp(row.get(11)),
-        completed_at: row.get::<Option<i64>, _>(12).map(Timestamp),
+        completed_at: row.get::<Option<i64>>(12).map(Timestamp),
     }
 }

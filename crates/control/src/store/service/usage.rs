@@ -2,9 +2,8 @@
 //! the same reading twice adds nothing.
 
 use isopod_wire::node::Usage;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
+use super::super::db::{QueryBuilder, Row, Transaction, query};
 use super::super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -53,12 +52,12 @@ impl Reading {
 }
 
 pub(super) async fn add_bytes(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     sandbox: &str,
     bytes_in: i64,
     bytes_out: i64,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(
+    query(
         "INSERT INTO sandbox_usage (sandbox, execution, cpu_seen, cpu_micros, memory_mib_ms, bytes_in, bytes_out, \
          sampled_at) VALUES (?, '', 0, 0, 0, ?, ?, ?) ON CONFLICT (sandbox) DO UPDATE SET \
          bytes_in = sandbox_usage.bytes_in + excluded.bytes_in, \
@@ -79,7 +78,7 @@ const ROWS_PER_STATEMENT: usize = 500;
 impl Store {
     pub(crate) async fn add_usage(&self, readings: &[Reading]) -> Result<(), StoreError> {
         for chunk in readings.chunks(ROWS_PER_STATEMENT) {
-            let mut query = QueryBuilder::<Sqlite>::new(
+            let mut query = QueryBuilder::new(
                 "INSERT INTO sandbox_usage (sandbox, execution, cpu_seen, cpu_micros, memory_mib_ms, bytes_in, \
                  bytes_out, sampled_at) ",
             );
@@ -122,10 +121,10 @@ impl Store {
             UsageGroup::Sandbox => ("s.id", "service_sandboxes", "s.sandbox"),
             UsageGroup::Run => ("s.session_key", "sandboxes", "s.id"),
         };
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT ");
+        let mut query = QueryBuilder::new("SELECT ");
         query.push(column).push(
-            ", count(*), coalesce(sum(u.cpu_micros), 0), coalesce(sum(u.memory_mib_ms), 0), \
-             coalesce(sum(u.bytes_in), 0), coalesce(sum(u.bytes_out), 0) FROM ",
+            ", count(*), CAST(coalesce(sum(u.cpu_micros), 0) AS BIGINT), CAST(coalesce(sum(u.memory_mib_ms), 0) AS BIGINT), \
+             CAST(coalesce(sum(u.bytes_in), 0) AS BIGINT), CAST(coalesce(sum(u.bytes_out), 0) AS BIGINT) FROM ",
         );
         query.push(table).push(" s LEFT JOIN sandbox_usage u ON u.sandbox = ").push(id);
         query.push(" WHERE s.created_at >= ").push_bind(from.0).push(" AND s.created_at <= ").push_bind(to.0);
@@ -144,7 +143,7 @@ impl Store {
     }
 }
 
-fn read(row: &SqliteRow) -> UsageRow {
+fn read(row: &Row) -> UsageRow {
     UsageRow {
         name: row.get(0),
         sandboxes: row.get(1),
@@ -162,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn the_same_reading_twice_adds_nothing_and_a_new_execution_adds_all() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let store = Store::for_test(dir.path()).await;
         let reading = |execution: &str, cpu_micros, at| Reading {
             sandbox: "s".to_owned(),
             execution: execution.to_owned(),
@@ -173,9 +172,9 @@ mod tests {
         for (execution, cpu, at) in [("x", 100, 1000), ("x", 150, 2000), ("x", 150, 2000), ("y", 40, 500_000)] {
             store.add_usage(&[reading(execution, cpu, at)]).await.unwrap();
         }
-        let row = sqlx::query("SELECT cpu_micros, memory_mib_ms FROM sandbox_usage").fetch_one(&store.read).await;
+        let row = query("SELECT cpu_micros, memory_mib_ms FROM sandbox_usage").fetch_one(&store.read).await;
         let row = row.unwrap();
         // The first reading has no time behind it, so its memory is what it held: it counts as one millisecond.
-        assert_eq!((row.get::<i64, _>(0), row.get::<i64, _>(1)), (190, 10 + 10 * 1000));
+        assert_eq!((row.get::<i64>(0), row.get::<i64>(1)), (190, 10 + 10 * 1000));
     }
 }
