@@ -33,6 +33,7 @@ use channel::Channel;
 pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
 pub use figures::Figures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
+pub use root::takes_many_layers;
 use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};
 use workspace::WorkspaceOrder;

@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_create,
-    fsconfig_reconfigure, fsconfig_set_string, fsmount, fsopen, mount, mount_change, unmount,
+    fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change, unmount,
 };
 use rustix::process::{chdir, fchdir};
 
@@ -50,6 +50,10 @@ const BYTES_PER_FILE: u64 = 4096;
 pub(super) const EMPTY_DIRECTORY: &str = "/empty";
 /// Where the tree of kept layers is attached.
 const KEPT: &str = "k";
+/// The options of a mount share a page with a little of the kernel's own.
+const MOST_OPTIONS: usize = 4000;
+/// The option that adds one layer below those that were named before.
+const ONE_LAYER: &str = "lowerdir+";
 /// The group that owns terminals, on Debian and everywhere else.
 const TTY_GROUP: u32 = 5;
 
@@ -251,8 +255,36 @@ fn mount_overlay(layers: &[String], upper: &str, target: &str, style: RootStyle)
         "lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,\
          redirect_dir={redirects},volatile"
     );
+    if options.len() > MOST_OPTIONS {
+        return mount_many(layers, &options, target);
+    }
     let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL).step("name the layers")?;
     mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str())).step("mount an overlay")
+}
+
+/// The same for more layers than fit into one page, which newer kernels take one by one.
+fn mount_many(layers: &[String], options: &str, target: &str) -> Result<(), Failure> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).step("open a file system")?;
+    fsconfig_set_string(&context, "source", "overlay").step("set an option of a file system")?;
+    for layer in layers {
+        fsconfig_set_string(&context, ONE_LAYER, layer).step("add a layer to an overlay")?;
+    }
+    for option in options.split(',').filter(|option| !option.starts_with("lowerdir=")) {
+        let set = match option.split_once('=') {
+            Some((key, value)) => fsconfig_set_string(&context, key, value),
+            None => fsconfig_set_flag(&context, option),
+        };
+        set.step("set an option of a file system")?;
+    }
+    fsconfig_create(&context).step("make an overlay")?;
+    let overlay = mounted(&context, MountAttrFlags::MOUNT_ATTR_NODEV)?;
+    attach(&overlay, open_directory(CWD, target)?).step("mount an overlay")
+}
+
+/// Whether this kernel takes the layers of an overlay one by one, so that there may be hundreds.
+pub fn takes_many_layers() -> bool {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
+    context.is_ok_and(|context| fsconfig_set_string(&context, ONE_LAYER, "/").is_ok())
 }
 
 fn tmpfs(options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::cache::Found;
 use super::log::Log;
-use super::stack::{MOST_LAYERS, Stack};
+use super::stack::{Stack, most_layers};
 use super::trouble::{Trouble, chain};
 use super::view::View;
 use crate::blank::GUEST_SOCKET;
@@ -54,8 +54,9 @@ pub(super) struct Bench {
 impl Bench {
     /// Starts one on a stack.
     pub(super) async fn open(fleet: &Arc<Fleet>, stack: &Stack, limits: Limits) -> Result<Self, Trouble> {
-        if stack.layers.len() >= MOST_LAYERS {
-            return Err(Trouble::invalid(format!("a template has at most {MOST_LAYERS} layers")));
+        if stack.layers.len() >= most_layers() {
+            let most = most_layers();
+            return Err(Trouble::invalid(format!("a template has at most {most} layers here: let one RUN do more")));
         }
         let base = fleet.kinds.base().template();
         let template = Template::bench(&base, stack.on_host, stack.topmost_first());

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Builder;
 use super::cache::Found;
-use super::stack::{MOST_LAYERS, Settings, Stack};
+use super::stack::{Settings, Stack, most_layers};
 use super::step::digest_of;
 use super::trouble::chain;
 use crate::template::{KeptLayer, make_layer};
@@ -33,8 +33,8 @@ impl Builder<'_> {
     async fn image_stack(&mut self, image: &Image) -> Result<Stack, String> {
         let layers = &image.manifest.layers;
         let diff_ids = &image.config.rootfs.diff_ids;
-        if layers.len() >= MOST_LAYERS {
-            return Err(format!("it has {} layers, and a template has at most {MOST_LAYERS}", layers.len()));
+        if layers.len() >= most_layers() {
+            return Err(format!("it has {} layers, and a template has at most {}", layers.len(), most_layers()));
         }
         if diff_ids.len() != layers.len() {
             return Err(format!("it has {} layers, and its config tells of {}", layers.len(), diff_ids.len()));

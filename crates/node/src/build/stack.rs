@@ -1,15 +1,24 @@
 //! What a build stands on at a moment: layers, and the settings that instructions change.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use isopod_isolation::launch::takes_many_layers;
 use sha2::{Digest, Sha256};
 
 use super::cache::Found;
 use crate::template::KeptLayer;
 
-/// More would not fit into one mount.
-pub(super) const MOST_LAYERS: usize = 100;
+/// More would not fit into one mount where the kernel wants them all named at once, and where it takes 500 of them,
+/// some of which are the base's.
+const MOST_AT_ONCE: usize = 100;
+const MOST_ONE_BY_ONE: usize = 450;
+
+/// How many layers a template has at most on this machine.
+pub(super) fn most_layers() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| if takes_many_layers() { MOST_ONE_BY_ONE } else { MOST_AT_ONCE })
+}
 
 /// Layers, and a text that stands for all that they came from.
 #[derive(Clone, Debug)]
