@@ -27,7 +27,11 @@ async fn mistakes_are_told_with_their_file_and_line() {
         ("FROM debian\n\nUSER nosuch\nRUN id", 4, "no user"),
         ("FROM debian\nRUN echo told; exit 3", 2, "exit code 3"),
         ("FROM no.such.host.invalid/x:1", 1, "could not get the image"),
-        ("FROM debian\nADD https://example.invalid/x /x", 2, "not supported"),
+        ("FROM debian\nADD https://example.invalid/x /x", 2, "could not fetch"),
+        ("FROM debian\nADD https://example.invalid/x.git /x", 2, "git clone"),
+        ("FROM debian\nCOPY https://example.invalid/x /x", 2, "use ADD"),
+        ("FROM debian\nADD --checksum=md5:1 https://example.invalid/x /x", 2, "not sha256"),
+        ("FROM debian\nADD --checksum=sha256:1 a.txt /x", 2, "from the web"),
         ("FROM debian\nCOPY a.txt /proc/sysrq-trigger", 2, "not part of the template"),
     ] {
         let error = try_build(&platform, dockerfile(text, Some(&directory))).await.0.unwrap_err();
@@ -155,6 +159,17 @@ async fn what_was_built_is_used_again_until_something_changes() {
     let both = tokio::join!(build(&platform, dockerfile(text, None)), build(&platform, dockerfile(text, None)));
     assert_eq!(both.0.0.id, both.1.0.id);
     assert_eq!(cached(&both.0.1) + cached(&both.1.1), 1);
+    platform.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_may_have_more_layers_than_one_mount_can_name() {
+    let platform = Platform::start(BINARY).await;
+    let text: String = (0..127).map(|n| format!("RUN echo {n} > /n{n}\n")).collect();
+    let (built, _) = build(&platform, dockerfile(&format!("FROM debian\n{text}RUN rm /n1 /n5\n"), None)).await;
+    assert_eq!(built.layers.len(), 128);
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id.clone(), ..spec() }).await;
+    assert_eq!(sandbox.sh("cat /n7 /n100 /n126; ls /n1 /n5 2>/dev/null").await.stdout(), "7\n100\n126\n");
     platform.finish().await;
 }
 

@@ -12,6 +12,7 @@ use isopod_wire::node::{NodeApi, SandboxSpec, Secret};
 use serde_json::json;
 
 use builds::registry::{Registry, layer, small_system};
+use builds::web::Web;
 use builds::{build_on, dockerfile, run, steps, steps_from, try_build_on};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -110,6 +111,96 @@ async fn a_private_registry_wants_the_right_password() {
     let (built, events) = build_on(&node, steps_from(from(Some("right")), Vec::new())).await;
     assert!(shown(&node, &built, "cat /etc/marker").await.contains("secret"));
     assert!(!format!("{events:?}").contains("right"), "the password is nowhere told");
+    node.close().await;
+    state.assert_nothing_left();
+}
+
+/// S3.13: the SDK's third kind of registry. The keys are exchanged for a password by a signed request.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_aws_open_a_registry() {
+    const REGISTRY: &str = "123456789012.dkr.ecr.eu-west-1.amazonaws.com";
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(Some(("AWS", "a:password")));
+    registry.push("team/private", &[small_system("aws")], json!({}));
+    let service = Web::start(|request| {
+        let is_signed = request.contains("Credential=AKIDRIGHT/") && request.contains("/eu-west-1/ecr/aws4_request");
+        let is_call = request.contains("GetAuthorizationToken") && request.ends_with("\r\n\r\n{}");
+        match is_signed && is_call {
+            // AWS:a:password
+            true => (200, br#"{"authorizationData":[{"authorizationToken":"QVdTOmE6cGFzc3dvcmQ="}]}"#.to_vec()),
+            false => (400, br#"{"__type":"UnrecognizedClientException"}"#.to_vec()),
+        }
+    });
+    let mirrors = [
+        format!("{REGISTRY}=http://{}", registry.address),
+        format!("api.ecr.eu-west-1.amazonaws.com=http://{}", service.address),
+    ];
+    let node = open(&state, &mirrors).await;
+    let from = |key: &str, region: &str| BuildFrom::Image {
+        reference: format!("{REGISTRY}/team/private"),
+        auth: Some(RegistryAuth::Aws {
+            access_key_id: key.to_owned(),
+            secret_access_key: Secret("hush-hush".to_owned()),
+            region: region.to_owned(),
+        }),
+    };
+    for (key, region, words) in [("AKIDWRONG", "eu-west-1", "refuses"), ("AKIDRIGHT", "evil.example/", "no region")] {
+        let error = try_build_on(&node, steps_from(from(key, region), Vec::new())).await.0.unwrap_err();
+        assert!(error.message.contains(words), "{error}");
+    }
+    let (built, events) = build_on(&node, steps_from(from("AKIDRIGHT", "eu-west-1"), Vec::new())).await;
+    assert!(shown(&node, &built, "cat /etc/marker").await.contains("aws"));
+    let told = format!("{events:?}{:?}", service.requests.lock().unwrap());
+    assert!(!told.contains("hush-hush"), "the key itself goes nowhere");
+    node.close().await;
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_from_the_web_is_added_checked_and_cached_by_its_content() {
+    let state = StateDir::new(BINARY);
+    let content = std::sync::Arc::new(std::sync::Mutex::new("first"));
+    let served = std::sync::Arc::clone(&content);
+    let web = Web::start(move |request| match request.starts_with("GET /pub/tool.txt ") {
+        true => (200, served.lock().unwrap().as_bytes().to_vec()),
+        false => (404, Vec::new()),
+    });
+    let registry = Registry::start(None);
+    registry.push("library/tiny", &[small_system("x")], json!({}));
+    let mirrors = [("files.example", &web.address), ("docker.io", &registry.address)];
+    let node = open(&state, &mirrors.map(|(name, place)| format!("{name}=http://{place}"))).await;
+    let from = "FROM tiny\nADD --chmod=0644 https://files.example/pub/tool.txt /opt/\n";
+    let text = format!("{from}ADD https://files.example/pub/tool.txt /secret\nRUN touch /after");
+    let (built, _) = build_on(&node, dockerfile(&text, None)).await;
+    let text_shown = shown(&node, &built, "cat /opt/tool.txt; ls -ln /opt/tool.txt /secret").await;
+    let lines: Vec<&str> = text_shown.lines().collect();
+    assert!(lines[0].starts_with("first-rw-r--r-- 1 0 0 ") && lines[1].starts_with("-rw------- 1 0 0 "), "{lines:?}");
+    // It is looked at again, and what it gave is used when it is the same.
+    let (again, _) = build_on(&node, dockerfile(&text, None)).await;
+    assert_eq!(again.id, built.id);
+    *content.lock().unwrap() = "other";
+    let (changed, _) = build_on(&node, dockerfile(&text, None)).await;
+    assert_ne!(changed.id, built.id);
+
+    let before = web.count();
+    let sum = isopod_image::Digest::of(b"other");
+    let checked = format!("FROM tiny\nADD --checksum={sum} https://files.example/pub/tool.txt /x\n");
+    build_on(&node, dockerfile(&checked, None)).await;
+    assert_eq!(web.count(), before, "what is known by its hash is not fetched again");
+    let wrong = isopod_image::Digest::of(b"never");
+    for (text, words) in [
+        (
+            format!("FROM tiny\nADD --checksum={wrong} https://files.example/pub/tool.txt /x"),
+            "is not what was received",
+        ),
+        ("FROM tiny\nADD https://files.example/pub/none /x".to_owned(), "404"),
+        ("FROM tiny\nADD https://files.example/ /x/".to_owned(), "names no file"),
+        (format!("FROM tiny\nADD http://{}/pub/tool.txt /x", web.address), "this machine itself"),
+    ] {
+        let error = try_build_on(&node, dockerfile(&text, None)).await.0.unwrap_err();
+        assert!(error.message.contains(words), "{text}: {error}");
+        assert_eq!(error.place, Some(("e2b.Dockerfile".to_owned(), 2)));
+    }
     node.close().await;
     state.assert_nothing_left();
 }

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -147,8 +148,7 @@ impl Store {
             let _ = fs::remove_file(&path);
             return Err(StoreError::Digest { wanted: digest.clone(), got });
         }
-        let target = self.root.join("blobs").join(digest.digits());
-        fs::rename(&path, &target).map_err(failed("keep", &target))
+        self.keep(&path, digest).map(drop)
     }
 
     /// Adds a small text.
@@ -159,8 +159,7 @@ impl Store {
 
     /// Adds whatever a stream gives.
     pub(crate) fn put_from(&self, stream: &mut dyn Read) -> Result<(Digest, u64), StoreError> {
-        let path =
-            self.root.join("partial").join(format!("new-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let path = self.nameless();
         let mut hash = Sha256::new();
         let mut bytes = 0;
         let copied = (|| {
@@ -182,9 +181,22 @@ impl Store {
             return Err(failed("write", &path)(error));
         }
         let digest = Digest::from_hash(hash.finalize().as_slice());
-        let target = self.root.join("blobs").join(digest.digits());
-        fs::rename(&path, &target).map_err(failed("keep", &target))?;
+        self.keep(&path, &digest)?;
         Ok((digest, bytes))
+    }
+
+    /// Where something comes together whose hash nobody knows yet.
+    pub(crate) fn nameless(&self) -> PathBuf {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.root.join("partial").join(format!("new-{}-{number}", std::process::id()))
+    }
+
+    /// Takes over a file whose hash the caller has seen.
+    pub(crate) fn keep(&self, path: &Path, digest: &Digest) -> Result<PathBuf, StoreError> {
+        let target = self.root.join("blobs").join(digest.digits());
+        fs::rename(path, &target).map_err(failed("keep", &target))?;
+        Ok(target)
     }
 
     /// A small text.

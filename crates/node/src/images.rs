@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isopod_image::registry::{Credentials, Progress, PullError, RegistrySettings, pull};
-use isopod_image::{Image, Reference, Store, StoreError};
+use isopod_image::registry::{
+    AwsKeys, Credentials, FetchError, Fetched, Progress, PullError, RegistrySettings, ecr_credentials, fetch, pull,
+};
+use isopod_image::{Digest, Image, Reference, Store, StoreError};
 use isopod_wire::build::RegistryAuth;
 
 /// How long a registry that could not be reached is left alone: builds on a machine without the internet must not wait
@@ -48,10 +50,13 @@ impl Images {
         if let Some(image) = self.store.find(reference) {
             return Ok(image);
         }
-        let credentials = auth.map(credentials).transpose()?;
         if let Some(reason) = self.is_silent(reference.registry()) {
             return Err(reason);
         }
+        let credentials = match auth {
+            Some(auth) => Some(self.credentials(auth).await.map_err(|error| explain(&error))?),
+            None => None,
+        };
         match pull(&self.store, reference, credentials.as_ref(), &self.settings, progress).await {
             Ok(digest) => self.store.image(&digest).map_err(|error| explain(&error)),
             Err(error) => {
@@ -60,6 +65,31 @@ impl Images {
                     silent.insert(reference.registry().to_owned(), (Instant::now(), error.to_string()));
                 }
                 Err(explain(&error))
+            }
+        }
+    }
+
+    /// A file from the web.
+    pub(crate) async fn fetch(&self, url: &str, checksum: Option<&Digest>, most: u64) -> Result<Fetched, FetchError> {
+        fetch(&self.store, url, checksum, most, &self.settings).await
+    }
+
+    async fn credentials(&self, auth: &RegistryAuth) -> Result<Credentials, PullError> {
+        match auth {
+            RegistryAuth::Basic { username, password } => {
+                Ok(Credentials { username: username.clone(), password: password.0.clone() })
+            }
+            // As Google's registries want it.
+            RegistryAuth::Gcp(account) => {
+                Ok(Credentials { username: "_json_key".to_owned(), password: account.0.clone() })
+            }
+            RegistryAuth::Aws { access_key_id, secret_access_key, region } => {
+                let keys = AwsKeys {
+                    access_key_id: access_key_id.clone(),
+                    secret_access_key: secret_access_key.0.clone(),
+                    region: region.clone(),
+                };
+                ecr_credentials(&keys, &self.settings).await
             }
         }
     }
@@ -79,18 +109,4 @@ fn explain(error: &dyn std::error::Error) -> String {
         cause = source.source();
     }
     text
-}
-
-fn credentials(auth: &RegistryAuth) -> Result<Credentials, String> {
-    match auth {
-        RegistryAuth::Basic { username, password } => {
-            Ok(Credentials { username: username.clone(), password: password.0.clone() })
-        }
-        // As Google's registries want it.
-        RegistryAuth::Gcp(account) => Ok(Credentials { username: "_json_key".to_owned(), password: account.0.clone() }),
-        RegistryAuth::Aws { region, .. } => Err(format!(
-            "keys of AWS are not exchanged for a password yet; give user AWS and the password that \
-             `aws ecr get-login-password --region {region}` prints"
-        )),
-    }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod registry;
+pub(crate) mod web;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

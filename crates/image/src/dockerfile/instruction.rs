@@ -36,6 +36,8 @@ pub struct CopyFlags {
     pub exclude: Vec<String>,
     /// Keep the directories that lead to each source.
     pub parents: bool,
+    /// What a file from the web must be: `sha256:` and its digits.
+    pub checksum: Option<String>,
 }
 
 /// An instruction. Words are as written, see [`super::expand`].
@@ -264,6 +266,7 @@ impl Parser<'_> {
                 "chown" => flags.chown = Some(text()?),
                 "chmod" => flags.chmod = Some(text()?),
                 "exclude" => flags.exclude.push(text()?),
+                "checksum" if is_add => flags.checksum = Some(text()?),
                 "parents" if !is_add => flags.parents = value != Some("false"),
                 // It only says that layers may be used again apart from what is below; ours always stand on it.
                 "link" => {}

@@ -13,7 +13,7 @@ use super::http::{Dialer, is_local};
 use super::{Place, PullError};
 
 /// Links from a registry to the place where its blobs are.
-const MOST_REDIRECTS: usize = 5;
+pub(super) const MOST_REDIRECTS: usize = 5;
 /// Docker's registry answers under another name than it is called by.
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
     }
 }
 
-fn join(base: &Uri, location: &str) -> Option<Uri> {
+pub(super) fn join(base: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') && !location.starts_with("//") {
         return format!("{}://{}{location}", base.scheme_str()?, base.authority()?).parse().ok();
     }

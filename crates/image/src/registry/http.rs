@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use http_body_util::Empty;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -44,6 +44,17 @@ impl Dialer {
 
     /// Sends a GET and waits for the head of the reply.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> io::Result<Response<Incoming>> {
+        self.send(Method::GET, uri, headers, Bytes::new()).await
+    }
+
+    /// Sends a request and waits for the head of the reply.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> io::Result<Response<Incoming>> {
         let host = uri.host().ok_or_else(|| invalid("an address without a host"))?;
         let is_tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -62,7 +73,8 @@ impl Dialer {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         tokio::spawn(connection);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = Request::get(path).body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
+        let request = Request::builder().method(method).uri(path).body(Full::new(body));
+        let mut request = request.map_err(io::Error::other)?;
         *request.headers_mut() = headers;
         let authority = uri.authority().map_or(host, |authority| authority.as_str());
         let authority = HeaderValue::try_from(authority).map_err(io::Error::other)?;

@@ -5,19 +5,22 @@
 //! templates could otherwise make the server knock on its neighbours' doors.
 
 mod auth;
+mod blob;
+mod ecr;
+mod fetch;
 mod http;
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT, RANGE};
-use ::http::{HeaderMap, HeaderValue, StatusCode};
+use ::http::header::ACCEPT;
+use ::http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
 
 pub use auth::Credentials;
+pub use ecr::{AwsKeys, ecr_credentials};
+pub use fetch::{FetchError, Fetched, fetch};
 
-use crate::manifest::{ACCEPTED, Descriptor, Found, parse};
+use crate::manifest::{ACCEPTED, Found, parse};
 use crate::store::{MOST_TEXT, Store, StoreError};
 use crate::{Digest, Reference};
 use auth::Session;
@@ -97,6 +100,9 @@ pub enum PullError {
         /// In words.
         what: String,
     },
+    /// Keys for a place that cannot be.
+    #[error("{0:?} is no region of AWS")]
+    Region(String),
     /// It has it for other machines.
     #[error("{0} is not there for this kind of machine")]
     Platform(String),
@@ -153,20 +159,28 @@ pub async fn pull(
     Err(last)
 }
 
+impl RegistrySettings {
+    /// The mirrors of a name, the longest first, with what follows it.
+    fn mirrors_of<'a>(&'a self, name: &'a str) -> Vec<(&'a Mirror, &'a str)> {
+        let rest_of = |mirror: &'a Mirror| {
+            let rest = name.strip_prefix(&mirror.from)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some((mirror, rest))
+        };
+        let mut fitting: Vec<_> = self.mirrors.iter().filter_map(rest_of).collect();
+        fitting.sort_by_key(|(mirror, _)| std::cmp::Reverse(mirror.from.len()));
+        fitting
+    }
+}
+
 fn places(reference: &Reference, settings: &RegistrySettings) -> Vec<Place> {
     let whole = format!("{}/{}", reference.registry(), reference.repository());
-    let fits = |mirror: &&Mirror| {
-        whole.strip_prefix(&mirror.from).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let mut fitting: Vec<&Mirror> = settings.mirrors.iter().filter(fits).collect();
-    fitting.sort_by_key(|mirror| std::cmp::Reverse(mirror.from.len()));
-    let moved = |mirror: &Mirror| {
-        let target = format!("{}{}", mirror.to, &whole[mirror.from.len()..]);
+    let moved = |(mirror, rest): &(&Mirror, &str)| {
+        let target = format!("{}{rest}", mirror.to);
         let (registry, repository) = target.split_once('/')?;
         let reference = reference.moved_to(registry, repository);
         Some(Place { reference, plain: mirror.plain, is_named: true })
     };
-    let mut places: Vec<Place> = fitting.iter().filter_map(|mirror| moved(mirror)).collect();
+    let mut places: Vec<Place> = settings.mirrors_of(&whole).iter().filter_map(moved).collect();
     if !places.iter().any(|place| place.reference == *reference) {
         places.push(Place { reference: reference.clone(), plain: false, is_named: false });
     }
@@ -188,7 +202,7 @@ async fn pull_from(
         }
         let megabytes = part.size.div_ceil(1 << 20);
         progress(Progress { message: format!("pulling {} ({megabytes} MB)", short(&part.digest)) });
-        session.blob(store, part).await?;
+        session.blob(store, part, progress).await?;
     }
     Ok(digest)
 }
@@ -229,60 +243,6 @@ impl Session<'_> {
                 Err(StoreError::Digest { got: Digest::of(&bytes), wanted }.into())
             }
             _ => Ok(bytes),
-        }
-    }
-
-    /// A blob, put into the store once it is whole and right.
-    async fn blob(&mut self, store: &Store, part: &Descriptor) -> Result<(), PullError> {
-        let path = store.partial(&part.digest);
-        let failed = |error| PullError::Store(crate::store::failed("write", &path)(error));
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
-        let mut have = file.metadata().map_err(failed)?.len();
-        if have > part.size {
-            file.set_len(0).map_err(failed)?;
-            have = 0;
-        }
-        if have < part.size {
-            let mut headers = HeaderMap::new();
-            if have > 0 {
-                headers.insert(RANGE, HeaderValue::try_from(format!("bytes={have}-")).expect("it is a number"));
-            }
-            let reply = self.get(&format!("blobs/{}", part.digest), headers).await?;
-            if have > 0 && reply.status() != StatusCode::PARTIAL_CONTENT {
-                // It gives the whole, so what there was is not needed.
-                file.set_len(0).map_err(failed)?;
-                have = 0;
-            }
-            self.receive(reply, &mut file, part.size - have).await?;
-        }
-        let (store, digest) = (store.clone(), part.digest.clone());
-        let accepted = tokio::task::spawn_blocking(move || store.accept(&digest)).await;
-        Ok(accepted.map_err(|error| self.nonsense(error.to_string()))??)
-    }
-
-    async fn receive(
-        &self,
-        reply: ::http::Response<hyper::body::Incoming>,
-        file: &mut std::fs::File,
-        most: u64,
-    ) -> Result<(), PullError> {
-        let mut body = reply.into_body();
-        let mut received = 0;
-        loop {
-            let frame = tokio::time::timeout(SILENCE, body.frame()).await;
-            let frame = frame.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
-            let Some(frame) = frame else { return Ok(()) };
-            let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
-            let Ok(data) = frame.into_data() else { continue };
-            received += data.len() as u64;
-            if received > most {
-                return Err(self.nonsense("more than the manifest says".to_owned()));
-            }
-            file.write_all(&data).map_err(|source| StoreError::File {
-                action: "write",
-                path: "a layer".into(),
-                source,
-            })?;
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use isopod_image::Digest;
 use isopod_image::dockerfile::{
     Command, CopyFlags, Dockerfile, Heredoc, IgnoreRules, Instruction, Located, Stage, Variable, expand, parse_trigger,
 };
@@ -207,10 +208,6 @@ impl Builder<'_> {
         request: CopyRequest,
     ) -> Result<(), Trouble> {
         let CopyRequest { flags, sources, inline, destination, is_add } = request;
-        if let Some(url) = sources.iter().find(|source| is_url(source)) {
-            let hint = if is_add { "use RUN with curl or git" } else { "COPY takes files of the context" };
-            return Err(Trouble::invalid(format!("{url} is not supported here: {hint}")));
-        }
         let mode = flags.chmod.as_deref().map(parse_mode).transpose()?;
         let owner = flags.chown.clone().unwrap_or_else(|| "0:0".to_owned());
         let many = sources.len() + inline.len() > 1;
@@ -221,6 +218,17 @@ impl Builder<'_> {
             mode,
             with_parents: flags.parents,
         };
+        let (links, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|source| is_url(source));
+        if let (Some(url), false) = (links.first(), is_add) {
+            return Err(Trouble::invalid(format!("COPY takes files of the context, and {url} is none: use ADD")));
+        }
+        let checksum = flags.checksum.as_deref().map(|text| parse_checksum(text, many, &links)).transpose()?;
+        for url in &links {
+            self.add_link(&mut work.stack, url, checksum.as_ref(), &to, &owner).await?;
+        }
+        if sources.is_empty() && inline.is_empty() {
+            return Ok(());
+        }
         if let Some(from) = &flags.from {
             let other = match self.stage_or_image(plan, from).await? {
                 Some(stack) => stack,
@@ -308,7 +316,7 @@ struct CopyRequest {
 }
 
 /// Everything that decides what a COPY does.
-fn copy_words(
+pub(super) fn copy_words(
     to: &CopyTo,
     owner: &str,
     names: &[String],
@@ -406,7 +414,13 @@ fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlag
     let one = |text: &Option<String>| {
         text.as_deref().map(|text| expanded(text, escape, &|name| work.lookup(name))).transpose()
     };
-    Ok(CopyFlags { from: one(&flags.from)?, chown: one(&flags.chown)?, chmod: one(&flags.chmod)?, ..flags.clone() })
+    Ok(CopyFlags {
+        from: one(&flags.from)?,
+        chown: one(&flags.chown)?,
+        chmod: one(&flags.chmod)?,
+        checksum: one(&flags.checksum)?,
+        ..flags.clone()
+    })
 }
 
 fn expanded(text: &str, escape: char, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, Trouble> {
@@ -418,6 +432,13 @@ fn parse_mode(text: &str) -> Result<u32, Trouble> {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
         _ => Err(Trouble::invalid(format!("--chmod={text} is not a mode such as 0755"))),
     }
+}
+
+fn parse_checksum(text: &str, many: bool, links: &[String]) -> Result<Digest, Trouble> {
+    if many || links.is_empty() {
+        return Err(Trouble::invalid("--checksum is for one file from the web"));
+    }
+    text.parse().map_err(|_| Trouble::invalid(format!("--checksum={text} is not sha256: and 64 digits")))
 }
 
 fn is_url(text: &str) -> bool {

@@ -10,6 +10,7 @@
 //! build that fails, is cancelled or takes too long leaves the layers of the steps that were done, and nothing else.
 
 mod accounts;
+mod add;
 mod base;
 mod bench;
 mod cache;

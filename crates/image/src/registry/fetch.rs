@@ -1,0 +1,197 @@
+//! A file from the web, for `ADD`: over http or https, links followed, into the store under its hash. What the store
+//! has is not fetched again when its hash is known beforehand.
+//!
+//! The same rule as for registries holds: an address of this machine is only called when the settings name it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use ::http::header::LOCATION;
+use ::http::{HeaderMap, Response, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use sha2::{Digest as _, Sha256};
+
+use super::auth::{MOST_REDIRECTS, join};
+use super::http::{Dialer, is_local};
+use super::{RegistrySettings, SILENCE};
+use crate::Digest;
+use crate::store::{Store, StoreError, failed};
+
+/// Why a file was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Not an address of the web.
+    #[error("{0:?} is no address of a file on the web")]
+    Address(String),
+    /// The settings forbid it.
+    #[error("no server may be asked")]
+    Offline,
+    /// An address of this machine that nobody named in the settings.
+    #[error("{0} is this machine itself; name it as a mirror to allow that")]
+    Local(String),
+    /// It does not answer, or stops.
+    #[error("{host} cannot be reached: {reason}")]
+    Unreachable {
+        /// Which.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// It answers something else.
+    #[error("{host} answers {what}")]
+    Answer {
+        /// Which.
+        host: String,
+        /// In words.
+        what: String,
+    },
+    /// More than may be.
+    #[error("the file is larger than {0} bytes")]
+    TooLarge(u64),
+    /// The store, also when it is not the file that was wanted.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A file in the store.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// Its hash.
+    pub digest: Digest,
+    /// Where it is, until the store is collected.
+    pub path: PathBuf,
+}
+
+/// Brings a file into the store.
+///
+/// # Errors
+/// When it cannot be had, is larger than `most`, or is not the one that `checksum` names.
+pub async fn fetch(
+    store: &Store,
+    url: &str,
+    checksum: Option<&Digest>,
+    most: u64,
+    settings: &RegistrySettings,
+) -> Result<Fetched, FetchError> {
+    if let Some((digest, path)) = checksum.and_then(|digest| Some((digest, store.blob(digest)?))) {
+        return Ok(Fetched { digest: digest.clone(), path });
+    }
+    if settings.offline {
+        return Err(FetchError::Offline);
+    }
+    let _adding = store.adding()?;
+    let (uri, is_named) = address(url, settings)?;
+    let host = uri.host().unwrap_or_default().to_owned();
+    let reply = open(&uri, Dialer::new(is_named), &host).await?;
+    let path = store.nameless();
+    let received = receive(reply, &path, most, &host).await;
+    let checked = received.and_then(|digest| match checksum {
+        Some(wanted) if *wanted != digest => Err(StoreError::Digest { wanted: wanted.clone(), got: digest }.into()),
+        _ => Ok(digest),
+    });
+    match checked {
+        Ok(digest) => Ok(Fetched { path: store.keep(&path, &digest)?, digest }),
+        Err(error) => {
+            let _ = std::fs::remove_file(&path);
+            Err(error)
+        }
+    }
+}
+
+/// Where to call, and whether the settings name that place.
+fn address(url: &str, settings: &RegistrySettings) -> Result<(Uri, bool), FetchError> {
+    let wrong = || FetchError::Address(url.to_owned());
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let rest = rest.split('#').next().unwrap_or_default();
+    if !matches!(scheme, "http" | "https")
+        || rest.split('/').next().is_none_or(|host| host.is_empty() || host.contains('@'))
+    {
+        return Err(wrong());
+    }
+    let (text, is_named) = match settings.mirrors_of(rest).first() {
+        Some((mirror, rest)) => {
+            (format!("{}://{}{rest}", if mirror.plain { "http" } else { "https" }, mirror.to), true)
+        }
+        None => (format!("{scheme}://{rest}"), false),
+    };
+    Ok((text.parse().map_err(|_| wrong())?, is_named))
+}
+
+async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming>, FetchError> {
+    let answers = |what: String| FetchError::Answer { host: host.to_owned(), what };
+    let mut uri = uri.clone();
+    for _ in 0..MOST_REDIRECTS {
+        let reply = dialer.get(&uri, HeaderMap::new()).await.map_err(|error| match is_local(&error) {
+            true => FetchError::Local(host.to_owned()),
+            false => FetchError::Unreachable { host: host.to_owned(), reason: error.to_string() },
+        })?;
+        match reply.status() {
+            status if status.is_success() => return Ok(reply),
+            status if status.is_redirection() => {
+                let location = reply.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+                uri = join(&uri, location).ok_or_else(|| answers(format!("with the address {location:?}")))?;
+            }
+            status => return Err(answers(format!("with status {status}"))),
+        }
+    }
+    Err(answers("with one redirection after the other".to_owned()))
+}
+
+async fn receive(reply: Response<Incoming>, path: &PathBuf, most: u64, host: &str) -> Result<Digest, FetchError> {
+    let broken = |reason: String| FetchError::Unreachable { host: host.to_owned(), reason };
+    let mut file = File::create(path).map_err(failed("write", path))?;
+    let mut body = reply.into_body();
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let frame = frame.map_err(|_| broken("it stopped sending".to_owned()))?;
+        let Some(frame) = frame else { break };
+        let Ok(data) = frame.map_err(|error| broken(error.to_string()))?.into_data() else { continue };
+        bytes += data.len() as u64;
+        if bytes > most {
+            return Err(FetchError::TooLarge(most));
+        }
+        hash.update(&data);
+        file.write_all(&data).map_err(|error: io::Error| failed("write", path)(error))?;
+    }
+    Ok(Digest::from_hash(hash.finalize().as_slice()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_web_are_called_and_mirrors_come_first() {
+        let settings = RegistrySettings {
+            mirrors: vec!["files.example/pub=http://127.0.0.1:8000/x".parse().unwrap()],
+            offline: false,
+        };
+        let found = |url: &str| address(url, &settings).map(|(uri, is_named)| (uri.to_string(), is_named));
+        assert_eq!(found("https://a.example/b?c#d").unwrap(), ("https://a.example/b?c".to_owned(), false));
+        assert_eq!(found("https://files.example/pub/f").unwrap(), ("http://127.0.0.1:8000/x/f".to_owned(), true));
+        for bad in [
+            "",
+            "a.example/b",
+            "ftp://a.example/b",
+            "https://",
+            "https:///x",
+            "https://me:pw@a.example/",
+            "file:///etc",
+        ] {
+            assert!(found(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_of_this_machine_is_not_called_unless_it_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/f", listener.local_addr().unwrap());
+        let error = fetch(&store, &url, None, 10, &RegistrySettings::default()).await.unwrap_err();
+        assert!(matches!(error, FetchError::Local(_)), "{error}");
+    }
+}
