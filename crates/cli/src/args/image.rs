@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use crate::env_names;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImageArgs {
     #[command(subcommand)]
@@ -31,6 +33,9 @@ pub(crate) enum ImageCommand {
 pub(crate) struct ImagePullArgs {
     /// Which, such as debian:12 or ghcr.io/owner/name@sha256:….
     pub(crate) name: String,
+    /// Another place for images whose names begin so, NAME=PLACE; several with commas.
+    #[arg(long, env = env_names::REGISTRY_MIRRORS, value_name = "NAME=PLACE", value_delimiter = ',')]
+    pub(crate) registry_mirror: Vec<String>,
     /// Sign in under this name.
     #[arg(long, value_name = "NAME", requires = "password_stdin")]
     pub(crate) username: Option<String>,

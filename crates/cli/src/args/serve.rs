@@ -57,6 +57,9 @@ pub(crate) struct ServeArgs {
     /// How many sandboxes to keep prepared [default: 8].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pool_prepared: Option<usize>,
+    /// Another place for images whose names begin so, NAME=PLACE; several with commas, or `offline` to ask nobody.
+    #[arg(long, env = env_names::REGISTRY_MIRRORS, value_name = "NAME=PLACE", value_delimiter = ',')]
+    pub(crate) registry_mirror: Option<Vec<String>>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Where the sandboxes of the service come from: this server's own node, or another E2B-compatible server, whose key is

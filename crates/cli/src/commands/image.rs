@@ -36,7 +36,7 @@ pub(super) async fn run(state_dir: &Path, args: ImageArgs) -> anyhow::Result<Exi
 async fn pull_one(store: &Store, args: &ImagePullArgs) -> anyhow::Result<ExitCode> {
     let reference = parse(&args.name)?;
     let credentials = args.username.clone().map(read_password).transpose()?;
-    let settings = node_config::registries()?;
+    let settings = node_config::parse_mirrors(&args.registry_mirror)?;
     let tell = |progress: isopod_image::registry::Progress| {
         // Who does not read it is not told; the pull goes on.
         let _ = writeln!(std::io::stderr(), "{}", progress.message);

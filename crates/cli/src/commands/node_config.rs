@@ -11,9 +11,8 @@ use isopod_wire::Limits;
 use crate::env_names;
 
 /// A node for the server, whose sandboxes outlive it.
-pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>) -> anyhow::Result<NodeConfig> {
-    let registries = registries()?;
-    Ok(NodeConfig { prepare, registries, ..config(HomeKind::Server, vec!["__spawner".into()], pool) })
+pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>, registries: RegistrySettings) -> NodeConfig {
+    NodeConfig { prepare, registries, ..config(HomeKind::Server, vec!["__spawner".into()], pool) }
 }
 
 /// A node for one command. Its name must be its own.
@@ -26,14 +25,20 @@ pub(super) fn for_command(state_dir: &Path) -> anyhow::Result<NodeConfig> {
     Ok(NodeConfig { registries: registries()?, ..config(HomeKind::Command { name }, arguments, PoolSize::NONE) })
 }
 
-/// Where images come from: `name=place` pairs with commas between them, or `offline`.
-pub(super) fn registries() -> anyhow::Result<RegistrySettings> {
+/// Where images come from, as the environment says.
+fn registries() -> anyhow::Result<RegistrySettings> {
     let text = std::env::var(env_names::REGISTRY_MIRRORS).unwrap_or_default();
+    let words: Vec<String> = text.split(',').map(str::to_owned).collect();
+    parse_mirrors(&words).context(env_names::REGISTRY_MIRRORS)
+}
+
+/// Where images come from: `name=place` each, or `offline`.
+pub(super) fn parse_mirrors(words: &[String]) -> anyhow::Result<RegistrySettings> {
     let mut settings = RegistrySettings::default();
-    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+    for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
         match word {
             "offline" => settings.offline = true,
-            mirror => settings.mirrors.push(mirror.parse().context(env_names::REGISTRY_MIRRORS)?),
+            mirror => settings.mirrors.push(mirror.parse()?),
         }
     }
     Ok(settings)

@@ -40,6 +40,15 @@ pub(super) struct SettingsFile {
     pub(super) files: FilesTable,
     pub(super) runs: RunsTable,
     pub(super) service: ServiceTable,
+    pub(super) images: ImagesTable,
+}
+
+/// Where images come from.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ImagesTable {
+    /// As `--registry-mirror`.
+    pub(super) mirrors: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

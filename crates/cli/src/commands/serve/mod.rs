@@ -56,7 +56,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     }
     let node_config = NodeConfig {
         workspace: Some(Arc::new(storage.clone())),
-        ..node_config::for_server(settings.pool, settings.prepare.clone())?
+        ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
     let store = open_store(&settings, &state).await?;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use isopod_control::ServeConfig;
-use isopod_node::PoolSize;
+use isopod_node::{PoolSize, RegistrySettings};
 
 use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
 use crate::args::{DatabaseArgs, ServeArgs};
 use crate::commands::database::named;
 use crate::commands::default_state_dir;
+use crate::commands::node_config::parse_mirrors;
 use crate::commands::storage::Choice;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
@@ -34,6 +35,7 @@ pub(super) struct Settings {
     pub(super) insecure_listen: bool,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
+    pub(super) registries: RegistrySettings,
     redis_url: Option<String>,
     run_files: Option<PathBuf>,
     pub(super) backend: BackendChoice,
@@ -88,6 +90,7 @@ impl Settings {
             },
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
+            registries: parse_mirrors(args.registry_mirror.as_ref().unwrap_or(&file.images.mirrors))?,
             prepare: choose_prepare(args.prepare.or_else(|| file.prepare.clone()))?,
             file,
         })
@@ -220,6 +223,17 @@ mod tests {
         assert_eq!(merge(typed("postgresql://db/typed"), from_file).unwrap().as_deref(), Some("postgresql://db/typed"));
         assert!(merge(typed("mysql://db/x"), "").is_err());
         assert!(merge(DatabaseArgs::default(), "database = '/var/lib/x.db'").is_err());
+    }
+
+    #[test]
+    fn mirrors_that_are_typed_come_before_those_of_the_file_and_wrong_ones_are_refused() {
+        let text = "[images]\nmirrors = ['docker.io=https://m.example', 'offline']";
+        let from_file = Settings::merge(None, ServeArgs::default(), file(text)).unwrap().registries;
+        assert_eq!((from_file.mirrors.len(), from_file.offline), (1, true));
+        let args = ServeArgs { registry_mirror: Some(vec!["ghcr.io=http://x".to_owned()]), ..ServeArgs::default() };
+        let typed = Settings::merge(None, args, file(text)).unwrap().registries;
+        assert_eq!((typed.mirrors[0].from.as_str(), typed.offline), ("ghcr.io", false));
+        assert!(Settings::merge(None, ServeArgs::default(), file("images.mirrors = ['docker.io']")).is_err());
     }
 
     #[test]
