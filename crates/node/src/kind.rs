@@ -14,6 +14,8 @@ use crate::template::{BASE, Recipe, Step, Template, recipes};
 /// A template in use.
 #[derive(Debug)]
 pub(crate) struct Kind {
+    /// What it is found by: its name, and whose it is where the interpreters of each team come from their own place.
+    pub(crate) key: String,
     template: Mutex<Arc<Template>>,
     pub(crate) pool: Pool,
     /// Why it lacks what its recipe installs.
@@ -23,8 +25,9 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn new(template: Arc<Template>, pool: Pool, reduced: Option<String>) -> Arc<Self> {
-        Arc::new(Self { template: Mutex::new(template), pool, reduced, opened_at: Instant::now() })
+    pub(crate) fn new(key: &str, template: Arc<Template>, pool: Pool, reduced: Option<String>) -> Arc<Self> {
+        let (key, template) = (key.to_owned(), Mutex::new(template));
+        Arc::new(Self { key, template, pool, reduced, opened_at: Instant::now() })
     }
 
     pub(crate) fn template(&self) -> Arc<Template> {

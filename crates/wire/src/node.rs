@@ -34,6 +34,9 @@ impl fmt::Display for Incarnation {
     }
 }
 
+/// The label of a sandbox that says whose it is. What a node keeps warm of a team's own template serves that team alone.
+pub const TEAM_LABEL: &str = "isopod.team";
+
 /// What to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isopod_wire::NetworkPolicyError;
-use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, WorkspaceMount};
+use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, WorkspaceMount};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
@@ -222,9 +222,12 @@ impl Fleet {
 fn spec_of(
     row: &SandboxRow,
     template: String,
-    env: BTreeMap<String, String>,
+    mut env: BTreeMap<String, String>,
     mounts: Vec<WorkspaceMount>,
 ) -> Result<SandboxSpec, NetworkPolicyError> {
+    // The id that clients know; the node has one of its own for what was built.
+    env.insert("E2B_TEMPLATE_ID".to_owned(), row.template.clone());
+    let labels = [(OWNER_LABEL, OWNER), (TEAM_LABEL, row.team.0.as_str())];
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
         template,
@@ -232,7 +235,7 @@ fn spec_of(
         network: row.network.policy(row.allow_internet)?,
         env,
         access_token: row.access_token.clone(),
-        labels: BTreeMap::from([(OWNER_LABEL.to_owned(), OWNER.to_owned())]),
+        labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         mounts,
     })
 }

@@ -78,7 +78,7 @@ impl Builder<'_> {
         }
         let recipe = find_recipe(name).ok_or_else(|| Trouble::invalid(format!("there is no template {name:?}")))?;
         let kind = loop {
-            match self.fleet.kind(recipe.name).await {
+            match self.fleet.kind(recipe.name, "").await {
                 Ok(kind) => break kind,
                 // It is on its way; the build has a time limit of its own.
                 Err(CreateError::TemplateNotReady { progress, .. })

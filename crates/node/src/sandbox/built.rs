@@ -17,10 +17,13 @@ const READY: PoolSize = PoolSize { ready: 1, prepared: 1 };
 const MOST_OPEN: usize = 8;
 
 impl Fleet {
-    /// The template with this id, ready to be used.
-    pub(super) fn built_kind(self: &Arc<Self>, id: &str) -> Result<Arc<Kind>, CreateError> {
-        if let Some(Entry::Open(kind)) = self.kinds.get(id) {
-            return Ok(kind);
+    /// The template with this id, ready to be used by a team.
+    pub(super) fn built_kind(self: &Arc<Self>, id: &str, team: &str) -> Result<Arc<Kind>, CreateError> {
+        let of_team = key_for(id, team);
+        for key in [id, &of_team] {
+            if let Some(Entry::Open(kind)) = self.kinds.get(key) {
+                return Ok(kind);
+            }
         }
         let templates = self.templates_directory();
         let manifest = Manifest::load(&templates, id).map_err(|error| match error {
@@ -36,12 +39,14 @@ impl Fleet {
             prepared: self.pool_size.prepared.min(READY.prepared),
         };
         let pool = Pool::new(Arc::clone(&self.workshop), Arc::clone(&template), limits, size);
-        let kind = Kind::new(template, pool, None);
-        let kind = self.kinds.open_once(id, kind);
-        if !self.kinds.is_closed() {
+        // Its zygote runs what the template's author wrote, and goes into every sandbox of it: so none serves two teams.
+        let key = if self.has_zygotes(&template) { of_team.as_str() } else { id };
+        let ours = Kind::new(key, template, pool, None);
+        let kind = self.kinds.open_once(key, Arc::clone(&ours));
+        if !self.kinds.is_closed() && Arc::ptr_eq(&ours, &kind) {
             self.warm_up(&kind);
         }
-        self.close_surplus(id);
+        self.close_surplus(key);
         Ok(kind)
     }
 
@@ -50,10 +55,10 @@ impl Fleet {
         let open: Vec<Arc<Kind>> =
             self.kinds.open_kinds().into_iter().filter(|kind| kind.template().manifest().is_some()).collect();
         let Some(surplus) = open.len().checked_sub(MOST_OPEN).filter(|surplus| *surplus > 0) else { return };
-        let mut by_age: Vec<_> = open.into_iter().filter(|kind| kind.template().name != newest).collect();
+        let mut by_age: Vec<_> = open.into_iter().filter(|kind| kind.key != newest).collect();
         by_age.sort_by_key(|kind| kind.opened_at);
         for kind in by_age.into_iter().take(surplus) {
-            self.kinds.forget(&kind.template().name);
+            self.kinds.forget(&kind.key);
             tokio::spawn(async move { kind.pool.close().await });
         }
     }
@@ -97,9 +102,10 @@ impl Fleet {
         if self.list().await.iter().any(|sandbox| sandbox.spec.template == id) {
             return Err(RemoveTemplateError::InUse(id.to_owned()));
         }
-        let open = self.kinds.get(id);
-        if let Some(Entry::Open(kind)) = &open {
-            self.kinds.forget(id);
+        let open: Vec<Arc<Kind>> =
+            self.kinds.open_kinds().into_iter().filter(|kind| kind.template().name == id).collect();
+        for kind in &open {
+            self.kinds.forget(&kind.key);
             kind.pool.close().await;
         }
         let id = id.to_owned();
@@ -118,6 +124,11 @@ impl Fleet {
         });
         removed.await.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)
     }
+}
+
+/// What a template is found by where each team has its own.
+pub(super) fn key_for(id: &str, team: &str) -> String {
+    format!("{id} {team}")
 }
 
 /// Layers of recipes serve everybody.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec};
+use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec, TEAM_LABEL};
 use serde::Serialize;
 
 use super::{Fleet, Life, Processes, Sandbox};
@@ -32,7 +32,8 @@ const DEFAULT_USER: &str = "user";
 impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
-        let kind = self.kind(&spec.template).await?;
+        let team = spec.labels.get(TEAM_LABEL).map_or("", String::as_str);
+        let kind = self.kind(&spec.template, team).await?;
         let created = self.take_and_hand_over(Arc::clone(&kind), spec).await;
         kind.pool.refill();
         created
@@ -141,8 +142,7 @@ impl Fleet {
 
     /// Tells the guest for whom it works.
     pub(super) async fn introduce(&self, blank: &Blank, spec: &SandboxSpec) -> std::io::Result<()> {
-        let own =
-            [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str()), ("E2B_TEMPLATE_ID", &spec.template)];
+        let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str())];
         let built = blank.template.manifest().map(|manifest| &manifest.template);
         let mut given = self.workshop.environment_for(blank.template.is_on_host());
         given.extend(built.map(|built| built.env.clone()).unwrap_or_default());
@@ -150,6 +150,8 @@ impl Fleet {
         let mut env_vars: BTreeMap<&str, &str> =
             given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env_vars.extend(own);
+        // Whoever knows the template by another id has said so.
+        env_vars.entry("E2B_TEMPLATE_ID").or_insert(&spec.template);
         let introduction = Introduction {
             env_vars,
             access_token: spec.access_token.as_ref().map(|secret| secret.0.as_str()),

@@ -53,7 +53,7 @@ impl Fleet {
         let workshop = Arc::new(workshop);
         let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
         let kinds = Kinds::default();
-        kinds.set(BASE, Entry::Open(Kind::new(template, pool, None)));
+        kinds.set(BASE, Entry::Open(Kind::new(BASE, template, pool, None)));
         Ok(Arc::new(Self {
             workshop,
             kinds,

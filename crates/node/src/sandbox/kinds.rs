@@ -18,13 +18,13 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(45);
 const ZYGOTE_BACKOFF: Duration = Duration::from_secs(1);
 
 impl Fleet {
-    /// The template of that name or alias, ready to be used.
-    pub(crate) async fn kind(self: &Arc<Self>, name: &str) -> Result<Arc<Kind>, CreateError> {
+    /// The template of that name or alias, ready to be used by a team.
+    pub(crate) async fn kind(self: &Arc<Self>, name: &str, team: &str) -> Result<Arc<Kind>, CreateError> {
         if name == BASE {
             return Ok(self.kinds.base());
         }
         if name.starts_with(BUILT_PREFIX) {
-            return self.built_kind(name);
+            return self.built_kind(name, team);
         }
         let recipe = find_recipe(name).ok_or_else(|| CreateError::UnknownTemplate(name.to_owned()))?;
         if let Some(Entry::Open(kind)) = self.kinds.get(recipe.name) {
@@ -104,7 +104,7 @@ impl Fleet {
         let interpreter = recipe.has_interpreter.then(Interpreter::default);
         let template = self.kinds.base().template().derive(recipe.name, layer, interpreter);
         let pool = Pool::new(Arc::clone(&self.workshop), Arc::clone(&template), self.limits, self.pool_size);
-        let kind = Kind::new(template, pool, reduced);
+        let kind = Kind::new(recipe.name, template, pool, reduced);
         self.kinds.set(recipe.name, Entry::Open(Arc::clone(&kind)));
         self.warm_up(&kind);
     }
@@ -113,26 +113,26 @@ impl Fleet {
     pub(super) fn warm_up(self: &Arc<Self>, kind: &Kind) {
         let template = kind.template();
         if self.has_zygotes(&template) {
-            self.start_zygote(template.name.clone());
+            self.start_zygote(kind.key.clone());
         } else {
             kind.pool.start();
         }
     }
 
     /// One sandbox of a command is not worth a zygote.
-    fn has_zygotes(&self, template: &Template) -> bool {
+    pub(super) fn has_zygotes(&self, template: &Template) -> bool {
         template.takes_zygotes() && *self.workshop.home.kind() == HomeKind::Server && self.pool_size != PoolSize::NONE
     }
 
     /// Starts a zygote for the present generation of a template. From then on its sandboxes come with a warm interpreter.
-    fn start_zygote(self: &Arc<Self>, name: String) {
+    fn start_zygote(self: &Arc<Self>, key: String) {
         let fleet = Arc::downgrade(self);
         let handle = tokio::runtime::Handle::current();
         tokio::task::spawn_blocking(move || {
             let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.kinds.is_closed()) else { return };
-            let Some(Entry::Open(kind)) = strong.kinds.get(&name) else { return };
+            let Some(Entry::Open(kind)) = strong.kinds.get(&key) else { return };
             let cold = kind.template();
-            let again = { move || restart_zygote(&handle, fleet, name) };
+            let again = { move || restart_zygote(&handle, fleet, key) };
             match Zygote::start(&strong.workshop, &cold, again) {
                 // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
                 Ok(_) if strong.kinds.is_closed() || kind.template().generation() != cold.generation() => return,
@@ -189,16 +189,16 @@ impl Fleet {
 }
 
 /// Another one, in a while, if the node still lives.
-fn restart_zygote(handle: &tokio::runtime::Handle, fleet: Weak<Fleet>, name: String) {
+fn restart_zygote(handle: &tokio::runtime::Handle, fleet: Weak<Fleet>, key: String) {
     handle.spawn(async move {
         tokio::time::sleep(ZYGOTE_BACKOFF).await;
         if let Some(fleet) = fleet.upgrade()
-            && let Some(Entry::Open(kind)) = fleet.kinds.get(&name)
+            && let Some(Entry::Open(kind)) = fleet.kinds.get(&key)
             // A zygote that was replaced by a newer one is not missed.
             && kind.template().zygote().is_none()
         {
-            tracing::warn!(template = name, "the zygote is gone, starting another");
-            fleet.start_zygote(name);
+            tracing::warn!(template = kind.template().name, "the zygote is gone, starting another");
+            fleet.start_zygote(key);
         }
     });
 }

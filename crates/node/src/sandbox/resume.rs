@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
+use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec, TEAM_LABEL};
 
+use super::built::key_for;
 use super::pause::{failed, save};
 use super::{Fleet, Life, Processes, Sandbox};
 use crate::blank::{Blank, MakeError};
@@ -55,7 +56,11 @@ impl Fleet {
 
     /// The one that new sandboxes get, as long as it is the same generation: it may have a zygote.
     pub(super) fn template_of(&self, record: &Record) -> Result<Arc<Template>, TemplateError> {
-        let open = self.kinds.open_kinds().into_iter().map(|kind| kind.template());
+        // Not that of another team: its zygote is theirs.
+        let team = record.spec.as_ref().and_then(|spec| spec.labels.get(TEAM_LABEL)).map_or("", String::as_str);
+        let keys = [record.template.clone(), key_for(&record.template, team)];
+        let open = self.kinds.open_kinds().into_iter().filter(|kind| keys.contains(&kind.key));
+        let open = open.map(|kind| kind.template());
         let is_same =
             |template: &Arc<Template>| template.name == record.template && template.generation() == record.generation;
         match open.into_iter().find(is_same) {
