@@ -72,6 +72,7 @@ async fn a_template_is_built_used_rebuilt_and_rolled_back() {
     assert_eq!((spec.limits.cpu_millis, spec.limits.memory.as_mib()), (4000, 4096));
     let detail = client.get(&format!("/sandboxes/{sandbox}")).await.json;
     assert_eq!((&detail["cpuCount"], &detail["memoryMB"]), (&json!(4), &json!(4096)));
+    assert_eq!(spec.env["E2B_TEMPLATE_ID"], id, "the id that clients know, not the node's");
     let old = spec.template;
     for name in [id, "web", "web:default", &format!("{id}:default"), "default/web"] {
         assert_eq!(made_of(&server, client, name).await, old, "{name}");
@@ -94,6 +95,14 @@ async fn a_template_is_built_used_rebuilt_and_rolled_back() {
     assert_eq!(made_of(&server, client, "web:v1").await, old);
     let tags = client.get("/templates/web/tags").await.json;
     assert_eq!(tags.as_array().unwrap().len(), 2);
+    assert_eq!(client.get("/templates/web/tags/count").await.json, json!({ "total": 2 }));
+    for (tag, exists) in [("v1", true), ("v9", false)] {
+        let answer = client.get(&format!("/templates/web/tags/exists?tag={tag}")).await;
+        assert_eq!(answer.json, json!({ "exists": exists, "normalizedTag": tag }));
+    }
+    assert_eq!(client.get("/templates/web/tags/exists").await.status, 400);
+    assert_eq!(client.get("/templates/none/tags/count").await.status, 404);
+    assert_eq!(client.get("/templates/web/tags/groups").await.status, 501);
     assert!(tags[0]["createdAt"].is_string() && tags[0]["buildID"] == builds[1]["buildID"]);
     let removed = client.call(Method::DELETE, "/templates/tags", &[], Some(json!({ "name": "web", "tags": ["v1"] })));
     assert_eq!(removed.await.status, 204);

@@ -124,6 +124,8 @@ fn template_routes() -> Router<Arc<App>> {
         )
         .route("/v2/templates/{id}", patch(template_change::change))
         .route("/templates/{id}/tags", get(template_tags::list))
+        .route("/templates/{id}/tags/count", get(template_tags::count))
+        .route("/templates/{id}/tags/exists", get(template_tags::exists))
         .route("/templates/{id}/files/{hash}", get(template_files::link))
         .route("/templates/{id}/builds/{build}", post(template_build::start_legacy))
         .route("/v2/templates/{id}/builds/{build}", post(template_build::start))

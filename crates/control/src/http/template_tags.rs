@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use crate::app::App;
+use crate::query::pairs;
 use crate::store::Tag;
 use crate::templates::parse_tag;
 
@@ -38,6 +39,31 @@ pub(super) async fn list(
     let (template, _) = app.catalogue.find(&caller.team, &id).await?;
     let shown = |tag: &Tag| json!({ "tag": tag.tag, "buildID": tag.build, "createdAt": tag.assigned_at });
     Ok(Json(app.catalogue.store.list_tags(&template.id).await?.iter().map(shown).collect()))
+}
+
+/// `GET /templates/{id}/tags/count`
+pub(super) async fn count(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let (template, _) = app.catalogue.find(&caller.team, &id).await?;
+    Ok(Json(json!({ "total": app.catalogue.store.list_tags(&template.id).await?.len() })))
+}
+
+/// `GET /templates/{id}/tags/exists?tag=`
+pub(super) async fn exists(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, ApiError> {
+    let wanted = pairs(query.as_deref().unwrap_or_default()).into_iter().find(|(name, _)| name == "tag");
+    let (_, wanted) = wanted.ok_or_else(|| ApiError::bad_request("tag must say which"))?;
+    let tag = parse_tag(&wanted)?;
+    let (template, _) = app.catalogue.find(&caller.team, &id).await?;
+    let exists = app.catalogue.store.list_tags(&template.id).await?.iter().any(|found| found.tag == tag);
+    Ok(Json(json!({ "exists": exists, "normalizedTag": tag })))
 }
 
 /// `POST /templates/tags`: `target` is `name:tag`, or `name` and a build's id.

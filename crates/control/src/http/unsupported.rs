@@ -20,7 +20,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/sandboxes/{id}/fork", says!(post, "forking a sandbox"))
         .route("/sandboxes/{id}/snapshots", says!(post, "making a snapshot"))
         .route("/snapshots", says!(get, "listing snapshots"))
-        .route("/templates/{id}/tags/{*rest}", says!(any, "counting and grouping tags"))
+        .route("/templates/{id}/tags/{*rest}", says!(any, "the history of tags"))
         .route("/secrets", says!(any, "keeping secrets"))
         .route("/secrets/{id}", says!(any, "keeping secrets"))
 }
