@@ -3,7 +3,8 @@
 
     python3 tests/templates/run.py --isopod target/debug/isopod [--only TEXT]
 
-Needs root, Chromium (`apt-get install chromium`), and the npm and PyPI registries. With ISOPOD_FULL=1 also the larger ones.
+Needs root, Chromium (`apt-get install chromium`), and the npm and PyPI registries. With ISOPOD_FULL=1 also those
+that take minutes to install (vue, gradio).
 The last line is `N passed, N failed`.
 """
 
@@ -135,10 +136,11 @@ def page_of(rig, template, port, text, seconds=180):
 
 @case(IS_FULL)
 def a_vue_page_is_seen(rig):
+    """S3.12."""
     page_of(rig, "vue-developer", 3000, "Hello from Vue")
 
 
-@case(IS_FULL)
+@case()
 def a_streamlit_page_is_seen(rig):
     page_of(rig, "streamlit-developer", 8501, "Hello from Streamlit")
 
@@ -148,8 +150,9 @@ def a_gradio_page_is_seen(rig):
     page_of(rig, "gradio-developer", 7860, "Hello from Gradio")
 
 
-@case(IS_FULL)
+@case()
 def the_small_ones_are_built(rig):
+    """S3.7, S3.12."""
     for name in ("base", "nodejs", "python3", "code-interpreter-v1"):
         rig.build(ROOT / "templates" / name, "--name", f"own-{name}")
         with rig.sandbox(f"own-{name}"):
