@@ -4,6 +4,8 @@
 
 #[path = "storage/proxy.rs"]
 mod proxy;
+#[path = "../../storage/tests/support/rclone.rs"]
+mod rclone;
 #[path = "storage/s3rver.rs"]
 mod s3rver;
 mod served;
@@ -163,6 +165,66 @@ fn a_bucket_is_mounted_written_and_read_by_another_host_and_keys_stay_in_memory(
     host.finish();
 }
 
+/// S4.7, S4.8, S4.9, S4.34: what the seed's two scripts do is one command, with goofys's tunables as plain flags or in a file;
+/// a second time it changes nothing, and without a bucket there is a directory.
+#[test]
+fn mount_does_what_the_seeds_scripts_did_with_their_tunables() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = S3rver::start();
+    let host = Host::new("http://127.0.0.1:1").unset("AWS_ENDPOINT_URL");
+    let endpoint = server.endpoint();
+    let tunables =
+        ["--region", "us-east-1", "--endpoint", &endpoint, "--stat-cache-ttl", "0.2", "--type-cache-ttl", "5"];
+    let modes = ["--max-idle-handles", "8", "--dir-mode", "0750", "--file-mode", "0640"];
+    let mount = [&["mount"], &tunables[..], &modes[..]].concat();
+    host.storage(&mount).ok();
+    assert_eq!(std::fs::read_dir(host.base()).unwrap().count(), 1, "executions, and no file of the trying left");
+    host.storage(&mount).ok();
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert_eq!(mounts.matches(&format!(" {} fuse.isopod ", host.base().display())).count(), 1, "{mounts}");
+
+    // What another tool writes has no modes of its own, and is seen within the shorter of the two times.
+    server.write_as_another_tool("executions/theirs/a.txt", "theirs");
+    let seen = host.base().join("executions/theirs/a.txt");
+    wait_for(|| seen.exists());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(&seen), mode(seen.parent().unwrap())), (0o640, 0o750));
+    let refused = host.storage(&["mount", "--dir-mode", "0999"]);
+    assert!(refused.stderr().contains("octal"), "{}", refused.stderr());
+    host.finish();
+
+    let plain = Host::new("http://127.0.0.1:1").unset("ROMA_S3_BUCKET");
+    plain.storage(&["mount"]).ok();
+    assert!(plain.base().join("executions").is_dir());
+    plain.finish();
+}
+
+/// S4.11: a server that checks signatures refuses a wrong secret, and that is told as bad keys, with TLS and without.
+#[test]
+fn wrong_secrets_are_told_as_bad_keys_by_a_server_that_checks_them() {
+    let certificates = tempfile::tempdir().unwrap();
+    rclone::make_certificates(certificates.path());
+    let authority = certificates.path().join("ca.pem");
+    for server in [rclone::Rclone::start(), rclone::Rclone::start_with_tls(certificates.path())] {
+        let host = |secret: &str| {
+            Host::new(&server.endpoint())
+                .set("ROMA_S3_BUCKET", rclone::BUCKET)
+                .set("AWS_ACCESS_KEY_ID", rclone::ACCESS_KEY)
+                .set("AWS_SECRET_ACCESS_KEY", secret)
+                .set("SSL_CERT_FILE", authority.to_str().unwrap())
+        };
+        let wrong = host("wrong");
+        let told = wrong.storage(&["doctor"]);
+        assert!(told.code() != 0 && told.stdout().contains("bad keys"), "{}", told.stdout());
+        wrong.storage(&["stop"]);
+        let good = host(rclone::SECRET_KEY);
+        assert_eq!(good.storage(&["doctor"]).ok().matches("ok ").count(), 3);
+        good.storage(&["cp", BINARY, "store:program"]).ok();
+        wait_for(|| std::fs::read(server.object("program")).is_ok_and(|bytes| bytes == std::fs::read(BINARY).unwrap()));
+        good.finish();
+    }
+}
+
 /// Keys that expire: nothing that was written is lost, and new keys in the file are enough.
 #[test]
 fn while_keys_are_expired_files_wait_and_renewed_keys_carry_them_up() {
@@ -195,7 +257,7 @@ fn while_keys_are_expired_files_wait_and_renewed_keys_carry_them_up() {
 #[test]
 fn a_server_with_tls_is_believed_only_by_its_authority() {
     let certificates = tempfile::tempdir().unwrap();
-    make_certificates(certificates.path());
+    rclone::make_certificates(certificates.path());
     let server = S3rver::start_with_tls(certificates.path());
     let stranger = Host::new(&server.endpoint()).set("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt");
     let told = stranger.storage(&["doctor"]);
@@ -256,13 +318,4 @@ fn wait_for(mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     panic!("it did not happen");
-}
-
-fn make_certificates(directory: &Path) {
-    let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem &&
-        openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr &&
-        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\\nbasicConstraints=CA:FALSE\\n' > server.ext &&
-        openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.pem";
-    let made = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
-    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
 }

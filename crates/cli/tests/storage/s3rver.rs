@@ -1,6 +1,7 @@
 //! A second S3 server for tests: s3rver from npm, which refuses keys that it does not know. It is installed under the user's cache directory at
 //! the first need, and keeps its objects in a directory of the test.
 
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,6 +51,24 @@ impl S3rver {
         panic!("s3rver does not listen");
     }
 
+    /// Puts an object as a tool does that knows nothing of modes and markers.
+    pub(crate) fn write_as_another_tool(&self, key: &str, body: &str) {
+        let address = self.endpoint.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        let signed =
+            "AWS4-HMAC-SHA256 Credential=S3RVER/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x";
+        let request = format!(
+            "PUT /{BUCKET}/{key} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {signed}\r\n\
+            x-amz-content-sha256: UNSIGNED-PAYLOAD\r\nx-amz-date: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            date(),
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains(" 200 "), "{answer}");
+    }
+
     pub(crate) fn endpoint(&self) -> String {
         self.endpoint.clone()
     }
@@ -60,6 +79,12 @@ impl Drop for S3rver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Now, as requests are dated.
+fn date() -> String {
+    let told = Command::new("date").args(["-u", "+%Y%m%dT%H%M%SZ"]).output().expect("a clock");
+    String::from_utf8_lossy(&told.stdout).trim().to_owned()
 }
 
 fn program() -> PathBuf {

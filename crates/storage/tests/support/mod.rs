@@ -3,6 +3,7 @@
 
 pub(crate) mod model;
 pub(crate) mod process;
+pub(crate) mod rclone;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
@@ -126,6 +127,11 @@ impl ObjectStore for Flaky {
         let done = self.send(async move { inner.delete(&key).await }).await;
         self.after(done)
     }
+}
+
+/// Whether the large cases are wanted too.
+pub(crate) fn is_full_run() -> bool {
+    std::env::var_os("ISOPOD_FULL").is_some()
 }
 
 /// Says why a test does nothing here.

@@ -25,10 +25,48 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server; nothing if it cannot be had here, with the reason told.
     pub(crate) async fn start() -> Option<Self> {
+        Self::start_with(None).await
+    }
+
+    /// As `start`, but from the fifth request on only those with a good signature are answered. Also the key to sign with.
+    pub(crate) async fn start_with_keys() -> Option<(Self, String, String)> {
+        let server = Self::start_with(Some("4")).await?;
+        // The other three of the four: somebody who may do everything in buckets, and a key.
+        const POLICY: &str = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C\
+            %22Action%22%3A%22s3%3A%2A%22%2C%22Resource%22%3A%22%2A%22%7D%5D%7D";
+        server.ask_iam("Action=CreateUser&UserName=u").await;
+        server.ask_iam(&format!("Action=PutUserPolicy&UserName=u&PolicyName=p&PolicyDocument={POLICY}")).await;
+        let key = server.ask_iam("Action=CreateAccessKey&UserName=u").await;
+        let part = |name: &str| {
+            let (_, rest) = key.split_once(&format!("<{name}>")).unwrap();
+            rest.split_once('<').unwrap().0.to_owned()
+        };
+        Some((server, part("AccessKeyId"), part("SecretAccessKey")))
+    }
+
+    async fn ask_iam(&self, body: &str) -> String {
+        let signed =
+            "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=x";
+        let body = format!("{body}&Version=2010-05-08");
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: {signed}\r\nConnection: close\r\n\
+            Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains(" 200 "), "{answer}");
+        answer
+    }
+
+    async fn start_with(requests_without_keys: Option<&str>) -> Option<Self> {
         let python = environment()?;
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new(python.join("bin/moto_server"))
             .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .envs(requests_without_keys.map(|count| ("INITIAL_NO_AUTH_ACTION_COUNT", count)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -139,10 +139,18 @@ impl ObjectStore for S3Store {
         header(&mut headers, "if-match", tag)?;
         let _room = self.room_for(range.end - range.start).await?;
         let answer = self.client.ask("get", Method::GET, Some(key), &vec![], headers, Bytes::new()).await?;
-        // A server that knows no ranges answers with everything; a proxy may answer with less.
-        let body = match answer.status {
-            StatusCode::PARTIAL_CONTENT => answer.body,
-            _ if answer.body.len() as u64 >= range.end => answer.body.slice(range.start as usize..range.end as usize),
+        if answer.header("etag").is_some_and(|other| other.trim_matches('"') != tag.trim_matches('"')) {
+            // A server that does not know the condition answers all the same.
+            return Err(StoreError::Changed(key.to_owned()));
+        }
+        // A server that knows no ranges answers with everything; a proxy may answer with less. Some say 200 to a range.
+        let told = format!("bytes {}-{}/", range.start, range.end - 1);
+        let body = match (answer.status, answer.header("content-range")) {
+            (_, Some(found)) if found.starts_with(&told) => answer.body,
+            (StatusCode::PARTIAL_CONTENT, None) => answer.body,
+            (_, None) if answer.body.len() as u64 >= range.end => {
+                answer.body.slice(range.start as usize..range.end as usize)
+            }
             _ => return Err(StoreError::Garbled { what: "get" }),
         };
         if body.len() as u64 != range.end - range.start {

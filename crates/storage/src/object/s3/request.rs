@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -46,8 +47,12 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
     pub(super) fn tag(&self) -> Option<String> {
-        self.headers.get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned)
+        self.header("etag").map(str::to_owned)
     }
 }
 
@@ -121,17 +126,20 @@ impl Client {
         // Inside TLS the hash of the body would be computed for nothing.
         let body_hash =
             if self.origin.starts_with("https") { "UNSIGNED-PAYLOAD".to_owned() } else { sign::hash(&body) };
+        // Servers want it of every body, also of one with no bytes, where the HTTP library leaves it out.
+        let length = matches!(method, Method::PUT | Method::POST).then(|| HeaderValue::from(body.len()));
         let request = Request::builder().method(method).uri(uri).header("host", &self.host).body(Full::new(body));
         let (mut parts, body) = request.map_err(|_| StoreError::Garbled { what })?.into_parts();
         parts.headers.extend(headers);
         sign::sign(&mut parts, &self.keys.current()?, &self.region, &body_hash, SystemTime::now());
+        parts.headers.extend(length.map(|length| (CONTENT_LENGTH, length)));
         Ok(Request::from_parts(parts, body))
     }
 
     fn refusal(&self, what: &'static str, key: &str, answer: &Answer) -> StoreError {
         let text = answer.text();
         let code = xml::text(&text, "Code").unwrap_or_default().to_owned();
-        let region = answer.headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
+        let region = answer.header("x-amz-bucket-region");
         match answer.status {
             _ if code == "NoSuchBucket" => StoreError::NoBucket(self.bucket.clone()),
             _ if matches!(code.as_str(), "PermanentRedirect" | "AuthorizationHeaderMalformed")
