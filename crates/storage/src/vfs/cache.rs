@@ -81,6 +81,11 @@ impl Cache {
         self.open_with(ino, flags).map_err(|source| FsError::Local { what: "open", source })
     }
 
+    /// Whether there is a copy.
+    pub(crate) fn has(&self, ino: Ino) -> bool {
+        rustix::fs::statat(&self.directory, file_name(ino), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     fn open_with(&self, ino: Ino, flags: OFlags) -> io::Result<Arc<File>> {
         let fd = rustix::fs::openat(&self.directory, file_name(ino), flags, Mode::from_raw_mode(0o600))?;
         Ok(Arc::new(File::from(fd)))

@@ -54,6 +54,8 @@ pub(crate) struct NodeRecord {
 pub(crate) struct Journal {
     directory: PathBuf,
     file: Arc<File>,
+    /// How long the file is.
+    length: u64,
     /// Bytes written since the last time that only what counts was kept.
     grown: u64,
     commits: Arc<Commits>,
@@ -78,7 +80,7 @@ impl Journal {
         let file = Arc::new(file);
         let commits =
             Arc::new(Commits { state: Mutex::default(), done: Condvar::new(), file: Mutex::new(file.clone()) });
-        let journal = Self { directory: directory.to_owned(), file, grown: good as u64, commits };
+        let journal = Self { directory: directory.to_owned(), file, length: good as u64, grown: good as u64, commits };
         Ok((journal, records))
     }
 
@@ -88,12 +90,12 @@ impl Journal {
             return Ok(());
         }
         let frame = write_frame(records);
-        let before = self.file.metadata()?.len();
         if let Err(error) = (&*self.file).write_all(&frame) {
             // Half a frame would hide all that come after it.
-            self.file.set_len(before)?;
+            self.file.set_len(self.length)?;
             return Err(error);
         }
+        self.length += frame.len() as u64;
         self.grown += frame.len() as u64;
         Ok(())
     }
@@ -103,20 +105,26 @@ impl Journal {
         self.grown
     }
 
-    /// Replaces the journal by one that holds only these.
+    /// Replaces the journal by one that holds only these. If that fails, the old one goes on.
     pub(crate) fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let new = self.directory.join(NEW_FILE);
-        let mut file = File::create(&new)?;
-        for piece in records.chunks(1024) {
-            file.write_all(&write_frame(piece))?;
-        }
-        file.sync_data()?;
+        let written = write_anew(&new, records).inspect_err(|_| {
+            // On a full disk it would only take room.
+            let _ = fs::remove_file(&new);
+        });
+        let (file, length) = written?;
         fs::rename(&new, self.directory.join(FILE))?;
-        File::open(&self.directory)?.sync_all()?;
-        self.file = Arc::new(File::options().append(true).open(self.directory.join(FILE))?);
+        // At once: whatever is written from now on must go where the next start looks for it.
+        self.file = Arc::new(file);
         *self.commits.file.lock().expect("no panic while held") = self.file.clone();
+        self.length = length;
         self.grown = 0;
-        Ok(())
+        File::open(&self.directory)?.sync_all()
+    }
+
+    /// After a compaction that failed: the next try is to wait for a while.
+    pub(crate) fn put_off_compaction(&mut self) {
+        self.grown /= 2;
     }
 
     /// What waits for the frames so far to be durable. To be called without any lock.
@@ -180,6 +188,19 @@ impl Syncer {
             }
         }
     }
+}
+
+/// A durable file with these records, open for more, and its length.
+fn write_anew(path: &Path, records: &[Record]) -> io::Result<(File, u64)> {
+    let mut file = File::create(path)?;
+    let mut length = 0;
+    for piece in records.chunks(1024) {
+        let frame = write_frame(piece);
+        file.write_all(&frame)?;
+        length += frame.len() as u64;
+    }
+    file.sync_data()?;
+    Ok((File::options().append(true).open(path)?, length))
 }
 
 fn write_frame(records: &[Record]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Opening the file system: the journal is read, the tree gets back what the bucket does not have, and uploads go on.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,7 @@ impl Vfs {
     pub fn open(store: Arc<dyn ObjectStore>, settings: Settings) -> Result<Arc<Self>, OpenError> {
         let failed = |source| OpenError::State { path: settings.state.display().to_string(), source };
         let lock = lock(&settings)?;
+        give_up_reserve(&settings.state);
         let (journal, records) = Journal::open(&settings.state).map_err(failed)?;
         let cache = Cache::open(&settings.state.join("copies")).map_err(failed)?;
         let remembered = Remembered::from(records);
@@ -58,7 +59,12 @@ impl Vfs {
         core.tree.skip_to(next_epoch(&settings.state).map_err(failed)? << EPOCH_SHIFT);
         restore(&mut core, &cache, &settings, remembered).map_err(OpenError::Journal)?;
         let live = core.live_records();
-        core.journal.compact(&live).map_err(failed)?;
+        match core.journal.compact(&live) {
+            // On a full disk the long one goes on: only uploads make room again, and they need us.
+            Err(error) if is_full(&error) => tracing::warn!("the disk is full: the journal stays long"),
+            done => done.map_err(failed)?,
+        }
+        keep_reserve(&settings.state);
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             core: Mutex::new(core),
@@ -76,6 +82,24 @@ impl Vfs {
     }
 }
 
+/// Room for what an opening must write, so that a daemon can be started again on a disk that its files have filled.
+const RESERVE: &str = "reserve";
+const RESERVED: usize = 64 << 10;
+
+fn give_up_reserve(state: &std::path::Path) {
+    let _ = std::fs::remove_file(state.join(RESERVE));
+}
+
+fn keep_reserve(state: &std::path::Path) {
+    if let Err(error) = std::fs::write(state.join(RESERVE), [0; RESERVED]) {
+        tracing::warn!(%error, "there is hardly any room for the state");
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Numbers of nodes that one process can give out.
 const EPOCH_SHIFT: u32 = 40;
 
@@ -88,7 +112,10 @@ fn next_epoch(state: &std::path::Path) -> io::Result<u64> {
         Err(error) => return Err(error),
     };
     let new = state.join("epoch.new");
-    std::fs::write(&new, format!("{}\n", before + 1))?;
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(format!("{}\n", before + 1).as_bytes())?;
+    // Else a power failure may leave an empty file under the name, and nothing could be opened any more.
+    file.sync_data()?;
     std::fs::rename(&new, &path)?;
     Ok(before + 1)
 }
@@ -135,6 +162,12 @@ fn restore(core: &mut Core, cache: &Cache, settings: &Settings, remembered: Reme
     let mut nodes: Vec<NodeRecord> = remembered.nodes.into_values().collect();
     nodes.sort_by(|a, b| a.key.len().cmp(&b.key.len()).then_with(|| a.key.cmp(&b.key)));
     for record in nodes {
+        if record.content && !cache.has(record.ino) {
+            // Only a power failure does this, to what nobody has fsynced: the record came to the disk and the copy did not,
+            // or the copy was given up and the record of that did not. What the bucket has of it is the truth again.
+            tracing::warn!(key = record.key, "a file that was not fsynced is lost");
+            continue;
+        }
         restore_node(core, cache, settings, record)?;
     }
     for record in remembered.opened.into_values() {
