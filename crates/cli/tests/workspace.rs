@@ -30,6 +30,10 @@ impl Stage {
     }
 
     fn serve(&self) -> Served {
+        self.serve_with(&[])
+    }
+
+    fn serve_with(&self, more: &[&str]) -> Served {
         let (bucket, base) = (self.bucket(), self.base());
         let options = [
             "--listen",
@@ -43,7 +47,7 @@ impl Stage {
             "--storage-base-path",
             base.to_str().unwrap(),
         ];
-        Served::start(&self.state, &options)
+        Served::start(&self.state, &[&options, more].concat())
     }
 
     fn bucket(&self) -> String {
@@ -177,6 +181,32 @@ fn host_and_sandbox_share_the_files_of_an_execution_and_nothing_else() {
         stage.run(&["kill", sandbox]).ok();
     }
     wait_until("the daemon's letting go", || !stage.storage(&["status"]).ok().contains("in sandbox"));
+    stage.finish();
+}
+
+/// S4.12: the quota of the settings holds for whoever writes, also in another life of the daemon.
+#[test]
+fn a_sandbox_cannot_write_beyond_the_quota_of_its_execution() {
+    let mut stage = Stage { state: StateDir::new(BINARY), places: tempfile::tempdir().unwrap(), server: None };
+    let settings = stage.places.path().join("settings.toml");
+    std::fs::write(&settings, "[files]\nexecution_quota = \"1M\"\n").unwrap();
+    stage.server = Some(stage.serve_with(&["--config", settings.to_str().unwrap()]));
+    stage.storage(&["mount"]).ok();
+    let (small, other) = (stage.sandbox("small"), stage.sandbox("other"));
+    let place = stage.files("small").display().to_string();
+    stage.sh(&small, &format!("head -c 900000 /dev/zero > {place}/a")).ok();
+    let refused = stage.sh(&small, &format!("head -c 300000 /dev/zero > {place}/b"));
+    assert!(refused.code() != 0 && refused.stderr().contains("Disk quota exceeded"), "{refused:?}");
+    assert_eq!(stage.sh(&small, &format!("df --output=size -B1 {place} | tail -1")).ok().trim(), "1048576");
+    stage.sh(&other, &format!("head -c 900000 /dev/zero > {}/a", stage.files("other").display())).ok();
+
+    signal(stage.daemon(), rustix::process::Signal::KILL);
+    let refused = stage.sh(&small, &format!("head -c 300000 /dev/zero > {place}/c"));
+    assert!(refused.stderr().contains("Disk quota exceeded"), "after the death of the daemon: {refused:?}");
+    stage.sh(&small, &format!("rm {place}/a && head -c 300000 /dev/zero > {place}/c && wc -c < {place}/c")).ok();
+    for sandbox in [&small, &other] {
+        stage.run(&["kill", sandbox]).ok();
+    }
     stage.finish();
 }
 

@@ -104,9 +104,16 @@ impl StorageClient {
         self.mount(&root, None)
     }
 
-    /// Serves a connection that is mounted already.
-    pub fn serve(&self, owner: &str, subtree: Subtree, fd: &OwnedFd, number: u32) -> Result<(), ClientError> {
-        self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number }, &[fd.as_fd()])
+    /// Serves a connection that is mounted already, with at most `quota` bytes below it.
+    pub fn serve(
+        &self,
+        owner: &str,
+        subtree: Subtree,
+        fd: &OwnedFd,
+        number: u32,
+        quota: Option<u64>,
+    ) -> Result<(), ClientError> {
+        self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number, quota }, &[fd.as_fd()])
     }
 
     /// Shows the bucket, or a part of it, on a directory of this host.

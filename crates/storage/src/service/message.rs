@@ -13,7 +13,7 @@ use crate::subtree::Subtree;
 use crate::sync::SyncStatus;
 
 /// Raised whenever a message changes.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Which bucket, and how it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +96,7 @@ pub(super) enum Request {
         owner: String,
         subtree: Subtree,
         number: u32,
+        quota: Option<u64>,
     },
     /// On this host.
     Mount {
@@ -142,6 +143,9 @@ pub struct MountStatus {
     pub path: Option<PathBuf>,
     /// Nothing for the whole bucket.
     pub subtree: Option<Subtree>,
+    /// Bytes that may be below it, where there is a limit.
+    #[serde(default)]
+    pub quota: Option<u64>,
 }
 
 /// What was given up.

@@ -135,7 +135,7 @@ impl Worker {
             let Some(fd) = fds.next() else { continue };
             let aborter = fds.next().map(File::from);
             // One that went away meanwhile is no reason to leave the others alone.
-            match self.runtime.block_on(daemon.take_over(fd, &view(mount.subtree.as_ref()))) {
+            match self.runtime.block_on(daemon.take_over(fd, &view(&mount))) {
                 Ok(session) => drop(self.state().served.insert(name, Served { session, mount, aborter })),
                 Err(error) => {
                     tracing::warn!(%error, name, "a mount could not be taken over");
@@ -171,8 +171,11 @@ impl Worker {
             }
             Request::Open(settings) => self.open(settings),
             Request::Keys(credentials) => self.set_keys(credentials),
-            Request::Serve { owner, subtree, number } => match fds.into_iter().next() {
-                Some(fd) => self.serve(owner, subtree, fd, number),
+            Request::Serve { owner, subtree, number, quota } => match fds.into_iter().next() {
+                Some(fd) => {
+                    let mount = MountStatus { owner: Some(owner), path: None, subtree: Some(subtree), quota };
+                    self.begin(mount, fd, Some(number))
+                }
                 None => Err(Refusal::other("there is no connection with the request")),
             },
             Request::Mount { path, subtree } => self.mount(path, subtree),
@@ -259,11 +262,6 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    fn serve(&self, owner: String, subtree: Subtree, fd: OwnedFd, number: u32) -> Answer {
-        let mount = MountStatus { owner: Some(owner), path: None, subtree: Some(subtree) };
-        self.begin(mount, fd, Some(number))
-    }
-
     fn mount(&self, path: PathBuf, subtree: Option<Subtree>) -> Answer {
         let same = |served: &Served| served.mount.path.as_ref() == Some(&path);
         if let Some(served) = self.state().served.values().find(|served| same(served)) {
@@ -277,7 +275,7 @@ impl Worker {
         remove_dead_mount(&path)?;
         let fd = fuse::mount(&path).map_err(|error| failed(&error))?;
         let number = device_number(&path);
-        let mount = MountStatus { owner: None, path: Some(path.clone()), subtree };
+        let mount = MountStatus { owner: None, path: Some(path.clone()), subtree, quota: None };
         self.begin(mount, fd, number).inspect_err(|_| {
             if let Err(error) = fuse::unmount(&path) {
                 tracing::warn!(%error, "a mount that is not served stays");
@@ -295,7 +293,7 @@ impl Worker {
         let spare = fd.try_clone().map_err(|error| Refusal::other(error.to_string()))?;
         let session = self
             .runtime
-            .block_on(daemon.serve(fd, &view(mount.subtree.as_ref())))
+            .block_on(daemon.serve(fd, &view(&mount)))
             .map_err(|error| Refusal::chain(FailureKind::Other, &error))?;
         let name = {
             let mut state = self.state();
@@ -391,8 +389,8 @@ impl Worker {
     }
 }
 
-fn view(subtree: Option<&Subtree>) -> View {
-    View { subtree: subtree.cloned(), quota: Quota::default() }
+fn view(mount: &MountStatus) -> View {
+    View { subtree: mount.subtree.clone(), quota: Quota { bytes: mount.quota, files: None } }
 }
 
 fn s3_settings(bucket: &BucketSettings, idle_handles: usize) -> S3Settings {

@@ -1,7 +1,7 @@
 //! Attributes: reading and setting them, and the figures of the whole file system.
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
 
 use super::node::{Ino, ROOT};
 use super::{Attr, Caller, Change, FsError, Quota, Usage, Vfs};
@@ -23,6 +23,25 @@ pub struct Room {
     pub free: u64,
     pub files: u64,
     pub free_files: u64,
+}
+
+/// How long a mount waits until everything below it is counted.
+const COUNT_PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Makes everything below a directory known, however often that takes: what becomes known is counted.
+async fn count_below(vfs: Weak<Vfs>, ino: Ino) {
+    let mut pause = FIRST_PAUSE;
+    while let Some(vfs) = vfs.upgrade() {
+        match vfs.load_below(ino).await {
+            Ok(()) | Err(FsError::Stale) => return,
+            Err(error) => tracing::warn!(%error, ino, "what is below a limited directory could not be counted yet"),
+        }
+        drop(vfs);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 impl Vfs {
@@ -73,9 +92,16 @@ impl Vfs {
     }
 
     /// Limits what may be below a directory, and counts what is there.
+    ///
+    /// What the bucket cannot tell in a moment is counted afterwards: a large execution, or a bucket that does not answer,
+    /// must not keep a sandbox from starting.
     pub async fn limit(&self, ino: Ino, quota: Quota) -> Result<(), FsError> {
-        self.load_below(ino).await?;
-        self.core().tree.set_scope(ino, quota)
+        self.core().tree.set_scope(ino, quota)?;
+        let counting = tokio::spawn(count_below(self.me.clone(), ino));
+        if tokio::time::timeout(COUNT_PATIENCE, counting).await.is_err() {
+            tracing::info!(ino, "what is below a limited directory is counted in the background");
+        }
+        Ok(())
     }
 
     /// What is used below a directory that has a quota.

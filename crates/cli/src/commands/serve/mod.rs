@@ -50,7 +50,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let remote_backend = settings.backend.open()?;
     let state = StateRoot::open(&settings.state_dir)?;
     let (tls, local_tls) = identity(&settings, &state)?;
-    let storage = Storage::new(state.path(), &settings.storage);
+    let storage = Storage::new(state.path(), &settings.storage, Some(settings.execution_quota()));
     if settings.storage.is_asked_for {
         ensure_storage(&storage).await?;
     }

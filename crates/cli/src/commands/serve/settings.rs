@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use isopod_control::ServeConfig;
+use isopod_control::{FileLimits, ServeConfig};
 use isopod_node::{PoolSize, RegistrySettings};
 
 use super::backend::{BackendChoice, choose_backend};
@@ -110,6 +110,13 @@ impl Settings {
     pub(super) fn domain_name(&self) -> &str {
         let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
         domain.rsplit_once(':').map_or(domain, |(name, _port)| name)
+    }
+
+    /// How much the files of one execution may take, by whatever way they are written.
+    pub(super) fn execution_quota(&self) -> u64 {
+        let mut limits = FileLimits::default();
+        self.file.files.apply(&mut limits);
+        limits.execution_quota
     }
 
     /// What is not about the server's own start.

@@ -52,7 +52,7 @@ impl Verb<'_> {
     /// The daemon, started if it does not run.
     fn start(&self, tunables: &TunableArgs) -> anyhow::Result<(Storage, Choice)> {
         let choice = self.choice(tunables)?;
-        let storage = Storage::new(self.state_dir, &choice);
+        let storage = Storage::new(self.state_dir, &choice, None);
         storage.ensure().map_err(explain)?;
         Ok((storage, choice))
     }

@@ -28,15 +28,17 @@ struct Shared {
     client: StorageClient,
     program: DaemonProgram,
     settings: StorageSettings,
+    /// Bytes that a sandbox may have in what it is shown.
+    quota: Option<u64>,
     /// When it was last seen to be there.
     seen: Mutex<Option<Instant>>,
 }
 
 impl Storage {
-    pub(crate) fn new(state_dir: &Path, choice: &Choice) -> Self {
+    pub(crate) fn new(state_dir: &Path, choice: &Choice, quota: Option<u64>) -> Self {
         let client = StorageClient::new(directory(state_dir));
         let (program, settings) = (program(state_dir), choice.settings.clone());
-        Self { shared: Arc::new(Shared { client, program, settings, seen: Mutex::new(None) }) }
+        Self { shared: Arc::new(Shared { client, program, settings, quota, seen: Mutex::new(None) }) }
     }
 
     pub(crate) fn client(&self) -> &StorageClient {
@@ -82,7 +84,7 @@ impl WorkspaceServer for Storage {
     fn serve(&self, owner: &str, subtree: &str, connection: OwnedFd, number: u32) -> io::Result<()> {
         let subtree = subtree.parse().map_err(io::Error::other)?;
         self.ensure().map_err(io::Error::other)?;
-        self.client().serve(owner, subtree, &connection, number).map_err(io::Error::other)
+        self.client().serve(owner, subtree, &connection, number, self.shared.quota).map_err(io::Error::other)
     }
 
     fn serves(&self, owner: &str) -> bool {
