@@ -62,6 +62,24 @@ fn a_workflow_is_a_tree_on_a_terminal_which_is_left_as_it_was() {
     assert!(raw.ends_with('\n'), "whoever writes next does it beside the tree");
     assert_eq!(raw.matches("\u{1b}[?25l").count(), raw.matches("\u{1b}[?25h").count(), "the cursor is gone");
 
+    // What is tried again and what waits for a person is marked while it does.
+    let cases: [(&str, &[&str], &str, &str); 2] = [
+        ("retries.yaml", &[], "↻ flaky", "  ✓ after it took 3 tries"),
+        ("approval.yaml", &["--approve-all"], "⏸ publish", "  ✓ publish → published.txt"),
+    ];
+    for (file, options, while_it_runs, at_the_end) in cases {
+        let mut terminal = Terminal::new(30, COLUMNS);
+        let path = example(file);
+        let mut arguments = vec!["run-workflow", path.as_str()];
+        arguments.extend(options);
+        let mut child = terminal.spawn(&mut server.command(&arguments));
+        assert_eq!(terminal.watch(&mut child), Some(0), "{}", terminal.seen);
+        assert!(terminal.seen.contains(while_it_runs), "{file}: {}", terminal.seen);
+        let screen = terminal.screen(COLUMNS.into());
+        assert!(screen.iter().any(|line| words(line) == at_the_end), "{file}: {screen:#?}");
+        assert_eq!(screen.last().unwrap(), "completed, 2 of 2 nodes done");
+    }
+
     // Ctrl-C stops the run, and the tree says so.
     let sleeper = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(
