@@ -1,9 +1,11 @@
 """The example of an agent's tool, as it stands in examples/."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
 
+from e2b import TimeoutException
 from e2b_code_interpreter import AsyncSandbox
 from harness.cases import case
 from kit import raises
@@ -44,6 +46,34 @@ async def an_agent_runs_a_task(sdk):
     assert await execute_task("print(open('a.txt').read())", {"a.txt": "hello"}) == "hello\n"
     assert await execute_task("x = 1") == "Task completed successfully"
     assert await execute_task("1/0") == "Error: ZeroDivisionError: division by zero"
+
+
+@case("tool", only="async")
+async def the_practices_of_the_seed_hold(sdk):
+    """S3.8: always closed, time limits, errors as values, input checked, keys outside, least privilege, one sandbox used
+    again, the template made once, and figures of what it uses. (Retries are the SDK's: cases_lifecycle, edge.)"""
+    tool = SandboxTool()
+    async with raises(ZeroDivisionError):
+        async with tool:
+            identity = await tool.create_sandbox("python3")
+            async with raises(ValueError):
+                await tool.write_files({"": "x"})
+            inside = await tool.run_code("import os; print(os.getuid(), 'E2B_API_KEY' in os.environ)")
+            assert inside["stdout"] == "1000 False\n", inside
+            async with raises(TimeoutException):
+                await tool.sandbox.run_code("while True: pass", timeout=1)
+            await tool.run_code("kept = 1")
+            assert (await tool.run_code("print(kept)"))["stdout"] == "1\n"
+            again = await AsyncSandbox.connect(identity)
+            assert (await again.commands.run("id -un")).stdout == "user\n"
+            for _ in range(100):
+                figures = await again.get_metrics()
+                if figures:
+                    break
+                await asyncio.sleep(0.2)
+            assert figures[0].mem_total > 0 and figures[0].cpu_count > 0
+            raise ZeroDivisionError
+    assert not await is_there(identity)
 
 
 @case("tool", only="async")
