@@ -163,6 +163,29 @@ async fn what_was_built_is_used_again_until_something_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn loops_of_links_and_sockets_in_a_context_hold_nobody_up() {
+    let platform = Platform::start(BINARY).await;
+    let (_keep, directory) = context(&[("app/f", "1")]);
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, directory.join(name)).unwrap();
+    link("b", "app/a");
+    link("a", "app/b");
+    link("..", "app/up");
+    link("/etc/shadow", "app/out");
+    let _socket = std::os::unix::net::UnixListener::bind(directory.join("app/socket")).unwrap();
+    let (built, _) = build(&platform, dockerfile("FROM debian\nCOPY app /app\n", Some(&directory))).await;
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
+    let shown = sandbox.sh("cd /app; ls; readlink a b up out").await;
+    assert_eq!(shown.ok(), "a\nb\nf\nout\nup\nb\na\n..\n/etc/shadow\n");
+    // Named themselves, they lead nowhere, and not out of the context.
+    for name in ["app/a", "app/out", "app/socket"] {
+        let text = format!("FROM debian\nCOPY {name} /x\n");
+        let error = try_build(&platform, dockerfile(&text, Some(&directory))).await.0.unwrap_err();
+        assert_eq!(error.place, Some(("e2b.Dockerfile".to_owned(), 2)), "{name}: {error}");
+    }
+    platform.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_template_may_have_more_layers_than_one_mount_can_name() {
     let platform = Platform::start(BINARY).await;
     let text: String = (0..127).map(|n| format!("RUN echo {n} > /n{n}\n")).collect();

@@ -2,7 +2,7 @@
 //!
 //! strace kills a process at its n-th system call of a kind. Server, spawner, launcher and first process each count for
 //! themselves, so one value of n ends whichever of them comes that far, and all values together cover every step of
-//! create, exec, pause, resume and kill. (Templates are not built yet, so there is no build to kill.)
+//! create, exec, pause, resume and kill. (A build that is killed is in `template_server.rs`.)
 
 mod common;
 
