@@ -260,6 +260,10 @@ impl Builder<'_> {
         for archive in archives {
             let name = archive.to_string_lossy().into_owned();
             let words = copy_words(&to, "archive", &[name], &[], &digest, &[]);
+            // Unpacking it is most of the work.
+            if self.take_known(&mut work.stack, &words).await {
+                continue;
+            }
             let path = plan.source.context.as_deref().unwrap_or(Path::new("")).join(&archive);
             let scratch = self.unpack(&path, Kind::Owned).await?;
             let view = View::of_directory(scratch.path());

@@ -95,6 +95,16 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Takes what the step gave before, if that may be used. For steps that take long to prepare.
+    pub(super) async fn take_known(&mut self, stack: &mut Stack, words: &[String]) -> bool {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let key = stack.key(&words);
+        let Some(found) = self.cache.find(&key).filter(|_| !self.is_forced) else { return false };
+        self.log.info("CACHED").await;
+        stack.push(&key, &found);
+        true
+    }
+
     async fn perform(&mut self, stack: &Stack, key: &str, action: Action) -> Result<Found, Trouble> {
         let id = self.layer_id(key);
         let log = self.log.clone();
