@@ -12,6 +12,7 @@ mod interpreter;
 mod machine;
 mod neighbour;
 mod peers;
+mod pull;
 mod report;
 mod runs;
 mod samples;
@@ -95,7 +96,10 @@ fn main() -> anyhow::Result<()> {
                 Part::Throughput => throughput::measure(&binary, &scale, &mut report).await,
                 Part::Sdk => sdk::measure(&binary, &scale, &mut report).await,
                 Part::Interpreter => interpreter::measure(&binary, &scale, &mut report).await,
-                Part::Build => build::measure(&binary, &scale, &mut report).await,
+                Part::Build => match build::measure(&binary, &scale, &mut report).await {
+                    Ok(()) => pull::measure(&binary, &scale, &mut report).await,
+                    failed => failed,
+                },
                 Part::Runs => match runs::measure(&binary, &scale, &mut report).await {
                     Ok(()) => workflows::measure(&binary, &scale, &mut report).await,
                     failed => failed,
