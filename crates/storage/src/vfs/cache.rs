@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
@@ -24,13 +25,23 @@ pub(crate) const CHUNK: u64 = 4 << 20;
 pub(crate) struct Cache {
     path: PathBuf,
     directory: OwnedFd,
-    /// Names of empty files that were made while nobody waited: finding a free inode can take longer than all the rest.
-    spares: Mutex<Vec<u64>>,
+    /// Empty files that were made while nobody waited: finding a free inode can take longer than all the rest.
+    spares: Mutex<Spares>,
+}
+
+#[derive(Debug, Default)]
+struct Spares {
+    ready: Vec<u64>,
+    /// When one was last asked for.
+    asked: Option<Instant>,
 }
 
 /// How many empty files are kept ready, and how many are made at once.
 const SPARES: usize = 1024;
 const SPARES_AT_ONCE: usize = 64;
+/// None are made so soon after one was asked for: the disk makes one file of a directory at a time, and whoever creates files
+/// just now would have to wait for ours.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// Of all spare files of this process.
 static NEXT_SPARE: AtomicU64 = AtomicU64::new(0);
@@ -54,15 +65,21 @@ impl Cache {
 
     /// A spare file under the name of a copy. Who has an earlier copy of that name open keeps it.
     fn take_spare(&self, ino: Ino) -> Option<Arc<File>> {
-        let spare = self.spares.lock().expect("no panic while held").pop()?;
+        let spare = {
+            let mut spares = self.spares.lock().expect("no panic while held");
+            spares.asked = Some(Instant::now());
+            spares.ready.pop()?
+        };
         let renamed = rustix::fs::renameat(&self.directory, spare_name(spare), &self.directory, file_name(ino));
         renamed.ok()?;
         self.open_with(ino, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW).ok()
     }
 
-    /// How many spare files there are less than there should be.
+    /// How many spare files there are less than there should be. None while files are being created.
     pub(crate) fn missing_spares(&self) -> usize {
-        SPARES.saturating_sub(self.spares.lock().expect("no panic while held").len())
+        let spares = self.spares.lock().expect("no panic while held");
+        let is_busy = spares.asked.is_some_and(|asked| asked.elapsed() < QUIET);
+        if is_busy { 0 } else { SPARES.saturating_sub(spares.ready.len()) }
     }
 
     /// Makes some spare files. A disk that is full has none, which is no error here.
@@ -71,7 +88,7 @@ impl Cache {
         for _ in 0..self.missing_spares().min(SPARES_AT_ONCE) {
             let spare = NEXT_SPARE.fetch_add(1, Ordering::Relaxed);
             rustix::fs::openat(&self.directory, spare_name(spare), flags, Mode::from_raw_mode(0o600))?;
-            self.spares.lock().expect("no panic while held").push(spare);
+            self.spares.lock().expect("no panic while held").ready.push(spare);
         }
         Ok(())
     }
@@ -171,5 +188,27 @@ impl RemoteCopy {
 
     pub(crate) fn arrived(&self, chunk: u64) {
         self.present.lock().expect("no panic while held").insert(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spare_files_are_made_only_while_nobody_creates_any() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path()).unwrap();
+        assert_eq!(cache.missing_spares(), SPARES);
+        cache.make_spares().unwrap();
+        assert_eq!(cache.missing_spares(), SPARES - SPARES_AT_ONCE);
+        cache.create(7).unwrap();
+        assert!(cache.spares.lock().unwrap().asked.is_some());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), SPARES_AT_ONCE, "one of them has a name now");
+        // As if that were just now, however slow this machine is.
+        cache.spares.lock().unwrap().asked = Some(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(cache.missing_spares(), 0);
+        cache.spares.lock().unwrap().asked = Some(Instant::now() - QUIET);
+        assert_eq!(cache.missing_spares(), SPARES - SPARES_AT_ONCE + 1);
     }
 }

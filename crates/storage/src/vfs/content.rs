@@ -4,6 +4,7 @@
 //! the journal says so; from then on the copy is the truth until it is uploaded, and its length is the file's.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,9 @@ use super::journal::Record;
 use super::node::Ino;
 use super::{Caller, Change, Core, FsError, Vfs};
 use crate::attributes::Kind;
+
+/// So much that was written without a gap is sent to the disk at once.
+const STREAM_STEP: u64 = 8 << 20;
 
 /// The largest object that S3 takes.
 const SIZE_MAX: u64 = 5 << 40;
@@ -89,8 +93,28 @@ impl Vfs {
             self.remeasure(ino, &file)?;
             return Err(FsError::Local { what: "write to", source });
         }
+        self.stream_out(ino, file, at..at + data.len() as u64);
         self.announce(caller.mount, &[Change::Content(ino)]).await;
         Ok(at)
+    }
+
+    /// Sets the disk to work while a long file is still being written, so that an fsync at its end finds little to wait for.
+    fn stream_out(&self, ino: Ino, file: Arc<File>, written: Range<u64>) {
+        let due = {
+            let mut core = self.core();
+            let Some(body) = core.tree.get_mut(ino).ok().and_then(|node| node.file_mut()) else { return };
+            let start = if body.streamed.end == written.start { body.streamed.start } else { written.start };
+            body.streamed = start..written.end;
+            if written.end - start < STREAM_STEP {
+                return;
+            }
+            std::mem::replace(&mut body.streamed, written.end..written.end)
+        };
+        // Of pages that are dirty this advice only starts the writing, and does not wait for it.
+        tokio::task::spawn_blocking(move || {
+            let length = std::num::NonZeroU64::new(due.end - due.start);
+            let _ = rustix::fs::fadvise(&file, due.start, length, rustix::fs::Advice::DontNeed);
+        });
     }
 
     /// Cuts a file off, or lengthens it with zeros.

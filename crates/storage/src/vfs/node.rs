@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -80,6 +81,8 @@ pub(crate) struct FileBody {
     /// Pieces of the object that were read.
     pub(crate) copy: Option<Arc<RemoteCopy>>,
     pub(crate) used: Option<Instant>,
+    /// What was last written one after another, and is not on its way to the disk yet.
+    pub(crate) streamed: Range<u64>,
 }
 
 /// An object as it was last seen.
