@@ -11,6 +11,8 @@ pub(crate) const LISTEN: &str = "ISOPOD_LISTEN";
 pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
 /// A PostgreSQL database instead of a file in the state directory.
 pub(crate) const DATABASE_URL: &str = "ISOPOD_DATABASE_URL";
+/// What this server is called where several share a database.
+pub(crate) const NODE_NAME: &str = "ISOPOD_NODE_NAME";
 /// The domain of sandbox host names.
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 /// Templates that the server makes ready at its start.

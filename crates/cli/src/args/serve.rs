@@ -23,6 +23,9 @@ pub(crate) struct ServeArgs {
     pub(crate) api_key: Option<String>,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+    /// What this server is called where several share a database [default: the host's name].
+    #[arg(long, env = env_names::NODE_NAME, value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
     /// Speak https, with the certificate of `isopod tls init`, which is made when it is not there.
     #[arg(long)]
     pub(crate) tls: bool,

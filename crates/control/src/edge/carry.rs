@@ -8,7 +8,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use isopod_wire::node::{DialError, Target};
-use isopod_wire::{GUEST_PORT, INTERPRETER_PORT};
+use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 use percent_encoding::percent_decode_str;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -20,6 +20,7 @@ use super::tunnel;
 use super::upstreams::{ConnectError, connect};
 use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
 use crate::secrets::{hash_key, same};
+use crate::store::{StoreError, Thing};
 
 /// What the guest does for the node, not for clients.
 const INTERNAL_PATHS: [&str; 8] = ["init", "logs", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "upgrade"];
@@ -34,13 +35,21 @@ pub(crate) async fn carry(fleet: &Fleet, address: Address, peer: Peer, request: 
     }
 }
 
+/// Nobody has it, or another server on the same database.
+async fn not_here(fleet: &Fleet, sandbox: SandboxId) -> Refusal {
+    match fleet.store.check_here(Thing::Sandbox(&sandbox, None)).await {
+        Err(StoreError::Elsewhere { server }) => Refusal::Elsewhere(sandbox, server),
+        _ => Refusal::NotFound(sandbox),
+    }
+}
+
 async fn try_carry(
     fleet: &Fleet,
     address: Address,
     peer: Peer,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    let sandbox = fleet.find(&address.sandbox).ok_or_else(|| Refusal::NotFound(address.sandbox.clone()))?;
+    let Some(sandbox) = fleet.find(&address.sandbox) else { return Err(not_here(fleet, address.sandbox).await) };
     if let Form::Path(path) = &address.form {
         rewrite_path(&mut request, path)?;
     }

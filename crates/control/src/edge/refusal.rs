@@ -16,6 +16,8 @@ pub(crate) enum Refusal {
     InvalidSignature,
     MissingHeader(&'static str),
     NotFound(SandboxId),
+    /// Another server on the same database has it.
+    Elsewhere(SandboxId, String),
     PortClosed(SandboxId, u16),
     TokenMissing(SandboxId),
     TokenInvalid(SandboxId),
@@ -35,6 +37,7 @@ impl Refusal {
             }
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            Self::Elsewhere(..) => StatusCode::MISDIRECTED_REQUEST,
             Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
             Self::InternalPath => StatusCode::NOT_FOUND,
             Self::TooManyConnections(_) | Self::NoPlace(..) => StatusCode::TOO_MANY_REQUESTS,
@@ -49,6 +52,7 @@ impl Refusal {
             Self::InvalidSignature => "invalid signature".to_owned(),
             Self::MissingHeader(name) => format!("missing header {name}"),
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
+            Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
             Self::TokenMissing(_) => {
                 format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")
@@ -65,7 +69,11 @@ impl Refusal {
 
     fn sandbox(&self) -> Option<&SandboxId> {
         match self {
-            Self::NotFound(id) | Self::PortClosed(id, _) | Self::TokenMissing(id) | Self::TokenInvalid(id) => Some(id),
+            Self::NotFound(id)
+            | Self::Elsewhere(id, _)
+            | Self::PortClosed(id, _)
+            | Self::TokenMissing(id)
+            | Self::TokenInvalid(id) => Some(id),
             Self::TooManyConnections(id) | Self::NoPlace(id, _) | Self::Unreachable(id) => Some(id),
             _ => None,
         }

@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::identity::{TokenCheck, TokenError};
 use crate::lifecycle::Sandbox;
 use crate::secrets::hash_key;
-use crate::store::{Scope, TeamId};
+use crate::store::{Scope, TeamId, Thing};
 
 /// The team behind a request, and what it may do.
 #[derive(Clone, Debug)]
@@ -119,11 +119,16 @@ fn key_of(headers: &HeaderMap) -> Option<&str> {
 
 impl Caller {
     /// The caller's live sandbox with this id.
-    pub(super) fn sandbox(&self, app: &App, id: &str) -> Result<Arc<Sandbox>, ApiError> {
-        let found = parse_id(id).and_then(|id| app.fleet.find_of(&self.team, &id));
+    pub(super) async fn sandbox(&self, app: &App, id: &str) -> Result<Arc<Sandbox>, ApiError> {
+        let not_found = || ApiError::sandbox_not_found(id);
+        let parsed = parse_id(id).ok_or_else(not_found)?;
+        let found = app.fleet.find_of(&self.team, &parsed);
         // A sandbox on its way out is gone for those who ask.
-        let found = found.filter(|sandbox| sandbox.view().row.state.shown().is_some());
-        found.ok_or_else(|| ApiError::sandbox_not_found(id))
+        if let Some(found) = found.filter(|sandbox| sandbox.view().row.state.shown().is_some()) {
+            return Ok(found);
+        }
+        app.fleet.store.check_here(Thing::Sandbox(&parsed, Some(&self.team))).await?;
+        Err(not_found())
     }
 
     /// The id of a sandbox that the caller has or had.

@@ -63,6 +63,13 @@ impl ApiError {
         Self::not_found(format!("sandbox \"{shown}\" doesn't exist or you don't have access to it"))
     }
 
+    /// Another server on the same database has it: ask there.
+    pub(super) fn elsewhere(server: String) -> Self {
+        let answer = Self::new(StatusCode::MISDIRECTED_REQUEST, format!("it is on another server: {server}"));
+        let answer = Self { should_retry: Some(false), ..answer };
+        answer.with_code("on_another_server").with_details(json!({ "server": server }))
+    }
+
     pub(super) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, message)
     }
@@ -174,6 +181,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
+            StoreError::Elsewhere { server } => Self::elsewhere(server),
             _ => Self::unavailable(&error, "the server cannot record anything at the moment"),
         }
     }

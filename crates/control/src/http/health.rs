@@ -8,7 +8,7 @@ use http::{StatusCode, header};
 
 use super::service;
 use crate::app::App;
-use crate::telemetry::{render, render_stock};
+use crate::telemetry::{render, render_database, render_stock};
 
 pub(super) async fn health() -> StatusCode {
     StatusCode::NO_CONTENT
@@ -20,6 +20,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let live = [("running", count("running")), ("paused", count("paused"))];
     let mut text = render(&app.fleet.counters, &live, app.fleet.node.free_memory().await.0);
     render_stock(&mut text, &app.fleet.node.stock().await);
+    render_database(&mut text, app.fleet.store.connections());
     app.service.resilient.metrics().render(&mut text);
     text += &service::render_metrics(&app).await;
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)

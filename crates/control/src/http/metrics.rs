@@ -62,7 +62,7 @@ pub(super) async fn of_many(
     }
     let mut sandboxes = Map::new();
     for id in ids {
-        let Ok(live) = caller.sandbox(&app, id) else { continue };
+        let Ok(live) = caller.sandbox(&app, id).await else { continue };
         let (from, to) = (Timestamp(0), Timestamp(i64::MAX));
         let last = app.fleet.store.list_samples(live.id(), from, to, 1).await?.pop();
         let sample = match last {

@@ -66,7 +66,7 @@ pub(super) async fn resume(
 ) -> Answer {
     let body: ResumeBody = body.parse()?;
     let timeout = checked_timeout(body.timeout, &app)?.unwrap_or(V1.timeout);
-    let sandbox = caller.sandbox(&app, &id)?;
+    let sandbox = caller.sandbox(&app, &id).await?;
     // Unlike connect, it is only for what is paused.
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
@@ -83,7 +83,7 @@ async fn connect(
     memory: Option<bool>,
     auto_pause: Option<bool>,
 ) -> Answer {
-    let sandbox = caller.sandbox(app, id)?;
+    let sandbox = caller.sandbox(app, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(made(app, &sandbox.view().row))))

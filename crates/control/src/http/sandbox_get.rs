@@ -16,6 +16,6 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.sandbox(&app, &id)?;
+    let sandbox = caller.sandbox(&app, &id).await?;
     Ok(Json(detail(&app, &sandbox.view().row)))
 }

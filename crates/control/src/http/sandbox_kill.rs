@@ -14,6 +14,6 @@ pub(super) async fn kill(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    caller.sandbox(&app, &id)?.kill().await?;
+    caller.sandbox(&app, &id).await?.kill().await?;
     Ok(StatusCode::NO_CONTENT)
 }

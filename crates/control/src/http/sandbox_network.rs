@@ -17,7 +17,7 @@ pub(super) async fn set_network(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id)?;
+    let sandbox = caller.sandbox(&app, &id).await?;
     let update: NetworkUpdate = body.parse()?;
     let allow_internet = update.allow_internet_access;
     sandbox.set_network(allow_internet, update.checked()?).await?;

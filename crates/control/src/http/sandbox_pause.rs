@@ -28,6 +28,6 @@ pub(super) async fn pause(
     let body: PauseBody = body.parse()?;
     let mode = if body.memory.unwrap_or(true) { PauseMode::Memory } else { PauseMode::Filesystem };
     let healthy_only = body.require_healthy_guest.unwrap_or(false);
-    caller.sandbox(&app, &id)?.pause(mode, healthy_only).await?;
+    caller.sandbox(&app, &id).await?.pause(mode, healthy_only).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -34,7 +34,7 @@ pub(super) async fn set_timeout(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id)?;
+    let sandbox = caller.sandbox(&app, &id).await?;
     let body: TimeoutBody = body.parse()?;
     let timeout = checked_timeout(Some(body.timeout), &app)?.unwrap_or_default();
     sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
@@ -47,7 +47,7 @@ pub(super) async fn refresh(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id)?;
+    let sandbox = caller.sandbox(&app, &id).await?;
     let body: RefreshBody = body.parse()?;
     let duration = checked_timeout(body.duration, &app)?.unwrap_or(DEFAULT_REFRESH);
     sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;

@@ -44,7 +44,7 @@ pub(crate) use shared::RunParts;
 pub(crate) use view::summary;
 pub(crate) use workflow::{NodeSpec, RunSettings, Work, Workflow, WorkflowError};
 
-use crate::store::{RunRow, StoreError, TeamId};
+use crate::store::{RunRow, StoreError, TeamId, Thing};
 use engine::{Command, Ends, NewRun, RunTask, new_task};
 use graph::GraphError;
 use shared::{LiveRun, Shared};
@@ -101,7 +101,10 @@ impl Runs {
         if row.status.is_terminal() {
             return Err(Refusal::Ended.into());
         }
-        let live = self.shared.find(id).ok_or(Refusal::Ended)?;
+        let Some(live) = self.shared.find(id) else {
+            self.shared.store.check_here(Thing::Run(id)).await?;
+            return Err(Refusal::Ended.into());
+        };
         let (reply, answer) = oneshot::channel();
         live.commands.send(Command { order, reply }).await.map_err(|_| Refusal::Ended)?;
         // A run that ends before it hears of this has dropped the other end.

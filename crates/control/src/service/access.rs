@@ -80,7 +80,7 @@ impl Service {
         };
         access.check(aim, &row.team, row.agent.as_deref()).map_err(|denied| denied.error("sandbox", id))?;
         if row.server != self.server {
-            return Err(ServiceError::Elsewhere(row.server));
+            return Err(ServiceError::Elsewhere(self.store.server_name(&row.server).await?));
         }
         Ok(row)
     }

@@ -20,9 +20,10 @@ impl Store {
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         for artifact in artifacts {
             query(
-                "INSERT INTO artifacts (team, run, path, agent, size, content_type, generated_at) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (team, run, path) DO UPDATE SET agent = excluded.agent, \
-                 size = excluded.size, content_type = excluded.content_type, generated_at = excluded.generated_at",
+                "INSERT INTO artifacts (team, run, path, agent, size, content_type, generated_at, server) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (team, run, path) DO UPDATE SET agent = excluded.agent, \
+                 size = excluded.size, content_type = excluded.content_type, generated_at = excluded.generated_at, \
+                 server = excluded.server",
             )
             .bind(&team.0)
             .bind(run)
@@ -31,6 +32,7 @@ impl Store {
             .bind(artifact.size_bytes.cast_signed())
             .bind(&artifact.content_type)
             .bind(artifact.generated_at.0)
+            .bind(self.server())
             .execute(&mut transaction)
             .await
             .map_err(&failed)?;
@@ -65,10 +67,10 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), Timestamp(row.get(2)))).collect())
     }
 
-    /// Runs whose last artifact is older than that.
+    /// Runs whose last artifact is older than that, and on this server.
     pub(crate) async fn runs_with_old_artifacts(&self, before: Timestamp) -> Result<Vec<(TeamId, String)>, StoreError> {
-        let rows = query("SELECT team, run FROM artifacts GROUP BY team, run HAVING max(generated_at) < ? LIMIT 100")
-            .bind(before.0)
+        let rows = query("SELECT team, run FROM artifacts WHERE server = ? GROUP BY team, run HAVING max(generated_at) < ? LIMIT 100")
+            .bind(self.server()).bind(before.0)
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("read which artifacts are old"))?;

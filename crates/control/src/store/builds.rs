@@ -79,8 +79,8 @@ const SELECT: &str = "SELECT b.id, b.template, b.status, b.tags, b.limits, b.leg
 impl Store {
     pub(crate) async fn insert_build(&self, build: &Build) -> Result<(), StoreError> {
         query(
-            "INSERT INTO template_builds (id, template, status, tags, limits, legacy, created_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO template_builds (id, template, status, tags, limits, legacy, created_at, server) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(&build.id)
         .bind(&build.template)
@@ -89,6 +89,7 @@ impl Store {
         .bind(json(&build.limits))
         .bind(build.legacy.as_ref())
         .bind(build.created_at.0)
+        .bind(self.server())
         .execute(&self.write)
         .await
         .map_err(StoreError::doing("record a build"))?;
@@ -185,15 +186,16 @@ impl Store {
         Ok(())
     }
 
-    /// Builds that a server left in the middle have failed. Says how many.
+    /// Builds that this server left in the middle have failed. Says how many.
     pub(crate) async fn fail_interrupted_builds(&self, message: &str) -> Result<u64, StoreError> {
         let reason = BuildReason { message: message.to_owned(), step: None };
         let done = query(
             "UPDATE template_builds SET status = 'error', reason = ?, finished_at = ? \
-             WHERE status IN ('queued', 'building')",
+             WHERE status IN ('queued', 'building') AND server = ?",
         )
         .bind(json(&reason))
         .bind(Timestamp::now().0)
+        .bind(self.server())
         .execute(&self.write)
         .await
         .map_err(StoreError::doing("end interrupted builds"))?;

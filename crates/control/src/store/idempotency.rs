@@ -22,13 +22,14 @@ pub(crate) enum Claim {
 impl Store {
     pub(crate) async fn claim_key(&self, team: &TeamId, key: &str, request: &[u8; 32]) -> Result<Claim, StoreError> {
         let made = query(
-            "INSERT INTO idempotency_keys (team, key, request_hash, done, created_at) VALUES (?, ?, ?, 0, ?) \
+            "INSERT INTO idempotency_keys (team, key, request_hash, done, created_at, server) VALUES (?, ?, ?, 0, ?, ?) \
              ON CONFLICT DO NOTHING",
         )
         .bind(&team.0)
         .bind(key)
         .bind(request.as_slice())
         .bind(Timestamp::now().0)
+        .bind(self.server())
         .execute(&self.write)
         .await
         .map_err(StoreError::doing("claim an idempotency key"))?;
@@ -69,18 +70,23 @@ impl Store {
         Ok(())
     }
 
-    /// Settles the keys of requests that a dead server left: those whose sandbox lives are done, the rest may try again.
+    /// Settles the keys of requests that this server left when it died: those whose sandbox lives are done, the rest may try again.
     pub(crate) async fn settle_keys(&self) -> Result<(), StoreError> {
         let failed = StoreError::doing("settle idempotency keys");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         query(
-            "UPDATE idempotency_keys SET done = 1 WHERE done = 0 AND sandbox IN \
+            "UPDATE idempotency_keys SET done = 1 WHERE done = 0 AND server = ? AND sandbox IN \
              (SELECT id FROM sandboxes WHERE state NOT IN ('creating', 'ended'))",
         )
+        .bind(self.server())
         .execute(&mut transaction)
         .await
         .map_err(&failed)?;
-        query("DELETE FROM idempotency_keys WHERE done = 0").execute(&mut transaction).await.map_err(&failed)?;
+        query("DELETE FROM idempotency_keys WHERE done = 0 AND server = ?")
+            .bind(self.server())
+            .execute(&mut transaction)
+            .await
+            .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 

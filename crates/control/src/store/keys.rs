@@ -125,7 +125,11 @@ impl Store {
         if self.find_key_hash(&hash_key(&key.0)).await? {
             return Ok(());
         }
-        self.insert_key(team, "first key", key).await.map(drop)
+        match self.insert_key(team, "first key", key).await {
+            // Another server on the same database was told the same key.
+            Err(error) if error.is_duplicate() => Ok(()),
+            done => done.map(drop),
+        }
     }
 
     async fn find_key_hash(&self, hash: &KeyHash) -> Result<bool, StoreError> {

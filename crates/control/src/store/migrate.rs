@@ -40,6 +40,7 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("migrations/0010_service.sql"),
         postgres: include_str!("migrations/0010_service_postgres.sql"),
     },
+    step(11, include_str!("migrations/0011_servers.sql")),
 ];
 
 fn failed(to: i64) -> impl Fn(sqlx::Error) -> StoreError {

@@ -35,6 +35,7 @@ mod template_files;
 mod templates;
 mod volumes;
 mod webhooks;
+mod whereabouts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub(crate) use sessions::SessionRow;
 pub(crate) use templates::Template;
 pub(crate) use volumes::Volume;
 pub(crate) use webhooks::{Delivery, Webhook};
+pub(crate) use whereabouts::Thing;
 
 /// A handle to the store; clones share it.
 #[derive(Clone, Debug)]
@@ -76,6 +78,15 @@ pub struct Store {
 enum Place {
     File(file::StoreFilePlace),
     Server(server::ServerPlace),
+}
+
+/// What the connections to the database do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connections {
+    /// `sqlite` or `postgres`.
+    pub(crate) kind: &'static str,
+    pub(crate) open: usize,
+    pub(crate) busy: usize,
 }
 
 /// Why the store could not do something.
@@ -93,12 +104,20 @@ pub enum StoreError {
     /// A statement failed: locked for too long, disk full, file gone.
     #[error("could not {what}")]
     Statement { what: &'static str, source: sqlx::Error },
+    /// What was asked for is with another server on the same database.
+    #[error("it is on another server: {server}")]
+    Elsewhere { server: String },
     /// A row holds something that this version cannot have written.
     #[error("could not read {what}: {value:?} is not valid")]
     Corrupt { what: &'static str, value: String },
 }
 
 impl StoreError {
+    /// A row of that key is there already.
+    fn is_duplicate(&self) -> bool {
+        matches!(self, Self::Statement { source: sqlx::Error::Database(error), .. } if error.is_unique_violation())
+    }
+
     /// Turns an sqlx error into one that says what was being done.
     fn doing(what: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |source| Self::Statement { what, source }
@@ -111,6 +130,25 @@ impl Store {
         match &*self.place {
             Place::File(file) => file.directory(),
             Place::Server(server) => server.directory(),
+        }
+    }
+
+    /// How busy the connections are.
+    pub(crate) fn connections(&self) -> Connections {
+        let pools: &[&Pool] = match &*self.place {
+            Place::File(_) => &[&self.write, &self.read],
+            Place::Server(_) => &[&self.write],
+        };
+        let (open, idle) =
+            pools.iter().map(|pool| pool.counts()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Connections { kind: self.write.kind(), open, busy: open.saturating_sub(idle) }
+    }
+
+    /// Who this server is in its rows. A file has one server, without a name.
+    fn server(&self) -> &str {
+        match &*self.place {
+            Place::File(_) => "",
+            Place::Server(server) => server.identity(),
         }
     }
 
@@ -132,6 +170,6 @@ impl Store {
         if !postgres::is_wanted() {
             return Self::open(dir.join("isopod.db")).await.expect("a file in a test's directory");
         }
-        Self::connect(&postgres::database_for(dir).await, dir).await.expect("a database of the test's own")
+        Self::connect(&postgres::database_for(dir).await, dir, "test").await.expect("a database of the test's own")
     }
 }

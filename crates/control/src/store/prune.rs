@@ -35,8 +35,10 @@ impl Store {
         before: Timestamp,
     ) -> Result<u64, StoreError> {
         let columns = key.trim_matches(['(', ')']);
+        let locked = self.write.skip_locked();
         let statement = format!(
-            "DELETE FROM {table} WHERE {key} IN (SELECT {columns} FROM {table} WHERE {time} < ? LIMIT {ROWS_AT_ONCE})"
+            "DELETE FROM {table} WHERE {key} IN \
+             (SELECT {columns} FROM {table} WHERE {time} < ? LIMIT {ROWS_AT_ONCE}{locked})"
         );
         let mut removed = 0;
         for _ in 0..ROUNDS {

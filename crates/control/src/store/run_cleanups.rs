@@ -18,13 +18,15 @@ pub(crate) struct Cleanup {
 }
 
 impl Store {
-    /// What is due now, the longest due first.
+    /// What is due now of this server's runs, the longest due first.
     pub(crate) async fn due_cleanups(&self, now: Timestamp, limit: u32) -> Result<Vec<Cleanup>, StoreError> {
         let rows = query(
-            "SELECT run, team, sandbox_done, agent_done, killed, attempts FROM run_cleanups \
-             WHERE done_at IS NULL AND next_at <= ? ORDER BY next_at, run LIMIT ?",
+            "SELECT c.run, c.team, c.sandbox_done, c.agent_done, c.killed, c.attempts FROM run_cleanups c \
+             JOIN runs r ON r.id = c.run WHERE c.done_at IS NULL AND c.next_at <= ? AND r.server = ? \
+             ORDER BY c.next_at, c.run LIMIT ?",
         )
         .bind(now.0)
+        .bind(self.server())
         .bind(limit)
         .fetch_all(&self.read)
         .await
@@ -34,10 +36,14 @@ impl Store {
 
     /// When the next one is due.
     pub(crate) async fn next_cleanup(&self) -> Result<Option<Timestamp>, StoreError> {
-        let row = query("SELECT MIN(next_at) FROM run_cleanups WHERE done_at IS NULL")
-            .fetch_one(&self.read)
-            .await
-            .map_err(StoreError::doing("read when to clean up"))?;
+        let row = query(
+            "SELECT MIN(c.next_at) FROM run_cleanups c JOIN runs r ON r.id = c.run \
+             WHERE c.done_at IS NULL AND r.server = ?",
+        )
+        .bind(self.server())
+        .fetch_one(&self.read)
+        .await
+        .map_err(StoreError::doing("read when to clean up"))?;
         Ok(row.get::<Option<i64>>(0).map(Timestamp))
     }
 

@@ -39,9 +39,10 @@ impl Store {
         rows.iter().map(read_run).collect()
     }
 
-    /// Those that have not ended.
+    /// Those of this server that have not ended.
     pub(crate) async fn live_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        let rows = query("SELECT id FROM runs WHERE ended_at IS NULL ORDER BY created_at, id")
+        let rows = query("SELECT id FROM runs WHERE ended_at IS NULL AND server = ? ORDER BY created_at, id")
+            .bind(self.server())
             .fetch_all(&self.read)
             .await
             .map_err(StoreError::doing("read the live runs"))?;

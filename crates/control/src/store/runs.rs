@@ -105,13 +105,13 @@ impl Store {
     pub(crate) async fn commit_turn(&self, turn: &RunTurn) -> Result<(), StoreError> {
         let failed = StoreError::doing("record a run");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        write_turn(&mut transaction, turn).await.map_err(&failed)?;
+        write_turn(&mut transaction, turn, self.server()).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 }
 
-async fn write_turn(transaction: &mut Transaction, turn: &RunTurn) -> Result<(), sqlx::Error> {
-    write_run(transaction, &turn.run).await?;
+async fn write_turn(transaction: &mut Transaction, turn: &RunTurn, server: &str) -> Result<(), sqlx::Error> {
+    write_run(transaction, &turn.run, server).await?;
     for id in &turn.removed {
         query("DELETE FROM run_nodes WHERE run = ? AND id = ?")
             .bind(turn.run.id.as_str())
@@ -152,11 +152,11 @@ async fn write_turn(transaction: &mut Transaction, turn: &RunTurn) -> Result<(),
     Ok(())
 }
 
-async fn write_run(transaction: &mut Transaction, run: &RunRow) -> Result<(), sqlx::Error> {
+async fn write_run(transaction: &mut Transaction, run: &RunRow, server: &str) -> Result<(), sqlx::Error> {
     query(
         "INSERT INTO runs (id, team, workflow, name, client, status, reason, error, paused, settings, tokens_used, \
-         last_seq, created_at, deadline_at, time_left_ms, approval_until, ended_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET \
+         last_seq, created_at, deadline_at, time_left_ms, approval_until, ended_at, server) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET \
          status = excluded.status, reason = excluded.reason, error = excluded.error, paused = excluded.paused, \
          tokens_used = excluded.tokens_used, last_seq = excluded.last_seq, deadline_at = excluded.deadline_at, \
          time_left_ms = excluded.time_left_ms, approval_until = excluded.approval_until, ended_at = excluded.ended_at",
@@ -178,6 +178,7 @@ async fn write_run(transaction: &mut Transaction, run: &RunRow) -> Result<(), sq
     .bind(run.time_left_ms)
     .bind(run.approval_until.map(|at| at.0))
     .bind(run.ended_at.map(|at| at.0))
+    .bind(server)
     .execute(&mut *transaction)
     .await?;
     Ok(())

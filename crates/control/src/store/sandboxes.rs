@@ -66,7 +66,7 @@ impl Store {
     /// Records that a sandbox is going to be made.
     pub(crate) async fn insert_sandbox(&self, row: &SandboxRow) -> Result<(), InsertError> {
         let mut query = QueryBuilder::new("INSERT INTO sandboxes (");
-        query.push(COLUMNS).push(") VALUES (");
+        query.push(COLUMNS).push(", server) VALUES (");
         let (state, mode, ending) = row.state.columns();
         let mut values = query.separated(", ");
         values.push_bind(row.id.as_str()).push_bind(&row.team.0).push_bind(&row.template);
@@ -80,7 +80,7 @@ impl Store {
         values.push_bind(row.access_token.as_ref().map(|token| &token.0));
         values.push_bind(row.traffic_token.as_ref().map(|token| &token.0));
         values.push_bind(row.session_key.as_ref()).push_bind(row.alias.as_ref());
-        values.push_bind(json(&row.volume_mounts));
+        values.push_bind(json(&row.volume_mounts)).push_bind(self.server());
         query.push(")");
         match query.build().execute(&self.write).await {
             Ok(_) => Ok(()),
@@ -133,10 +133,10 @@ impl Store {
         Ok(())
     }
 
-    /// Every sandbox that has not ended.
+    /// Every sandbox of this server that has not ended.
     pub(crate) async fn live_sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError> {
         let mut query = select();
-        query.push("state <> 'ended' ORDER BY created_at, id");
+        query.push("state <> 'ended' AND server = ").push_bind(self.server()).push(" ORDER BY created_at, id");
         let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the live sandboxes"))?;
         rows.iter().map(read_row).collect()
     }
@@ -154,13 +154,15 @@ impl Store {
         let mut query = select();
         query.push("state <> 'ended' AND team = ").push_bind(&team.0).push(" AND session_key = ").push_bind(key);
         let row = query.build().fetch_optional(&self.write).await.map_err(StoreError::doing("read a session"))?;
-        row.as_ref().map(read_row).transpose()
+        let Some(row) = row else { return Ok(None) };
+        self.check_server(row.get(24)).await?;
+        read_row(&row).map(Some)
     }
 }
 
 fn select() -> QueryBuilder<'static> {
     let mut query = QueryBuilder::new("SELECT ");
-    query.push(COLUMNS).push(" FROM sandboxes WHERE ");
+    query.push(COLUMNS).push(", server FROM sandboxes WHERE ");
     query
 }
 

@@ -38,11 +38,14 @@ const LIMITS: [(&str, &str); 3] =
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Store {
-    /// Opens the store in a database and brings its schema up to date. `directory` is this server's own.
-    pub async fn connect(url: &str, directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+    /// Opens the store in a database and brings its schema up to date. `directory` is this server's own, and `name` what
+    /// people call it.
+    pub async fn connect(url: &str, directory: impl AsRef<Path>, name: &str) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { path: shown(url), source: sqlx::Error::Io(source) };
         let identity = server_id(directory.as_ref()).map_err(failed)?;
-        Self::connect_as(url, ServerPlace { directory: directory.as_ref().to_owned(), identity }).await
+        let store = Self::connect_as(url, ServerPlace { directory: directory.as_ref().to_owned(), identity }).await?;
+        store.register_server(name).await?;
+        Ok(store)
     }
 
     /// The same for a look at the records and for keys, by somebody who is no server.

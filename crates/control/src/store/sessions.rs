@@ -22,20 +22,21 @@ pub(crate) struct SessionRow {
     pub(crate) restarts: u32,
 }
 
-const COLUMNS: &str = "id, team, kind, owner, state, sandbox, restarts";
+const COLUMNS: &str = "id, team, kind, owner, state, sandbox, restarts, server";
 
 impl Store {
     /// The owner's session, begun now if there is none. Does not need to be told twice.
     pub(crate) async fn open_session(&self, team: &TeamId, owner: &Owner) -> Result<SessionRow, StoreError> {
         let failed = StoreError::doing("open a session");
         query(
-            "INSERT INTO sessions (team, kind, owner, state, created_at) VALUES (?, ?, ?, 'live', ?) \
+            "INSERT INTO sessions (team, kind, owner, state, created_at, server) VALUES (?, ?, ?, 'live', ?, ?) \
              ON CONFLICT DO NOTHING",
         )
         .bind(&team.0)
         .bind(owner.kind().text())
         .bind(owner.id())
         .bind(Timestamp::now().0)
+        .bind(self.server())
         .execute(&self.write)
         .await
         .map_err(&failed)?;
@@ -43,7 +44,7 @@ impl Store {
         found.ok_or_else(|| failed(sqlx::Error::RowNotFound))
     }
 
-    /// The owner's session that has not ended.
+    /// The owner's session that has not ended. One that another server has is refused.
     pub(crate) async fn find_session_of(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, StoreError> {
         let statement =
             format!("SELECT {COLUMNS} FROM sessions WHERE team = ? AND kind = ? AND owner = ? AND state <> 'ended'");
@@ -54,13 +55,16 @@ impl Store {
             .fetch_optional(&self.write)
             .await
             .map_err(StoreError::doing("find a session"))?;
-        row.as_ref().map(read_row).transpose()
+        let Some(row) = row else { return Ok(None) };
+        self.check_server(row.get(7)).await?;
+        read_row(&row).map(Some)
     }
 
-    /// All sessions that have not ended.
+    /// All sessions of this server that have not ended.
     pub(crate) async fn open_sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
-        let statement = format!("SELECT {COLUMNS} FROM sessions WHERE state <> 'ended' ORDER BY id");
+        let statement = format!("SELECT {COLUMNS} FROM sessions WHERE state <> 'ended' AND server = ? ORDER BY id");
         let rows = query(AssertSqlSafe(statement))
+            .bind(self.server())
             .fetch_all(&self.write)
             .await
             .map_err(StoreError::doing("read the sessions"))?;

@@ -7,9 +7,10 @@ use crate::clock::Timestamp;
 impl Store {
     pub(crate) async fn record_template_file(&self, team: &TeamId, hash: &str, size: i64) -> Result<(), StoreError> {
         query(
-            "INSERT INTO template_files (team, hash, size, uploaded_at) VALUES (?, ?, ?, ?) \
-             ON CONFLICT (team, hash) DO UPDATE SET size = excluded.size, uploaded_at = excluded.uploaded_at",
+            "INSERT INTO template_files (server, team, hash, size, uploaded_at) VALUES (?, ?, ?, ?, ?) \
+             ON CONFLICT (server, team, hash) DO UPDATE SET size = excluded.size, uploaded_at = excluded.uploaded_at",
         )
+        .bind(self.server())
         .bind(&team.0)
         .bind(hash)
         .bind(size)
@@ -22,8 +23,9 @@ impl Store {
 
     /// Whether it is there. Who asks is going to use it, so it is kept from now on anew.
     pub(crate) async fn touch_template_file(&self, team: &TeamId, hash: &str) -> Result<bool, StoreError> {
-        let done = query("UPDATE template_files SET uploaded_at = ? WHERE team = ? AND hash = ?")
+        let done = query("UPDATE template_files SET uploaded_at = ? WHERE server = ? AND team = ? AND hash = ?")
             .bind(Timestamp::now().0)
+            .bind(self.server())
             .bind(&team.0)
             .bind(hash)
             .execute(&self.write)
@@ -34,17 +36,20 @@ impl Store {
 
     /// How many bytes a team has uploaded.
     pub(crate) async fn template_files_size(&self, team: &TeamId) -> Result<u64, StoreError> {
-        let row = query("SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM template_files WHERE team = ?")
-            .bind(&team.0)
-            .fetch_one(&self.read)
-            .await
-            .map_err(StoreError::doing("add up uploads"))?;
+        let row =
+            query("SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM template_files WHERE server = ? AND team = ?")
+                .bind(self.server())
+                .bind(&team.0)
+                .fetch_one(&self.read)
+                .await
+                .map_err(StoreError::doing("add up uploads"))?;
         Ok(row.get::<i64>(0).unsigned_abs())
     }
 
     /// Forgets uploads that are older, and says which they were: their files can go.
     pub(crate) async fn forget_template_files(&self, before: Timestamp) -> Result<Vec<(TeamId, String)>, StoreError> {
-        let rows = query("DELETE FROM template_files WHERE uploaded_at < ? RETURNING team, hash")
+        let rows = query("DELETE FROM template_files WHERE server = ? AND uploaded_at < ? RETURNING team, hash")
+            .bind(self.server())
             .bind(before.0)
             .fetch_all(&self.write)
             .await

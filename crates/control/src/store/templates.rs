@@ -118,7 +118,7 @@ impl Store {
         let failed = StoreError::doing("remove a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         query(
-            "INSERT INTO template_leftovers SELECT DISTINCT node_template FROM template_builds \
+            "INSERT INTO template_leftovers (server, node_template) SELECT DISTINCT server, node_template FROM template_builds \
              WHERE template = ? AND node_template IS NOT NULL ON CONFLICT DO NOTHING",
         )
         .bind(id)
@@ -130,7 +130,8 @@ impl Store {
     }
 
     pub(crate) async fn add_leftover(&self, node_template: &str) -> Result<(), StoreError> {
-        query("INSERT INTO template_leftovers VALUES (?) ON CONFLICT DO NOTHING")
+        query("INSERT INTO template_leftovers (server, node_template) VALUES (?, ?) ON CONFLICT DO NOTHING")
+            .bind(self.server())
             .bind(node_template)
             .execute(&self.write)
             .await
@@ -141,17 +142,24 @@ impl Store {
     /// What the node made and no build needs any more. What a build came to need again is forgotten here.
     pub(crate) async fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let failed = StoreError::doing("read leftovers");
-        let needed = "node_template IN (SELECT node_template FROM template_builds WHERE node_template IS NOT NULL)";
+        let needed = "server = ? AND node_template IN \
+             (SELECT b.node_template FROM template_builds b WHERE b.node_template IS NOT NULL AND b.server = ?)";
         query(AssertSqlSafe(format!("DELETE FROM template_leftovers WHERE {needed}")))
+            .bind(self.server())
+            .bind(self.server())
             .execute(&self.write)
             .await
             .map_err(&failed)?;
-        let rows = query("SELECT node_template FROM template_leftovers").fetch_all(&self.write).await;
+        let rows = query("SELECT node_template FROM template_leftovers WHERE server = ? ORDER BY node_template")
+            .bind(self.server())
+            .fetch_all(&self.write)
+            .await;
         Ok(rows.map_err(&failed)?.iter().map(|row| row.get(0)).collect())
     }
 
     pub(crate) async fn forget_leftover(&self, node_template: &str) -> Result<(), StoreError> {
-        query("DELETE FROM template_leftovers WHERE node_template = ?")
+        query("DELETE FROM template_leftovers WHERE server = ? AND node_template = ?")
+            .bind(self.server())
             .bind(node_template)
             .execute(&self.write)
             .await

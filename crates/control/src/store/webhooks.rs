@@ -1,8 +1,11 @@
 //! Webhooks and what is to be delivered to them.
 
-use isopod_wire::node::Secret;
+use std::time::Duration;
 
-use super::db::{QueryBuilder, Row, query};
+use isopod_wire::node::Secret;
+use sqlx::AssertSqlSafe;
+
+use super::db::{Pool, QueryBuilder, Row, query};
 use super::{EventType, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 
@@ -29,6 +32,9 @@ pub(crate) struct Delivery {
     pub(crate) body: String,
     pub(crate) attempts: u32,
 }
+
+/// Longer than a server takes to try all that it has taken at once.
+const TAKEN_FOR: Duration = Duration::from_secs(300);
 
 const COLUMNS: &str = "id, team, name, url, enabled, events, secret, created_at";
 
@@ -77,18 +83,26 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// What is to be delivered now, the longest due first.
+    /// What is to be delivered now, the longest due first. Of several servers each gets others: what one has taken is due
+    /// again only after a while, should that server be gone by then.
     pub(crate) async fn due_deliveries(&self, now: Timestamp, limit: u32) -> Result<Vec<Delivery>, StoreError> {
-        let rows = query(
-            "SELECT d.id, d.webhook, w.url, w.secret, d.body, d.attempts FROM webhook_deliveries d \
-             JOIN webhooks w ON w.id = d.webhook WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled = 1 \
-             ORDER BY d.next_at LIMIT ?",
-        )
-        .bind(now.0)
-        .bind(limit)
-        .fetch_all(&self.read)
-        .await
-        .map_err(StoreError::doing("read what is to be delivered"))?;
+        let due = "FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook \
+                   WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled = 1 ORDER BY d.next_at LIMIT ?";
+        let shown = "d.id, d.webhook, w.url, w.secret, d.body, d.attempts";
+        let asked = match &self.write {
+            Pool::Sqlite(..) => query(AssertSqlSafe(format!("SELECT {shown} {due}"))),
+            Pool::Postgres(_) => query(AssertSqlSafe(format!(
+                "WITH due AS (SELECT d.id {due} FOR UPDATE OF d SKIP LOCKED) \
+                 UPDATE webhook_deliveries d SET next_at = ? FROM webhooks w \
+                 WHERE d.id IN (SELECT id FROM due) AND w.id = d.webhook RETURNING {shown}"
+            ))),
+        };
+        let asked = asked.bind(now.0).bind(limit);
+        let asked = match &self.write {
+            Pool::Sqlite(..) => asked.fetch_all(&self.read).await,
+            Pool::Postgres(_) => asked.bind(now.plus(TAKEN_FOR).0).fetch_all(&self.write).await,
+        };
+        let rows = asked.map_err(StoreError::doing("read what is to be delivered"))?;
         Ok(rows
             .iter()
             .map(|row| Delivery {

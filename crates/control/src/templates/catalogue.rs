@@ -12,7 +12,7 @@ use super::name::{NameError, Reference, is_build_id};
 use super::uploads::Uploads;
 use crate::config::ServeConfig;
 use crate::secrets::new_template_id;
-use crate::store::{Build, BuildStatus, Store, StoreError, TeamId, Template};
+use crate::store::{Build, BuildStatus, Store, StoreError, TeamId, Template, Thing};
 
 /// Everything about templates that requests can reach.
 pub(crate) struct Catalogue {
@@ -120,6 +120,8 @@ impl Catalogue {
             false => self.store.tagged_build(&template.id, reference.tag()).await?,
         };
         if let Some(build) = named.filter(|build| build.status == BuildStatus::Ready) {
+            // What it made is on the node that made it.
+            self.store.check_here(Thing::Build(&build.id)).await?;
             return Ok(build);
         }
         let tags: Vec<String> = self.store.list_tags(&template.id).await?.into_iter().map(|tag| tag.tag).collect();

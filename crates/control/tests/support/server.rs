@@ -25,12 +25,16 @@ pub struct Server {
     pub address: SocketAddr,
     pub client: Client,
     dir: Arc<tempfile::TempDir>,
+    database: Option<Shared>,
     change: Change,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
     runtime: Option<Runtime>,
     store: Store,
 }
+
+/// A PostgreSQL database that several servers share: its URL, and what this server is called.
+type Shared = (String, &'static str);
 
 type Change = Arc<dyn Fn(&mut ServeConfig) + Send + Sync>;
 
@@ -41,22 +45,37 @@ impl Server {
 
     pub async fn start_with(change: impl Fn(&mut ServeConfig) + Send + Sync + 'static) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self::launch(FakeNode::new(), dir, Arc::new(change)).await
+        Self::launch(FakeNode::new(), dir, None, Arc::new(change)).await
+    }
+
+    /// One of several servers on this database.
+    pub async fn start_on(shared: Shared, change: impl Fn(&mut ServeConfig) + Send + Sync + 'static) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self::launch(FakeNode::new(), dir, Some(shared), Arc::new(change)).await
     }
 
     /// In a directory of the test's own, with that store.
     pub async fn start_in(dir: tempfile::TempDir, change: impl Fn(&mut ServeConfig) + Send + Sync + 'static) -> Self {
-        Self::launch(FakeNode::new(), Arc::new(dir), Arc::new(change)).await
+        Self::launch(FakeNode::new(), Arc::new(dir), None, Arc::new(change)).await
     }
 
-    async fn launch(node: Arc<FakeNode>, dir: Arc<tempfile::TempDir>, change: Change) -> Self {
+    async fn launch(
+        node: Arc<FakeNode>,
+        dir: Arc<tempfile::TempDir>,
+        database: Option<Shared>,
+        change: Change,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let path = dir.path().to_owned();
         let serving_node: Arc<FakeNode> = Arc::clone(&node);
         let (stop, stopped) = oneshot::channel::<()>();
         let changing = Arc::clone(&change);
+        let shared = database.clone();
         let starting = async move {
-            let store = open_store(&path).await;
+            let store = match shared {
+                Some((url, name)) => Store::connect(&url, &path, name).await.unwrap(),
+                None => open_store(&path).await,
+            };
             let first = store.ensure_first_key(Some(Secret(KEY.to_owned()))).await.unwrap();
             assert!(matches!(first, FirstKey::Given));
             let mut config = ServeConfig::new(store.clone());
@@ -70,7 +89,7 @@ impl Server {
         };
         let (store, address, running) = runtime.spawn(starting).await.unwrap();
         let client = Client::new(address, KEY);
-        Self { node, address, client, dir, change, stop: Some(stop), running, runtime: Some(runtime), store }
+        Self { node, address, client, dir, database, change, stop: Some(stop), running, runtime: Some(runtime), store }
     }
 
     /// Another team on the same server.
@@ -104,7 +123,8 @@ impl Server {
 
     /// A new server with the same store and node.
     pub async fn start_again(self) -> Self {
-        Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), Arc::clone(&self.change)).await
+        let database = self.database.clone();
+        Self::launch(Arc::clone(&self.node), Arc::clone(&self.dir), database, Arc::clone(&self.change)).await
     }
 
     /// The file of a store that is a file.
@@ -140,7 +160,7 @@ pub async fn open_store(dir: &Path) -> Store {
     if !postgres::is_wanted() {
         return Store::open(dir.join("isopod.db")).await.unwrap();
     }
-    Store::connect(&postgres::database_for(dir).await, dir).await.unwrap()
+    Store::connect(&postgres::database_for(dir).await, dir, "test").await.unwrap()
 }
 
 async fn run_sql(dir: &Path, script: String) {

@@ -25,6 +25,7 @@ pub(super) struct SettingsFile {
     pub(super) insecure_listen: Option<bool>,
     pub(super) domain: Option<String>,
     pub(super) database: Option<String>,
+    pub(super) node_name: Option<String>,
     pub(super) prepare: Option<Vec<String>>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,

@@ -84,10 +84,15 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
 
 async fn open_store(settings: &Settings, state: &StateRoot) -> anyhow::Result<Store> {
     let opened = match &settings.database {
-        Some(url) => Store::connect(url, state.path()).await,
+        Some(url) => Store::connect(url, state.path(), &node_name(settings)).await,
         None => Store::open(state.path().join(DATABASE)).await,
     };
     opened.context("could not open the database")
+}
+
+fn node_name(settings: &Settings) -> String {
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    settings.node_name.clone().or_else(host).unwrap_or_else(|| "isopod".to_owned())
 }
 
 /// What was asked for must work, and not fail at the first sandbox.

@@ -31,6 +31,8 @@ pub(super) struct Settings {
     pub(super) api_key: Option<String>,
     /// A PostgreSQL database instead of a file in the state directory.
     pub(super) database: Option<String>,
+    /// What this server is called where several share it.
+    pub(super) node_name: Option<String>,
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
     pub(super) pool: PoolSize,
@@ -76,6 +78,7 @@ impl Settings {
         Ok(Self {
             state_dir,
             database,
+            node_name: args.node_name.or_else(|| file.node_name.clone()).filter(|name| !name.is_empty()),
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             domain: args.domain.or_else(|| file.domain.clone()),
             api_key: args.api_key.filter(|key| !key.is_empty()),

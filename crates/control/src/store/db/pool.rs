@@ -45,6 +45,30 @@ impl Pool {
         }
     }
 
+    /// The end of a subquery whose rows are to be changed: those that another server is changing are left to it.
+    pub(in crate::store) fn skip_locked(&self) -> &'static str {
+        match self {
+            Self::Sqlite(..) => "",
+            Self::Postgres(_) => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+
+    pub(in crate::store) fn kind(&self) -> &'static str {
+        match self {
+            Self::Sqlite(..) => "sqlite",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// How many connections are open, and how many of them have nothing to do.
+    pub(in crate::store) fn counts(&self) -> (usize, usize) {
+        let (open, idle) = match self {
+            Self::Sqlite(pool, _) => (pool.size(), pool.num_idle()),
+            Self::Postgres(pool) => (pool.size(), pool.num_idle()),
+        };
+        (usize::try_from(open).unwrap_or(usize::MAX), idle)
+    }
+
     pub(in crate::store) async fn close(&self) {
         match self {
             Self::Sqlite(pool, _) => pool.close().await,

@@ -41,7 +41,7 @@ pub struct AuditLine {
 
 /// What the hash covers, in this order of fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Body {
+pub(super) struct Body {
     server: String,
     number: i64,
     at: String,
@@ -58,7 +58,7 @@ struct Body {
 }
 
 /// Where a server's chain stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainEnd {
     server: String,
     number: i64,
@@ -124,27 +124,43 @@ impl Body {
     }
 }
 
-pub(super) async fn insert(
-    connection: &mut Transaction,
-    end: &mut ChainEnd,
-    entry: &AuditEntry,
-) -> Result<(), sqlx::Error> {
+impl ChainEnd {
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+}
+
+/// The line that comes after this end, and the end that it makes.
+pub(super) fn next(end: &ChainEnd, entry: &AuditEntry) -> (Body, ChainEnd) {
+    // A text of PostgreSQL has no NUL; the hash must cover what is read back.
+    let text = |text: &str| text.replace('\0', "\u{fffd}");
+    let optional = |value: &Option<String>| value.as_deref().map(text);
     let body = Body {
         server: end.server.clone(),
         number: end.number + 1,
         at: entry.at.to_rfc3339(),
         team: entry.team.0.clone(),
-        actor: entry.actor.clone(),
-        action: entry.action.clone(),
-        sandbox: entry.sandbox.clone(),
-        agent: entry.agent.clone(),
-        task: entry.task.clone(),
-        source: entry.source.clone(),
+        actor: text(&entry.actor),
+        action: text(&entry.action),
+        sandbox: optional(&entry.sandbox),
+        agent: optional(&entry.agent),
+        task: optional(&entry.task),
+        source: optional(&entry.source),
         status: i64::from(entry.status),
-        code: entry.code.clone(),
+        code: optional(&entry.code),
         micros: entry.micros,
     };
     let hash = body.hash_after(&end.hash);
+    let made = ChainEnd { server: end.server.clone(), number: body.number, hash };
+    (body, made)
+}
+
+pub(super) async fn insert(
+    transaction: &mut Transaction,
+    end: &mut ChainEnd,
+    entry: &AuditEntry,
+) -> Result<(), sqlx::Error> {
+    let (body, made) = next(end, entry);
     query(
         "INSERT INTO audit (server, number, at, team, actor, action, sandbox, agent, task, source, status, code, \
          micros, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -162,10 +178,10 @@ pub(super) async fn insert(
     .bind(body.status)
     .bind(&body.code)
     .bind(body.micros)
-    .bind(hash.as_slice())
-    .execute(connection)
+    .bind(made.hash.as_slice())
+    .execute(transaction)
     .await?;
-    *end = ChainEnd { server: body.server, number: body.number, hash };
+    *end = made;
     Ok(())
 }
 

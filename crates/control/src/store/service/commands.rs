@@ -1,5 +1,7 @@
 //! The history of commands and of git operations (S2.43: commands have a table of their own).
 
+use sqlx::AssertSqlSafe;
+
 use super::super::db::{QueryBuilder, Row, Transaction, query};
 use super::super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
@@ -148,13 +150,14 @@ impl Store {
 
     /// Forgets commands and git operations that are older, a bounded number at a time so that nobody waits for it.
     pub(crate) async fn prune_service(&self, before: Timestamp) -> Result<(), StoreError> {
-        let statements = [
-            "DELETE FROM commands WHERE seq IN (SELECT seq FROM commands WHERE started_at < ? LIMIT 5000)",
-            "DELETE FROM git_operations WHERE seq IN (SELECT seq FROM git_operations WHERE created_at < ? LIMIT 5000)",
-        ];
-        for statement in statements {
-            let failed = StoreError::doing("forget old commands");
-            while query(statement).bind(before.0).execute(&self.write).await.map_err(&failed)?.rows_affected() > 0 {}
+        let failed = StoreError::doing("forget old commands");
+        let locked = self.write.skip_locked();
+        for (table, time) in [("commands", "started_at"), ("git_operations", "created_at")] {
+            let statement = format!(
+                "DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE {time} < ? LIMIT 5000{locked})"
+            );
+            let remove = || query(AssertSqlSafe(statement.clone())).bind(before.0).execute(&self.write);
+            while remove().await.map_err(&failed)?.rows_affected() > 0 {}
         }
         Ok(())
     }

@@ -37,8 +37,32 @@ pub(crate) enum Record {
 }
 
 impl Store {
-    /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written.
+    /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written. A
+    /// batch that was written while its answer was lost is found, and not written twice.
     pub(crate) async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
+        match self.try_write_records(end, records).await {
+            Err(error) if error.is_duplicate() && self.is_written(end, records).await? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Whether the chain ends with this batch already; then `end` moves there. A batch without audit lines has ids that
+    /// nobody else could have used.
+    async fn is_written(&self, end: &mut ChainEnd, records: &[Record]) -> Result<bool, StoreError> {
+        let mut next = end.clone();
+        for record in records {
+            if let Record::Audit(entry) = record {
+                next = audit::next(&next, entry).1;
+            }
+        }
+        let is_written = self.chain_end(end.server()).await? == next;
+        if is_written {
+            *end = next;
+        }
+        Ok(is_written)
+    }
+
+    async fn try_write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
         let failed = StoreError::doing("write the audit");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         let mut next = end.clone();

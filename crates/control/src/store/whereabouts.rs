@@ -1,0 +1,75 @@
+//! Which server has what, where several share a database. Each reads all records, and acts only on what is its own.
+
+use isopod_wire::SandboxId;
+
+use super::db::query;
+use super::{Place, Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+use crate::runs::RunId;
+
+/// Something that one server has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Thing<'a> {
+    /// A sandbox that has not ended, of this team where one asks.
+    Sandbox(&'a SandboxId, Option<&'a TeamId>),
+    /// A run that has not ended.
+    Run(&'a RunId),
+    /// What a build made.
+    Build(&'a str),
+}
+
+impl Store {
+    /// Refuses what another server has, by its name. What nobody has is not refused here.
+    pub(crate) async fn check_here(&self, thing: Thing<'_>) -> Result<(), StoreError> {
+        if matches!(&*self.place, Place::File(_)) {
+            return Ok(());
+        }
+        let found = match thing {
+            Thing::Sandbox(id, team) => {
+                query("SELECT server FROM sandboxes WHERE id = ? AND state <> 'ended' AND coalesce(?, team) = team")
+                    .bind(id.as_str())
+                    .bind(team.map(|team| team.0.as_str()))
+            }
+            Thing::Run(id) => query("SELECT server FROM runs WHERE id = ? AND ended_at IS NULL").bind(id.as_str()),
+            Thing::Build(id) => query("SELECT server FROM template_builds WHERE id = ?").bind(id),
+        };
+        let row = found.fetch_optional(&self.read).await.map_err(StoreError::doing("read which server has it"))?;
+        match row {
+            Some(row) => self.check_server(row.get(0)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses the rows of another server.
+    pub(super) async fn check_server(&self, server: &str) -> Result<(), StoreError> {
+        if server == self.server() {
+            return Ok(());
+        }
+        Err(StoreError::Elsewhere { server: self.server_name(server).await? })
+    }
+
+    /// What people call the server of this id.
+    pub(crate) async fn server_name(&self, server: &str) -> Result<String, StoreError> {
+        let row = query("SELECT name FROM servers WHERE id = ?")
+            .bind(server)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("read a server's name"))?;
+        Ok(row.map_or_else(|| server.to_owned(), |row| row.get(0)))
+    }
+
+    /// Records what this server is called.
+    pub(super) async fn register_server(&self, name: &str) -> Result<(), StoreError> {
+        query(
+            "INSERT INTO servers (id, name, seen_at) VALUES (?, ?, ?) \
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name, seen_at = excluded.seen_at",
+        )
+        .bind(self.server())
+        .bind(name)
+        .bind(Timestamp::now().0)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record this server"))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! The connections to the database, in Prometheus' text format.
+
+use std::fmt::Write as _;
+
+use super::prometheus::head;
+use crate::store::Connections;
+
+/// Appends how many connections there are, and how many of them are in use.
+pub(crate) fn render_database(out: &mut String, connections: Connections) {
+    // Writing to a string cannot fail.
+    let _ = write_database(out, connections);
+}
+
+fn write_database(out: &mut String, connections: Connections) -> std::fmt::Result {
+    let Connections { kind, open, busy } = connections;
+    head(out, "isopod_database_connections", "gauge", "Connections to the database, by what they do.")?;
+    for (state, count) in [("busy", busy), ("idle", open.saturating_sub(busy))] {
+        writeln!(out, "isopod_database_connections{{kind=\"{kind}\",state=\"{state}\"}} {count}")?;
+    }
+    Ok(())
+}
