@@ -44,7 +44,7 @@ fn test_on_postgresql() -> Result<(), String> {
     let mut test = Command::new(cargo_program());
     test.current_dir(root()).env("ISOPOD_TEST_STORE", "postgres");
     test.args(["test", "--package", "isopod-control", "--no-fail-fast", "--lib"]);
-    for suite in ["backends", "lifecycle", "runs", "sandboxes", "service", "sessions", "webhooks"] {
+    for suite in ["lifecycle", "runs", "sandboxes", "service", "sessions", "webhooks"] {
         test.args(["--test", suite]);
     }
     run(test.args(["--", "--test-threads=1"]))

@@ -178,4 +178,22 @@ mod tests {
         let bad = store.verify_audit(&server).await.unwrap();
         assert_eq!((bad.lines, bad.broken_at), (249, Some(250)));
     }
+
+    /// Issue 6: the connection breaks after the database has committed and before it says so.
+    #[tokio::test]
+    async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_test(dir.path()).await;
+        let server = store.server_identity().await.unwrap();
+        let before = store.chain_end(&server).await.unwrap();
+        let batch = ["with a NUL \0", "two"].map(|action| Record::Audit(entry(action.to_owned())));
+        let (mut end, mut again, mut other) = (before.clone(), before.clone(), before);
+        store.write_records(&mut end, &batch).await.unwrap();
+        store.write_records(&mut again, &batch).await.unwrap();
+        assert_eq!(again, end);
+        let forged = [Record::Audit(entry("another in the same place".to_owned()))];
+        assert!(store.write_records(&mut other, &forged).await.is_err(), "one line was taken for another");
+        let verified = store.verify_audit(&server).await.unwrap();
+        assert_eq!((verified.lines, verified.broken_at), (2, None));
+    }
 }
