@@ -3,6 +3,7 @@
 //! Our own client, because keys must pass through untouched: markers of directories end in `/`, and one odd key of
 //! another tool must not spoil a listing. It is as small as the file system's needs.
 
+mod buffers;
 mod keys;
 mod request;
 mod sign;
@@ -24,6 +25,7 @@ pub use sign::Credentials;
 
 use super::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
 use crate::attributes::Metadata;
+use buffers::Buffers;
 use request::{Answer, Client, Query};
 
 /// Mebibytes of bodies in memory at once.
@@ -72,6 +74,7 @@ pub struct S3Store {
     parallel_parts: usize,
     /// Room for bodies, in mebibytes: however many files are under way, they share it.
     room: Semaphore,
+    buffers: Buffers,
 }
 
 impl S3Store {
@@ -80,7 +83,7 @@ impl S3Store {
         let part_size = settings.part_size.clamp(5 << 20, u64::from(ROOM) << 20);
         let parallel_parts = settings.parallel_parts.max(1);
         let room = Semaphore::new(ROOM as usize);
-        Ok(Self { client: Client::new(settings)?, part_size, parallel_parts, room })
+        Ok(Self { client: Client::new(settings)?, part_size, parallel_parts, room, buffers: Buffers::default() })
     }
 
     /// Waits for room for a body.
@@ -164,7 +167,7 @@ impl ObjectStore for S3Store {
             Content::Bytes(bytes) => self.put_bytes(key, bytes, metadata).await,
             Content::File(file, size) if size <= self.part_size => {
                 let _room = self.room_for(size).await?;
-                let bytes = upload::read_part(file, 0..size).await?;
+                let bytes = upload::read_part(file, 0..size, Buffers::default().take(size as usize)).await?;
                 self.put_bytes(key, bytes, metadata).await
             }
             Content::File(file, size) => self.put_parts(key, file, size, metadata).await,

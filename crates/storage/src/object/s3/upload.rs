@@ -15,6 +15,7 @@ use http::{HeaderMap, Method};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::buffers::Buffer;
 use super::{S3Store, header, metadata_headers, xml};
 use crate::attributes::Metadata;
 use crate::object::{ObjectInfo, StoreError};
@@ -29,11 +30,8 @@ const MAX_PARTS: u64 = 10_000;
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// Reads a piece of a file into memory.
-pub(super) async fn read_part(file: Arc<File>, range: Range<u64>) -> Result<Bytes, StoreError> {
-    let read = move || {
-        let mut buffer = vec![0; (range.end - range.start) as usize];
-        file.read_exact_at(&mut buffer, range.start).map(|()| Bytes::from(buffer))
-    };
+pub(super) async fn read_part(file: Arc<File>, range: Range<u64>, mut buffer: Buffer) -> Result<Bytes, StoreError> {
+    let read = move || file.read_exact_at(buffer.as_mut(), range.start).map(|()| buffer.into_bytes());
     let failed = |source| StoreError::Local { what: "read", path: "a local copy".to_owned(), source };
     tokio::task::spawn_blocking(read).await.map_err(|error| failed(std::io::Error::other(error)))?.map_err(failed)
 }
@@ -51,7 +49,8 @@ impl S3Store {
             let (file, upload) = (file.clone(), upload.clone());
             async move {
                 let _room = self.room_for(range.end - range.start).await?;
-                let body = read_part(file, range).await?;
+                let buffer = self.buffers.take((range.end - range.start) as usize);
+                let body = read_part(file, range, buffer).await?;
                 let query = part_query(number, &upload);
                 let answer =
                     self.client.ask("put part", Method::PUT, Some(key), &query, HeaderMap::new(), body).await?;
@@ -59,6 +58,7 @@ impl S3Store {
             }
         };
         let tags = self.all_parts(size, send).await;
+        self.buffers.clear();
         self.finish(key, &upload, tags).await
     }
 
