@@ -72,7 +72,6 @@ impl Rclone {
     pub(crate) fn switch_on(&mut self) {
         let child = Command::new(program())
             .args(["serve", "s3", "--addr", &format!("127.0.0.1:{}", self.port), "--vfs-cache-mode", "off"])
-            .args(["--dir-cache-time", "0s"])
             .args(&self.options)
             .arg(self.directory.path())
             .env("RCLONE_CONFIG", "/dev/null")
