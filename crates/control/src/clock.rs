@@ -72,7 +72,8 @@ impl Serialize for Timestamp {
     }
 }
 
-fn millis(duration: Duration) -> i64 {
+/// As the store counts.
+pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -10,6 +10,9 @@
 //!
 //! Truth values are integers in both, so a condition says `= 1`.
 
+/// PostgreSQL's own clock, in our milliseconds: the one that servers have in common.
+pub(super) const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
 /// A step of the schema, translated.
 pub(super) fn postgres(step: &str) -> String {
     let mut made = String::with_capacity(step.len() * 2);

@@ -2,8 +2,10 @@
 
 use isopod_wire::{ExecutionId, SandboxId};
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 
-use super::db::{QueryBuilder, Row, Transaction, query};
+use super::db::{Pool, QueryBuilder, Row, Transaction, query};
+use super::dialect::POSTGRES_NOW;
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::secrets::new_uuid;
@@ -120,7 +122,15 @@ impl Store {
         .await
         .map_err(&failed)?;
         for webhook in webhooks_for(&mut transaction, event).await.map_err(&failed)? {
-            query("INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) VALUES (?, ?, ?, 0, ?)")
+            // At once, by the clock of those who deliver.
+            let due = match &self.write {
+                Pool::Sqlite(..) => "?".to_owned(),
+                Pool::Postgres(_) => format!("LEAST(?, {POSTGRES_NOW})"),
+            };
+            let text = format!(
+                "INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) VALUES (?, ?, ?, 0, {due})"
+            );
+            query(AssertSqlSafe(text))
                 .bind(new_uuid().replace('-', ""))
                 .bind(webhook)
                 .bind(event.json().to_string())

@@ -6,8 +6,9 @@ use isopod_wire::node::Secret;
 use sqlx::AssertSqlSafe;
 
 use super::db::{Pool, QueryBuilder, Row, query};
+use super::dialect::POSTGRES_NOW;
 use super::{EventType, Store, StoreError, TeamId};
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, millis};
 
 /// Someone who wants to be told.
 #[derive(Clone, Debug)]
@@ -84,23 +85,29 @@ impl Store {
     }
 
     /// What is to be delivered now, the longest due first. Of several servers each gets others: what one has taken is due
-    /// again only after a while, should that server be gone by then.
+    /// again only after a while, should that server be gone by then. What servers share goes by the database's clock.
     pub(crate) async fn due_deliveries(&self, now: Timestamp, limit: u32) -> Result<Vec<Delivery>, StoreError> {
-        let due = "FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook \
-                   WHERE d.done_at IS NULL AND d.next_at <= ? AND w.enabled = 1 ORDER BY d.next_at LIMIT ?";
+        let due = |now: &str| {
+            format!(
+                "FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook \
+                 WHERE d.done_at IS NULL AND d.next_at <= {now} AND w.enabled = 1 ORDER BY d.next_at LIMIT ?"
+            )
+        };
         let shown = "d.id, d.webhook, w.url, w.secret, d.body, d.attempts";
         let asked = match &self.write {
-            Pool::Sqlite(..) => query(AssertSqlSafe(format!("SELECT {shown} {due}"))),
-            Pool::Postgres(_) => query(AssertSqlSafe(format!(
-                "WITH due AS (SELECT d.id {due} FOR UPDATE OF d SKIP LOCKED) \
-                 UPDATE webhook_deliveries d SET next_at = ? FROM webhooks w \
-                 WHERE d.id IN (SELECT id FROM due) AND w.id = d.webhook RETURNING {shown}"
-            ))),
-        };
-        let asked = asked.bind(now.0).bind(limit);
-        let asked = match &self.write {
-            Pool::Sqlite(..) => asked.fetch_all(&self.read).await,
-            Pool::Postgres(_) => asked.bind(now.plus(TAKEN_FOR).0).fetch_all(&self.write).await,
+            Pool::Sqlite(..) => {
+                let text = format!("SELECT {shown} {}", due("?"));
+                query(AssertSqlSafe(text)).bind(now.0).bind(limit).fetch_all(&self.read).await
+            }
+            Pool::Postgres(_) => {
+                let text = format!(
+                    "WITH due AS (SELECT d.id {} FOR UPDATE OF d SKIP LOCKED) \
+                     UPDATE webhook_deliveries d SET next_at = {POSTGRES_NOW} + ? FROM webhooks w \
+                     WHERE d.id IN (SELECT id FROM due) AND w.id = d.webhook RETURNING {shown}",
+                    due(POSTGRES_NOW)
+                );
+                query(AssertSqlSafe(text)).bind(limit).bind(millis(TAKEN_FOR)).fetch_all(&self.write).await
+            }
         };
         let rows = asked.map_err(StoreError::doing("read what is to be delivered"))?;
         Ok(rows
@@ -124,10 +131,16 @@ impl Store {
         error: Option<String>,
     ) -> Result<(), StoreError> {
         let now = Timestamp::now();
-        query(
-            "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = ?, done_at = ?, last_error = ? WHERE id = ?",
-        )
-        .bind(next.unwrap_or(now).0)
+        let next_at = next.unwrap_or(now);
+        let (text, next_at) = match &self.write {
+            Pool::Sqlite(..) => ("?".to_owned(), next_at.0),
+            Pool::Postgres(_) => (format!("{POSTGRES_NOW} + ?"), millis(now.until(next_at))),
+        };
+        query(AssertSqlSafe(format!(
+            "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = {text}, done_at = ?, last_error = ? \
+             WHERE id = ?"
+        )))
+        .bind(next_at)
         .bind(next.is_none().then_some(now.0))
         .bind(error)
         .bind(&delivery.id)
@@ -149,5 +162,57 @@ fn read_webhook(row: &Row) -> Webhook {
         events: events.iter().filter_map(|text| EventType::parse(text)).collect(),
         secret: Secret(row.get(6)),
         created_at: Timestamp(row.get(7)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::{Event, postgres};
+
+    const SKEW: Duration = Duration::from_secs(3600);
+
+    /// Issue 6: clock skew. What one server delivers is not delivered by another whose clock is an hour ahead, and what
+    /// that one records is not late.
+    #[tokio::test]
+    async fn a_server_whose_clock_is_wrong_delivers_nothing_twice_and_nothing_late() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let url = postgres::database_for(dirs[0].path()).await;
+        let right = Store::connect(&url, dirs[0].path(), "right").await.unwrap();
+        let ahead = Store::connect(&url, dirs[1].path(), "ahead").await.unwrap();
+        let team = right.ensure_team().await.unwrap();
+        let now = Timestamp::now();
+        let hook = Webhook {
+            id: "hook".to_owned(),
+            team: team.clone(),
+            name: "mine".to_owned(),
+            url: "http://localhost".to_owned(),
+            enabled: true,
+            events: vec![EventType::Created],
+            secret: Secret("secret".to_owned()),
+            created_at: now,
+        };
+        right.save_webhook(&hook).await.unwrap();
+        let event = |id: &str, at| Event {
+            id: id.to_owned(),
+            team: team.clone(),
+            sandbox: "i1".to_owned(),
+            execution: None,
+            template: "base".to_owned(),
+            kind: EventType::Created.text().to_owned(),
+            at,
+            data: json!({}),
+        };
+        right.insert_event(&event("one", now)).await.unwrap();
+        ahead.insert_event(&event("two", now.plus(SKEW))).await.unwrap();
+        let taken = right.due_deliveries(Timestamp::now(), 10).await.unwrap();
+        assert_eq!(taken.len(), 2, "what a server ahead of time recorded is due now");
+        assert!(ahead.due_deliveries(now.plus(SKEW), 10).await.unwrap().is_empty(), "both are on their way");
+        // One is to be tried again at once, by whoever comes first.
+        right.record_attempt(&taken[0], Some(Timestamp::now()), None).await.unwrap();
+        right.record_attempt(&taken[1], None, None).await.unwrap();
+        assert_eq!(ahead.due_deliveries(now.plus(SKEW), 10).await.unwrap().len(), 1);
     }
 }
