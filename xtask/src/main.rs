@@ -6,14 +6,15 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask check | test | bench [--quick] [--only PART]...";
+const USAGE: &str = "usage: cargo xtask check | test [--full] | bench [--quick] [--only PART]...";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments.as_slice() {
         ["check"] => check(),
-        ["test"] => test(),
+        ["test"] => test(Extent::Usual),
+        ["test", "--full"] => test(Extent::Full),
         ["bench", rest @ ..] => bench(rest),
         _ => Err(USAGE.to_owned()),
     };
@@ -30,12 +31,24 @@ fn main() -> ExitCode {
 fn check() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    test()
+    test(Extent::Usual)
+}
+
+/// How far the heavy cases go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Usual,
+    Full,
 }
 
 /// All tests. Those that make real sandboxes need root, and share the host's network and slots: one at a time.
-fn test() -> Result<(), String> {
-    cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads=1"])?;
+fn test(extent: Extent) -> Result<(), String> {
+    let mut test = Command::new(cargo_program());
+    test.current_dir(root()).args(["test", "--workspace", "--no-fail-fast", "--", "--test-threads=1"]);
+    if extent == Extent::Full {
+        test.env("ISOPOD_FULL", "1");
+    }
+    run(&mut test)?;
     test_on_postgresql()
 }
 

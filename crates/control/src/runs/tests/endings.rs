@@ -40,7 +40,7 @@ async fn states_are_told_in_the_kernels_words() {
         words.map(|one| one["status"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     for _ in 0..1000 {
-        if words(&life.state(&id).await, "invocations").len() == 2 {
+        if words(&life.state(&id).await, "invocations") == ["success", "failed"] {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
