@@ -115,7 +115,8 @@ async fn a_key_without_the_right_is_noted_with_its_refusal() {
 #[tokio::test]
 async fn a_client_that_hangs_up_is_noted() {
     let server = Server::start().await;
-    server.node.faults.create_takes.store(300, Ordering::Relaxed);
+    // Longer than it takes to notice that nobody waits.
+    server.node.faults.create_takes.store(5000, Ordering::Relaxed);
     let client = server.client.clone();
     let asking = tokio::spawn(async move {
         let headers = [("x-api-key", client.key.as_str()), ("content-type", "application/json")];

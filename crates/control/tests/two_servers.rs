@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -56,6 +56,34 @@ async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
     assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
     assert_eq!(alpha.client.get(&of_service).await.status, 200);
     assert_eq!(alpha.client.inside(&id, 8080, "/").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_another_server_made_is_not_ended_forgotten_or_made_again() {
+    let (alpha, beta, _dir) = two(|_| {}).await;
+    // A retry that reaches the other server is not told that its sandbox has ended.
+    let again = |server: &Server| {
+        let client = server.client.clone();
+        let body = json!({ "templateID": "base" });
+        async move { client.call(Method::POST, "/v2/sandboxes", &[("idempotency-key", "k")], Some(body)).await }
+    };
+    assert_eq!(again(&alpha).await.status, 201);
+    let told = again(&beta).await;
+    assert_eq!((told.status, &told.json["details"]["server"]), (421, &json!("alpha")), "{told:?}");
+    // A task is ended where its sandbox is.
+    for (path, body) in
+        [("agents", json!({ "id": "a1", "name": "ada" })), ("tasks", json!({ "id": "t1", "title": "x" }))]
+    {
+        assert_eq!(alpha.client.post(&format!("/api/v1/{path}"), body).await.status, 201);
+    }
+    let begun = alpha.client.post("/api/v1/agents/a1/start-task", json!({ "task_id": "t1" })).await;
+    assert_eq!(begun.status, 201, "{begun:?}");
+    let refused = beta.client.post("/api/v1/tasks/t1/finish", json!({})).await;
+    assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
+    assert_eq!(alpha.client.get("/api/v1/tasks/t1").await.json["status"], "in_progress");
+    assert_eq!(alpha.node.count(), 2);
+    assert_eq!(alpha.client.post("/api/v1/tasks/t1/finish", json!({})).await.status, 200);
+    assert_eq!(alpha.node.count(), 1);
 }
 
 #[tokio::test]
@@ -143,7 +171,7 @@ async fn a_database_that_is_restarted_under_load_costs_no_record_and_no_sandbox(
     }
     let made = answers.iter().filter(|answer| answer.status == 201).count();
     assert!(made > 0, "nothing was made");
-    assert_eq!(server.client.post("/api/v1/sandboxes", json!({})).await.status, 201, "it does not go on");
+    until("it goes on", || async { server.client.post("/api/v1/sandboxes", json!({})).await.status == 201 }).await;
     until("rows and sandboxes agree", || async {
         let listed = server.client.get("/v2/sandboxes?limit=100").await.json;
         let of_service = server.client.get("/api/v1/sandboxes?status=running&limit=100").await.json;

@@ -41,12 +41,12 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
     let keep = files.limits.execution_retention;
     let unused_since = keep.map_or(Timestamp(i64::MIN), |keep| Timestamp::now().minus(keep));
     for execution in fleet.store.stale_executions(unused_since).await? {
-        if is_used(fleet, &execution) {
+        if is_used(fleet, &execution).await? {
             continue;
         }
         fleet.store.begin_removing_execution(&execution, unused_since).await?;
         // Again, now that nobody new can come.
-        if is_used(fleet, &execution) {
+        if is_used(fleet, &execution).await? {
             fleet.store.keep_execution(&execution).await?;
             continue;
         }
@@ -59,12 +59,13 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
     Ok(())
 }
 
-/// A live sandbox may have it mounted.
-pub(crate) fn is_used(fleet: &Fleet, execution: &ExecutionName) -> bool {
+/// A live sandbox may have it mounted, here or on another server of the same database.
+pub(crate) async fn is_used(fleet: &Fleet, execution: &ExecutionName) -> Result<bool, StoreError> {
     let has_it = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(EXECUTION_KEY).is_some_and(|id| id == execution.as_str())
     };
-    fleet.all().iter().any(|sandbox| has_it(&sandbox.view().row.metadata))
+    let is_used_here = fleet.all().iter().any(|sandbox| has_it(&sandbox.view().row.metadata));
+    Ok(is_used_here || fleet.store.is_in_metadata_elsewhere(EXECUTION_KEY, execution.as_str()).await?)
 }
 
 impl FileStore {

@@ -58,7 +58,7 @@ pub(super) async fn remove(
     let files = file_store(&app)?.files(execution.clone()).await?;
     app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
     // Looked for after nobody new can come: a sandbox that kept the mount would see the files of the id's next owner.
-    if is_used(&app.fleet, &execution) {
+    if is_used(&app.fleet, &execution).await? {
         app.fleet.store.keep_execution(&execution).await?;
         return Err(ApiError::conflict(format!(
             "a live sandbox has the files of execution \"{execution}\"; end it first"

@@ -18,7 +18,7 @@ use super::templates::check_team;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::secrets::new_uuid;
-use crate::store::{Build, BuildStatus, TeamId, Template};
+use crate::store::{Build, BuildStatus, TeamId, Template, Thing};
 use crate::templates::{DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps};
 
 /// `POST /v3/templates` and `POST /v2/templates`.
@@ -128,6 +128,7 @@ pub(super) async fn cancel(
     if app.catalogue.builds.cancel(&build) {
         return Ok(StatusCode::ACCEPTED);
     }
+    app.catalogue.store.check_here(Thing::Build(&build)).await?;
     Err(ApiError::conflict("the build is not under way"))
 }
 

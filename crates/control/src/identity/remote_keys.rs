@@ -33,7 +33,7 @@ pub(super) struct RemoteKeys {
     /// What the last fetch brought. Written by the one who fetches.
     known: Mutex<Option<Fetched>>,
     /// When somebody last tried. Who holds it fetches; others who need new keys wait for what that brings.
-    tried: tokio::sync::Mutex<Option<Instant>>,
+    tried: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,15 +44,15 @@ struct Fetched {
 
 impl RemoteKeys {
     pub(super) fn new(url: String, trust: Trust, pace: Duration) -> Self {
-        Self { url, trust, pace, known: Mutex::default(), tried: tokio::sync::Mutex::default() }
+        Self { url, trust, pace, known: Mutex::default(), tried: Arc::default() }
     }
 
     /// The keys to check a token with that names this key.
-    pub(super) async fn keys_for(&self, kid: Option<&str>) -> Result<Arc<KeySet>, KeyError> {
+    pub(super) async fn keys_for(self: &Arc<Self>, kid: Option<&str>) -> Result<Arc<KeySet>, KeyError> {
         if let Some(keys) = self.suffices(kid) {
             return Ok(keys);
         }
-        let mut tried = self.tried.lock().await;
+        let mut tried = Arc::clone(&self.tried).lock_owned().await;
         // Somebody may have brought them while we waited.
         if let Some(keys) = self.suffices(kid) {
             return Ok(keys);
@@ -60,16 +60,25 @@ impl RemoteKeys {
         let mut failure = None;
         if tried.is_none_or(|at| at.elapsed() >= self.pace) {
             *tried = Some(Instant::now());
-            match self.fetch().await {
-                Ok(keys) => self.keep(Fetched { keys: Arc::new(keys), at: Instant::now() }),
-                Err(error) => {
-                    tracing::warn!(error = crate::chain(&error), "the keys for tokens could not be fetched");
-                    failure = Some(error);
-                }
-            }
+            // In a task of its own: who hangs up must not cost everybody the next minute.
+            let (remote, held) = (Arc::clone(self), tried);
+            let fetching = tokio::spawn(async move {
+                let fetched = remote.fetch_and_keep().await;
+                drop(held);
+                fetched
+            });
+            failure = fetching.await.ok().and_then(Result::err);
         }
         let known = self.known().filter(|known| known.at.elapsed() < DEAD_AFTER);
         known.map(|known| known.keys).ok_or_else(|| failure.unwrap_or_else(|| KeyError::None(self.url.clone())))
+    }
+
+    async fn fetch_and_keep(&self) -> Result<(), KeyError> {
+        let fetched = self.fetch().await.inspect_err(|error| {
+            tracing::warn!(error = crate::chain(error), "the keys for tokens could not be fetched");
+        });
+        self.keep(Fetched { keys: Arc::new(fetched?), at: Instant::now() });
+        Ok(())
     }
 
     /// Young keys among which is the one that is asked for.

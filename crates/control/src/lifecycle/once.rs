@@ -7,7 +7,7 @@ use isopod_wire::SandboxId;
 use super::create::CreateRefusal;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use crate::store::{Claim, StoreError, TeamId};
+use crate::store::{Claim, StoreError, TeamId, Thing};
 
 /// A create that may have been sent before.
 #[derive(Clone, Debug)]
@@ -49,7 +49,13 @@ impl Fleet {
                 let making = tokio::spawn(async move { fleet.first(attempt, making).await });
                 making.await.unwrap_or(Err(OnceRefusal::Create(CreateRefusal::Aborted)))
             }
-            Claim::Done(id) => self.find_of(&attempt.team, &id).ok_or(OnceRefusal::Ended(id)),
+            Claim::Done(id) => match self.find_of(&attempt.team, &id) {
+                Some(sandbox) => Ok(sandbox),
+                None => {
+                    self.store.check_here(Thing::Sandbox(&id, Some(&attempt.team))).await?;
+                    Err(OnceRefusal::Ended(id))
+                }
+            },
             Claim::Unfinished => Err(OnceRefusal::InProgress),
             Claim::Mismatch => Err(OnceRefusal::Mismatch),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Service;
 use crate::store::StoreError;
-use crate::store::service::{ServiceQuery, Status};
+use crate::store::service::Status;
 
 /// The counts.
 #[derive(Debug, Default)]
@@ -134,10 +134,9 @@ impl Service {
     }
 
     async fn print_sandboxes(&self, out: &mut String) -> Result<(), StoreError> {
-        let all = ServiceQuery { limit: 100_000, ..ServiceQuery::default() };
-        let rows = self.store.list_service_sandboxes(&all).await?;
+        let rows = self.store.live_service_sandboxes(&self.server).await?;
         let name = "isopod_service_sandboxes";
-        head(out, name, "gauge", "The service's sandboxes that are not gone, by status.");
+        head(out, name, "gauge", "The service's sandboxes on this server that are not gone, by status.");
         for status in [Status::Creating, Status::Running, Status::Paused] {
             let count = rows.iter().filter(|row| row.status == status).count();
             let _ = writeln!(out, "{name}{{status=\"{}\"}} {count}", status.text());

@@ -9,6 +9,7 @@ use super::create::NewServiceSandbox;
 use super::{Service, ServiceError};
 use crate::clock::Timestamp;
 use crate::secrets::new_uuid;
+use crate::store::Thing;
 use crate::store::service::{AgentRow, ServiceQuery, ServiceSandbox, TaskRow};
 
 /// A task to be recorded.
@@ -135,6 +136,10 @@ impl Service {
         how: TaskEnd,
     ) -> Result<TaskRow, ServiceError> {
         let row = self.find_task(access, Aim::Change, id).await?;
+        // Only the server that has a sandbox can end it.
+        for sandbox in self.sandboxes_of_task(&row).await?.iter().filter_map(|row| row.sandbox.as_ref()) {
+            self.store.check_here(Thing::Sandbox(sandbox, None)).await?;
+        }
         let is_new = self.store.end_task(&row.team, id, how.text()).await?;
         if !is_new && row.status != how.text() {
             let message = format!("the task is {} already", row.status);

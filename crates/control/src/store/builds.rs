@@ -128,10 +128,12 @@ impl Store {
         row.as_ref().map(read_build).transpose()
     }
 
-    /// Moves a build from one status to the next; `false` when it was not there. Of two who try, one succeeds.
+    /// Moves a build from one status to the next; `false` when it was not there. Of two who try, one succeeds, and from
+    /// then on the build is its server's.
     pub(crate) async fn advance_build(&self, id: &str, from: BuildStatus, to: BuildStatus) -> Result<bool, StoreError> {
-        let done = query("UPDATE template_builds SET status = ? WHERE id = ? AND status = ?")
+        let done = query("UPDATE template_builds SET status = ?, server = ? WHERE id = ? AND status = ?")
             .bind(to.text())
+            .bind(self.server())
             .bind(id)
             .bind(from.text())
             .execute(&self.write)

@@ -71,6 +71,10 @@ impl Store {
 /// The URL without what is secret in it.
 fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
+    // A password with a question mark that was not written as %3F.
+    if rest.find('?').is_some_and(|question| rest[question..].contains('@')) {
+        return format!("{scheme}://…");
+    }
     let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     format!("{scheme}://{place}")
@@ -100,6 +104,7 @@ mod tests {
     fn an_error_shows_the_database_and_no_password() {
         assert_eq!(shown("postgres://me:se@cret@db:5432/isopod?sslmode=require"), "postgres://db:5432/isopod");
         assert_eq!(shown("postgresql://db/isopod?password=secret"), "postgresql://db/isopod");
+        assert_eq!(shown("postgres://me:sec?ret@db/isopod"), "postgres://…");
     }
 
     #[test]

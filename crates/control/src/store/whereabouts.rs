@@ -40,6 +40,22 @@ impl Store {
         }
     }
 
+    /// Whether a live sandbox of another server may have this in its metadata. Rather once too often: what looks for it
+    /// removes files.
+    pub(crate) async fn is_in_metadata_elsewhere(&self, key: &str, value: &str) -> Result<bool, StoreError> {
+        if matches!(&*self.place, Place::File(_)) {
+            return Ok(false);
+        }
+        let pattern = format!("%\"{key}\":\"{value}\"%");
+        let row = query("SELECT id FROM sandboxes WHERE state <> 'ended' AND server <> ? AND metadata LIKE ? LIMIT 1")
+            .bind(self.server())
+            .bind(pattern)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("look for sandboxes of other servers"))?;
+        Ok(row.is_some())
+    }
+
     /// Refuses the rows of another server.
     pub(super) async fn check_server(&self, server: &str) -> Result<(), StoreError> {
         if server == self.server() {

@@ -12,8 +12,9 @@ use crate::store::{Delivery, Store, StoreError};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
-const AT_ONCE: usize = 16;
-const BATCH: u32 = 200;
+const AT_ONCE: u32 = 16;
+/// Before it is asked again whether to stop.
+const ROUNDS: usize = 16;
 /// The waits between attempts; after the last it is given up.
 const WAITS: [Duration; 7] = [
     Duration::from_secs(1),
@@ -44,20 +45,33 @@ pub(crate) async fn run_deliveries(store: Store, poster: Poster, stop: Cancellat
     }
 }
 
+/// Few at a time: what is taken from a database that servers share is nobody else's for a while.
 async fn deliver_due(store: &Store, poster: &Poster) -> Result<(), StoreError> {
-    let due = store.due_deliveries(Timestamp::now(), BATCH).await?;
+    for _ in 0..ROUNDS {
+        let due = store.due_deliveries(Timestamp::now(), AT_ONCE).await?;
+        if due.is_empty() {
+            break;
+        }
+        deliver(store, poster, due).await;
+    }
+    Ok(())
+}
+
+async fn deliver(store: &Store, poster: &Poster, due: Vec<Delivery>) {
     let mut attempts = futures::stream::iter(due)
         .map(|delivery| async move {
             let sent = tokio::time::timeout(POST_TIMEOUT, poster.post(&delivery)).await;
             (delivery, sent.unwrap_or(Err(PostError::Timeout)))
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(usize::try_from(AT_ONCE).unwrap_or(1));
     while let Some((delivery, sent)) = attempts.next().await {
         let error = sent.err().map(|error| crate::chain(&error));
         let next = error.as_ref().and_then(|_| next_attempt(&delivery));
-        store.record_attempt(&delivery, next, error).await?;
+        // The others were sent as well, or will be: they are not given up for this one.
+        if let Err(error) = store.record_attempt(&delivery, next, error).await {
+            tracing::warn!(error = crate::chain(&error), "a delivery was not recorded and will be made again");
+        }
     }
-    Ok(())
 }
 
 fn next_attempt(delivery: &Delivery) -> Option<Timestamp> {

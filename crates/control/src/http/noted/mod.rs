@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 
 use super::auth::Caller;
 use super::error::ApiError;
@@ -37,6 +37,10 @@ impl Asker {
 pub(super) async fn noted(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
+    }
+    // What cannot be recorded could not be noted either, and the line would wait with all others.
+    if let Err(down) = app.service.recorder.is_ready() {
+        return ApiError::audit_down(&down).into_response();
     }
     let line = Line::begin(&app, &mut request);
     let response = next.run(request).await;

@@ -23,6 +23,8 @@ const KEEP_ALL: u64 = 64 << 20;
 const CHUNK: usize = 256 << 10;
 /// So many files are looked at by name; their names must stand in a URL.
 const FEW: usize = 16;
+/// Of their paths: they are asked for by a URL.
+const FEW_BYTES: usize = 16 << 10;
 
 /// MD5 of inputs by their paths, for readers of the map.
 pub(in crate::sessions) type Hashes = Vec<(String, Option<String>)>;
@@ -267,7 +269,8 @@ async fn look(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -
     let is_new = known.is_new();
     known.inside.get_or_insert_default();
     // A home has thousands of files, and mostly few are sent.
-    let few: Vec<&str> = if is_new || sent.len() > FEW { Vec::new() } else { hashes.keys().copied().collect() };
+    let is_few = sent.len() <= FEW && sent.iter().map(|sent| sent.path.as_str().len()).sum::<usize>() <= FEW_BYTES;
+    let few: Vec<&str> = if !is_new && is_few { hashes.keys().copied().collect() } else { Vec::new() };
     for entry in list_home(guest, caps, &few).await?.entries {
         let hash = hashes.get(entry.path.as_str());
         if is_new || hash.is_some() {
