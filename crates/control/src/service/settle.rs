@@ -6,7 +6,7 @@ use super::backend::{BackendError, BackendState, ErrorKind};
 use super::{Service, ServiceError};
 use crate::clock::Timestamp;
 use crate::lifecycle::{Ending, State};
-use crate::store::service::{ServiceSandbox, Status};
+use crate::store::service::{RecordedEnd, ServiceSandbox, Status};
 
 impl Service {
     /// The row as it is now. A backend that cannot be asked leaves it as it was.
@@ -46,12 +46,17 @@ impl Service {
         let reason = match &row.sandbox {
             // One that is on its way out knows why before the store does.
             Some(id) => match self.ending_of(id) {
-                Some(ending) => Some(ending.text().to_owned()),
+                Some(ending) => RecordedEnd::Reason(ending.text().to_owned()),
                 None => self.store.end_reason(id).await?,
             },
-            None => None,
+            None => RecordedEnd::Unknown,
         };
-        let reason = reason.unwrap_or_else(|| "lost".to_owned());
+        let reason = match reason {
+            RecordedEnd::Reason(reason) => reason,
+            RecordedEnd::Unknown => "lost".to_owned(),
+            // Just now: whoever asks next learns why.
+            RecordedEnd::NotYet => return Ok(row),
+        };
         let status = if ["killed", "timeout"].contains(&reason.as_str()) { Status::Stopped } else { Status::Error };
         self.ended(row, status, reason).await
     }

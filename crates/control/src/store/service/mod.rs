@@ -18,7 +18,7 @@ pub use audit::{AuditChain, AuditLine, Verified};
 pub(crate) use audit::{AuditEntry, AuditQuery, ChainEnd};
 pub(crate) use commands::{CommandQuery, CommandRow, GitRow, StoredCommand};
 pub use quota::{QuotaExceeded, QuotaLimits, QuotaOwner, Quotas};
-pub(crate) use sandboxes::{ServiceQuery, ServiceSandbox, Status, Taken};
+pub(crate) use sandboxes::{RecordedEnd, ServiceQuery, ServiceSandbox, Status, Taken};
 pub(crate) use tasks::TaskRow;
 pub(crate) use usage::{Reading, UsageGroup, UsageRow};
 

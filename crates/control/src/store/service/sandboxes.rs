@@ -215,14 +215,29 @@ impl Store {
     }
 
     /// Why a sandbox of this server's own node ended, by its id.
-    pub(crate) async fn end_reason(&self, sandbox: &SandboxId) -> Result<Option<String>, StoreError> {
-        let row = query("SELECT end_reason FROM sandboxes WHERE id = ?")
+    pub(crate) async fn end_reason(&self, sandbox: &SandboxId) -> Result<RecordedEnd, StoreError> {
+        let row = query("SELECT state, end_reason FROM sandboxes WHERE id = ?")
             .bind(sandbox.as_str())
             .fetch_optional(&self.read)
             .await
             .map_err(StoreError::doing("read why a sandbox ended"))?;
-        Ok(row.and_then(|row| row.get(0)))
+        let Some(row) = row else { return Ok(RecordedEnd::Unknown) };
+        if row.get::<&str>(0) != "ended" {
+            return Ok(RecordedEnd::NotYet);
+        }
+        let reason: Option<String> = row.get(1);
+        Ok(reason.map_or(RecordedEnd::Unknown, RecordedEnd::Reason))
     }
+}
+
+/// What the records say about the end of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RecordedEnd {
+    /// It is not recorded yet.
+    NotYet,
+    Reason(String),
+    /// There is no record of it: it is not this node's, or long gone.
+    Unknown,
 }
 
 fn claimant(row: &ServiceSandbox, is_new: bool) -> Claimant<'_> {
