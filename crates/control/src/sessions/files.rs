@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::workspace::{ArtifactInfo, HostTree, RelPath, RunFiles, WorkspaceError, content_type};
 use super::{Owner, SessionError, Sessions};
 use crate::clock::Timestamp;
-use crate::store::TeamId;
+use crate::store::{TeamId, Thing};
 
 /// How much of a file an agent is shown (S1.19).
 const MOST_TEXT: usize = 50_000;
@@ -206,6 +206,7 @@ impl Sessions {
 
     /// Forgets what came out of a run, files and all. Says how many artifacts there were.
     pub(crate) async fn remove_artifacts(&self, team: &TeamId, owner: &Owner) -> Result<u64, SessionError> {
+        self.store.check_here(Thing::Artifacts(team, owner.id())).await?;
         if let Some(files) = self.existing_files(team, owner).await? {
             on_host("remove", "the run's output", move || {
                 for (path, _) in files.output.walk(MOST_LISTED)?.files {

@@ -16,6 +16,8 @@ pub(crate) enum Thing<'a> {
     Run(&'a RunId),
     /// What a build made.
     Build(&'a str),
+    /// What came out of a run of this team.
+    Artifacts(&'a TeamId, &'a str),
 }
 
 impl Store {
@@ -32,6 +34,12 @@ impl Store {
             }
             Thing::Run(id) => query("SELECT server FROM runs WHERE id = ? AND ended_at IS NULL").bind(id.as_str()),
             Thing::Build(id) => query("SELECT server FROM template_builds WHERE id = ?").bind(id),
+            Thing::Artifacts(team, run) => {
+                query("SELECT server FROM artifacts WHERE team = ? AND run = ? AND server <> ? LIMIT 1")
+                    .bind(&team.0)
+                    .bind(run)
+                    .bind(self.server())
+            }
         };
         let row = found.fetch_optional(&self.read).await.map_err(StoreError::doing("read which server has it"))?;
         match row {
