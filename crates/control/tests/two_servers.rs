@@ -1,4 +1,4 @@
-//! Several servers on one PostgreSQL (issue 6): each has its own sandboxes, nothing is done twice, and a database that goes
+//! Several servers on one PostgreSQL: each has its own sandboxes, nothing is done twice, and a database that goes
 //! away for a while costs neither a record nor a sandbox.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
@@ -139,7 +139,7 @@ async fn two_servers_that_reap_and_deliver_at_once_do_nothing_twice() {
     assert_chains(&alpha, 2).await;
 }
 
-/// Issue 6: PostgreSQL restarted under load.
+/// PostgreSQL restarted under load.
 #[tokio::test]
 async fn a_database_that_is_restarted_under_load_costs_no_record_and_no_sandbox() {
     let mut postgres = Postgres::start();

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!((bad.lines, bad.broken_at), (249, Some(250)));
     }
 
-    /// Issue 6: the connection breaks after the database has committed and before it says so.
+    /// The connection breaks after the database has committed and before it says so.
     #[tokio::test]
     async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
         let dir = tempfile::tempdir().unwrap();

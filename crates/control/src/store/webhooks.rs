@@ -174,7 +174,7 @@ mod tests {
 
     const SKEW: Duration = Duration::from_secs(3600);
 
-    /// Issue 6: clock skew. What one server delivers is not delivered by another whose clock is an hour ahead, and what
+    /// Clock skew: what one server delivers is not delivered by another whose clock is an hour ahead, and what
     /// that one records is not late.
     #[tokio::test]
     async fn a_server_whose_clock_is_wrong_delivers_nothing_twice_and_nothing_late() {

@@ -230,7 +230,7 @@ mod tests {
         assert!(is_postgres || !text.contains(sort), "{what} is sorted by hand: {text}");
     }
 
-    /// Issue 6: 100,000 stored commands leave query times flat; every question has an index.
+    /// 100,000 stored commands leave query times flat; every question has an index.
     #[tokio::test]
     async fn a_hundred_thousand_commands_are_found_by_indexes() {
         let dir = tempfile::tempdir().unwrap();
