@@ -411,7 +411,7 @@ def measure_inside(isopod, work, files, megabytes):
         # Some are seen before the host's close has returned: that is at once.
         waits = [max(0, seen - done) / 1e6 for seen, done in zip(figures.pop("seen"), written)]
         run("kill", sandbox)
-        run("storage", "stop")
+        run("storage", "stop", "--force")
         return {**figures, "visible": statistics.median(waits)}
     finally:
         server.terminate()

@@ -91,6 +91,7 @@ async fn build(stage: &Stage, context: &Path, text: &str, force: bool) -> anyhow
             auth: None,
         }),
         force,
+        cache_scope: None,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

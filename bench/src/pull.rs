@@ -68,13 +68,14 @@ async fn pull(binary: &Path, address: &str) -> anyhow::Result<Duration> {
     let state = StateDir::new(binary);
     let mut config = state.node_config(PoolSize::NONE);
     let mirrors = vec![format!("{address}=http://{address}").parse()?];
-    config.registries = RegistrySettings { mirrors, offline: false };
+    config.registries = RegistrySettings { mirrors, ..RegistrySettings::default() };
     let node = Node::open(StateRoot::open(state.path())?, config).await?;
     let from = BuildFrom::Image { reference: format!("{address}/{NAME}"), auth: None };
     let spec = BuildSpec {
         build: "bench".to_owned(),
         source: BuildSource::Steps { from, steps: Vec::new() },
         force: false,
+        cache_scope: None,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

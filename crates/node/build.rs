@@ -1,18 +1,22 @@
 //! Builds the guest, a static program for every sandbox, so that it can be embedded into the host binary.
 //!
-//! It is built by the same cargo, for musl, into a target directory of its own: the outer build holds the lock of the
-//! usual one. `ISOPOD_GUEST_BINARY` names a finished guest to use instead.
+//! It is built by the same cargo into a target directory of its own: the outer build holds the lock of the usual one.
+//! Musl makes the smallest guest. Where its target is missing, rustup is asked for it; where that does not work (no
+//! rustup, no network), the guest is linked statically with glibc, which needs nothing but libc6-dev.
+//! `ISOPOD_GUEST_BINARY` names a finished guest to use instead.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "x86_64-unknown-linux-musl";
+const MUSL: &str = "x86_64-unknown-linux-musl";
+const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
 fn main() {
     println!("cargo:rerun-if-env-changed=ISOPOD_GUEST_BINARY");
     let root = workspace_root();
-    for input in ["crates/guest", "crates/wire", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
+    for input in ["crates/guest", "crates/wire", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", root.join(input).display());
     }
     let guest = match env::var_os("ISOPOD_GUEST_BINARY") {
@@ -53,11 +57,12 @@ fn workspace_root() -> PathBuf {
 }
 
 fn build_guest(root: &Path) -> PathBuf {
+    let target = if has_musl() || adds_musl() { MUSL } else { GLIBC };
     let target_dir = guest_target_dir();
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
     cargo
         .current_dir(root)
-        .args(["build", "--quiet", "--locked", "--package", "isopod-guest", "--profile", "guest", "--target", TARGET])
+        .args(["build", "--quiet", "--locked", "--package", "isopod-guest", "--profile", "guest", "--target", target])
         .arg("--target-dir")
         .arg(&target_dir);
     // Flags of the outer build (a linter, coverage) are not for the guest.
@@ -66,9 +71,36 @@ fn build_guest(root: &Path) -> PathBuf {
     {
         cargo.env_remove(name);
     }
+    if target == GLIBC {
+        cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    }
     let status = cargo.status().expect("cargo can be started");
-    assert!(status.success(), "the guest could not be built; is the target there? rustup target add {TARGET}");
-    target_dir.join(TARGET).join("guest").join("isopod-guest")
+    assert!(status.success(), "the guest could not be built for {target}; the compiler's errors are above");
+    target_dir.join(target).join("guest").join("isopod-guest")
+}
+
+fn has_musl() -> bool {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
+    let printed = Command::new(rustc).args(["--print", "target-libdir", "--target", MUSL]).output();
+    printed.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+}
+
+/// Whether rustup could add the target to the compiler that runs this build.
+fn adds_musl() -> bool {
+    let failure = match Command::new("rustup").args(["target", "add", MUSL]).output() {
+        Ok(output) if output.status.success() && has_musl() => return true,
+        Ok(output) => first_error(&String::from_utf8_lossy(&output.stderr)),
+        Err(error) => format!("rustup could not be started: {error}"),
+    };
+    println!(
+        "cargo:warning=the guest is linked with glibc: the target {MUSL} is not installed and could not be added ({failure})"
+    );
+    false
+}
+
+fn first_error(stderr: &str) -> String {
+    let line = stderr.lines().find(|line| line.starts_with("error")).or(stderr.lines().next());
+    line.unwrap_or("rustup gave no reason").to_owned()
 }
 
 /// Beside the outer target directory, so that all profiles share one guest.

@@ -71,7 +71,7 @@ def package():
 
 
 def with_the_sdk(server, redis, python):
-    """S1.1 to S1.4: steps 1 to 10 as the seed has them."""
+    """Every call connects to the sandbox that Redis names, or makes one; the end kills it."""
     install, use, answer = package()
     assert redis.ask("EXISTS", "raro:e2b_session:sdk-run") == "0"
     first = agent(server, python, "sdk-run", "execute", install)

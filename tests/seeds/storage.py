@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "sdk"))
 
-from harness.packages import cache_root, python_of  # noqa: E402
+from harness.packages import moto_server, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 BUCKET = "roma-storage"
@@ -94,7 +94,7 @@ with open(file_path, 'r') as f:
 
 
 def no_key_inside(server, keys):
-    """S4.30, S4.38: not in the environment, not in /proc, not in a file, not even for root."""
+    """Not in the environment, not in /proc, not in a file, not even for root."""
     secret = keys["AWS_SECRET_ACCESS_KEY"]
     # The parts are joined inside, so that the search does not find itself.
     search = f"""
@@ -171,15 +171,12 @@ def wait_for_object(endpoint, key, content):
 
 
 def start_moto():
-    home = cache_root().parent / "moto-venv"
-    if not (home / "bin" / "moto_server").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        subprocess.run([str(home / "bin" / "pip"), "install", "-q", "moto[server]"], check=True)
+    program = moto_server()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([str(home / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)], **quiet)
+    server = subprocess.Popen([str(program), "-H", "127.0.0.1", "-p", str(port)], **quiet)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:

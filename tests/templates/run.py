@@ -85,7 +85,7 @@ class Sandbox:
 
 @case()
 def a_preview_that_is_opened_too_early_waits(rig):
-    """S3.23: the page loads itself again until the port opens."""
+    """The page loads itself again until the port opens."""
     with rig.sandbox("base") as sandbox, Chromium() as browser:
         browser.open(rig.preview(sandbox, 8000))
         browser.until("port is not open")
@@ -96,7 +96,7 @@ def a_preview_that_is_opened_too_early_waits(rig):
 
 @case()
 def a_next_js_page_is_seen_and_changes_live(rig):
-    """S3.4, S3.10, S3.12: up when the sandbox is there, and hot reload through the edge."""
+    """Up when the sandbox is there, and hot reload through the edge."""
     rig.build(ROOT / "templates" / "nextjs-developer")
     with rig.sandbox("nextjs-developer") as sandbox, Chromium() as browser:
         browser.open(rig.preview(sandbox, 3000))
@@ -112,7 +112,7 @@ def a_next_js_page_is_seen_and_changes_live(rig):
 
 @case()
 def the_seed_is_built_as_far_as_registries_reach(rig):
-    """S3.2, S3.3, S3.25: the seed's own e2b.toml and Dockerfile. `shadcn` asks a web site that need not be reachable; then
+    """The seed's own e2b.toml and Dockerfile. `shadcn` asks a web site that need not be reachable; then
     the error names that line, and nothing of the build can be used."""
     words = ["template", "build", str(ROOT / "tests" / "templates" / "seed"), "--name", "seed"]
     done = subprocess.run([rig.isopod, *words], env=rig.server.environment(), capture_output=True, text=True, timeout=1200)
@@ -136,7 +136,6 @@ def page_of(rig, template, port, text, seconds=180):
 
 @case(IS_FULL)
 def a_vue_page_is_seen(rig):
-    """S3.12."""
     page_of(rig, "vue-developer", 3000, "Hello from Vue")
 
 
@@ -152,7 +151,6 @@ def a_gradio_page_is_seen(rig):
 
 @case()
 def the_small_ones_are_built(rig):
-    """S3.7, S3.12."""
     for name in ("base", "nodejs", "python3", "code-interpreter-v1"):
         rig.build(ROOT / "templates" / name, "--name", f"own-{name}")
         with rig.sandbox(f"own-{name}"):

@@ -29,6 +29,10 @@ pub(crate) const BACKEND_URL: &str = "ISOPOD_BACKEND_URL";
 pub(crate) const BACKEND_SANDBOX_URL: &str = "ISOPOD_BACKEND_SANDBOX_URL";
 /// The workspace that sandboxes and the host share.
 pub(crate) const STORAGE: &str = "ISOPOD_STORAGE";
+/// Internal hosts and networks that users may name in requests.
+pub(crate) const ALLOW_OUTBOUND: &str = "ISOPOD_ALLOW_OUTBOUND";
+/// Private networks that sandboxes may be allowed to reach.
+pub(crate) const SANDBOX_NETWORKS: &str = "ISOPOD_SANDBOX_NETWORKS";
 /// Other places for images: `docker.io=https://mirror.example,…`, or `offline`.
 pub(crate) const REGISTRY_MIRRORS: &str = "ISOPOD_REGISTRY_MIRRORS";
 /// The agent service's host, perhaps with `http://` or `https://` before it.

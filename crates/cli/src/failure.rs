@@ -44,12 +44,17 @@ impl Error for Hint {
 
 /// Prints the whole chain of causes, once.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error}");
+    say_error!("error: {}", indented(error));
     for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
+        say_error!("  because: {}", indented(cause));
     }
     if let Some(hint) = error.chain().find_map(|cause| cause.downcast_ref::<Hint>()) {
-        eprintln!("hint: {}", hint.hint);
+        say_error!("hint: {}", indented(&hint.hint));
     }
     ExitCode::from(OWN_FAILURE)
+}
+
+/// Errors hold words of servers and names of files. None of their lines can be taken for one of ours.
+fn indented(text: impl std::fmt::Display) -> String {
+    text.to_string().replace('\n', "\n      ")
 }

@@ -1,11 +1,12 @@
 //! What is said besides the result: log lines on standard error, and traces of the server for a collector, where the
 //! environment names one as OpenTelemetry programs are told it.
 
+use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use isopod_control::{OtlpConfig, OtlpExporter, OtlpLayer, otlp};
+use isopod_otlp::{OtlpConfig, OtlpExporter, OtlpLayer, otlp};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -14,20 +15,34 @@ use tracing_subscriber::{EnvFilter, Layer as _, filter::Targets};
 use crate::args::{Args, Command};
 use crate::env_names;
 use crate::failure::Hint;
+use crate::printable::printable;
 
 const SERVICE_NAME: &str = "isopod";
 const TRACES_PATH: &str = "/v1/traces";
 /// As OpenTelemetry's own programs wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Whose spans are sent.
-const OURS: [&str; 3] = ["isopod_control", "isopod_node", "isopod"];
+const OURS: [&str; 8] = [
+    "isopod_agents",
+    "isopod_control",
+    "isopod_disk",
+    "isopod_network",
+    "isopod_node",
+    "isopod_server",
+    "isopod_service",
+    "isopod",
+];
 
 /// Begins to log. What is returned must be run where traces are wanted.
 pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
     let is_server = matches!(args.command, Command::Serve(_));
     let default = if is_server || matches!(args.command, Command::Storaged(_)) { "info" } else { "error" };
     let filter = EnvFilter::try_from_env(env_names::LOG).unwrap_or_else(|_| EnvFilter::new(default));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter);
+    let is_terminal = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(move || SafeError { has_colours: is_terminal })
+        .with_ansi(is_terminal);
+    let lines = lines.with_target(false).with_filter(filter);
     let (layer, exporter) = match is_server.then(|| traces(read)).transpose()?.flatten() {
         Some((layer, exporter)) => (Some(layer), Some(exporter)),
         None => (None, None),
@@ -36,6 +51,45 @@ pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
     tracing_subscriber::registry().with(lines).with(layer.map(|layer| layer.with_filter(ours))).init();
     Ok(exporter)
 }
+
+/// Standard error, where the words of a log line cannot steer the terminal, nor look like another line. Lines hold what
+/// sandboxes and stores said.
+#[derive(Debug)]
+struct SafeError {
+    has_colours: bool,
+}
+
+impl Write for SafeError {
+    /// Each call brings one line of the log, whatever is in it.
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let line = safe_line(&String::from_utf8_lossy(bytes), self.has_colours);
+        std::io::stderr().write_all(line.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// The same line without anything that a terminal would act on, but the colours that log lines have.
+fn safe_line(text: &str, has_colours: bool) -> String {
+    let (words, end) = text.strip_suffix('\n').map_or((text, ""), |words| (words, "\n"));
+    let mut parts = words.split('\u{1b}');
+    let mut safe = printable(parts.next().unwrap_or_default());
+    for part in parts {
+        let colour = COLOURS.iter().find(|colour| has_colours && part.starts_with(**colour));
+        match colour {
+            Some(colour) => safe.extend(["\u{1b}", colour]),
+            None => safe.push_str(&printable("\u{1b}")),
+        }
+        safe.push_str(&printable(&part[colour.map_or(0, |colour| colour.len())..]));
+    }
+    safe + end
+}
+
+/// Back to normal, bold, dim, slanted, and the colours of levels. None of them hides anything.
+const COLOURS: [&str; 9] = ["[0m", "[1m", "[2m", "[3m", "[31m", "[32m", "[33m", "[34m", "[35m"];
 
 fn read(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
@@ -89,6 +143,50 @@ mod tests {
 
     fn given<'a>(all: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
         move |name| all.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn words_in_a_log_line_neither_steer_the_terminal_nor_begin_another_line() {
+        let hostile = "store said \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[8m\u{202e}\u{9b}2J\r\nERROR forged\n";
+        let safe = r"store said \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[8m\u{202e}\u{9b}2J\r\nERROR forged";
+        for has_colours in [false, true] {
+            assert_eq!(safe_line(hostile, has_colours), format!("{safe}\n"));
+        }
+        let coloured = "\u{1b}[2m12:00\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m \u{1b}[3merror\u{1b}[0m\u{1b}[2m=\u{1b}[0mx\n";
+        assert_eq!(safe_line(coloured, true), coloured);
+        assert!(!safe_line(coloured, false).contains('\u{1b}'), "a file has none");
+    }
+
+    /// What the formatter itself lets through is more than a terminal may get.
+    #[test]
+    fn every_kind_of_field_is_made_safe() {
+        #[derive(Clone, Default)]
+        struct Kept(std::sync::Arc<std::sync::Mutex<String>>);
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().push_str(&safe_line(&String::from_utf8_lossy(bytes), false));
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+        let words = "a\u{1b}[2J\nforged\u{202e}";
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let error = std::io::Error::other(words);
+            tracing::warn!(shown = %words, debugged = ?words, plain = words, "{words}");
+            tracing::warn!(error = &error as &dyn std::error::Error, "it failed");
+            tracing::warn_span!("within", of = %words).in_scope(|| tracing::warn!("done"));
+        });
+        let text = kept.0.lock().unwrap().clone();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            !text.contains(['\u{1b}', '\u{202e}']) && !text.lines().any(|line| line.starts_with("forged")),
+            "{text}"
+        );
     }
 
     #[test]

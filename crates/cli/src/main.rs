@@ -10,6 +10,7 @@ mod commands;
 mod env_names;
 mod failure;
 mod logging;
+mod printable;
 mod privilege;
 
 use std::process::ExitCode;

@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cable::Cable;
-use common::{KEY, Server, raw};
 use isopod_client::{Client, ClientConfig};
-use isopod_control::backend::{
+use isopod_control::ServeConfig;
+use isopod_node::{Node, PoolSize};
+use isopod_service::backend::{
     Backend, BackendState, Command, CreateSpec, ErrorKind, FileBody, LocalBackend, RemoteBackend, ResilienceConfig,
     Resilient,
 };
-use isopod_control::{ServeConfig, Store, TeamId};
-use isopod_node::{Node, PoolSize};
+use isopod_store::{Store, TeamId};
 use isopod_testkit::StateDir;
 use isopod_wire::{Limits, SandboxId};
+
+use cable::Cable;
+use common::{KEY, Server, raw};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,8 +70,10 @@ async fn slow_commands(backend: &dyn Backend, id: &SandboxId) {
     let output = backend.execute(id, slow).await.unwrap();
     assert!(output.timed_out && output.exit_code == -1, "{output:?}");
     assert_eq!(output.stdout, b"begun\n", "what was written until then is kept");
-    let left = backend.execute(id, Command::shell("pgrep -x sleep | wc -l")).await.unwrap();
-    assert_eq!(left.stdout, b"0\n", "and the command is gone");
+    // It was told to end; the kernel may need a moment.
+    let is_gone =
+        async { while backend.execute(id, Command::shell("pgrep -x sleep")).await.unwrap().exit_code == 0 {} };
+    tokio::time::timeout(60 * SECOND, is_gone).await.expect("the command is gone");
 }
 
 async fn files(backend: &dyn Backend, id: &SandboxId) {
@@ -107,7 +111,6 @@ async fn pause_and_end(backend: &dyn Backend, id: &SandboxId) {
     assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
 }
 
-/// S2.1, S2.20
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_backend_works_on_real_sandboxes() {
     let state = StateDir::new(BINARY);
@@ -162,7 +165,6 @@ async fn some_team(state: &StateDir) -> TeamId {
     Store::open(state.path().join("other.db")).await.unwrap().ensure_team().await.unwrap()
 }
 
-/// S2.1, S2.20
 #[tokio::test(flavor = "multi_thread")]
 async fn the_remote_backend_works_on_a_second_servers_sandboxes() {
     let state = StateDir::new(BINARY);
@@ -171,7 +173,7 @@ async fn the_remote_backend_works_on_a_second_servers_sandboxes() {
     server.stop();
 }
 
-/// S2.10, S2.11: the way to the server is cut or falls silent under a command.
+/// The way to the server is cut or falls silent under a command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_way_that_breaks_under_a_command_ends_it_with_an_error_and_works_again() {
     let state = StateDir::new(BINARY);
@@ -208,7 +210,7 @@ async fn a_server_with_a_remote_backend_says_so_and_needs_its_key() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("E2B_API_KEY"), "{said}");
     let mut command = state.isopod().command(&options);
-    command.args(["--backend-url", "http://127.0.0.1:9"]).env("E2B_API_KEY", "e2b_theirsecret");
+    command.args(["--open-metrics", "--backend-url", "http://127.0.0.1:9"]).env("E2B_API_KEY", "e2b_theirsecret");
     let server = Server::start(command);
     let answer = raw::ask(server.port(), "GET", "/metrics", &[], b"").await;
     assert!(answer.body.contains("isopod_backend_breaker_state{backend=\"remote\",state=\"closed\"} 1"), "{answer:?}");

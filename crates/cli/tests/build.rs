@@ -1,4 +1,4 @@
-//! Templates from steps and Dockerfiles, on a node with real isolation: S3.3, S3.4, S3.13, S3.25, S4.44.
+//! Templates from steps and Dockerfiles, on a node with real isolation.
 //!
 //! No image is downloaded: well-known names are made of this host, and the tests of registries are in `images.rs`.
 
@@ -7,7 +7,7 @@ mod builds;
 use std::time::Duration;
 
 use isopod_testkit::{Platform, spec};
-use isopod_wire::build::{BuildFailure, BuildInstruction, BuildPhase};
+use isopod_wire::build::{BuildFailure, BuildInstruction, BuildPhase, BuildSpec};
 use isopod_wire::node::{NodeApi, SandboxSpec};
 use tokio_util::sync::CancellationToken;
 
@@ -38,11 +38,32 @@ async fn mistakes_are_told_with_their_file_and_line() {
         assert_eq!(error.place, Some(("e2b.Dockerfile".to_owned(), line)), "{text}: {error}");
         assert!(error.message.contains(words), "{text}: {error}");
     }
+    let (_keep, directory) = context(&[("a.txt", "a"), (".dockerignore", &"x\n".repeat(10_001))]);
+    let text = "FROM debian\nCOPY a.txt /";
+    let error = try_build(&platform, dockerfile(text, Some(&directory))).await.0.unwrap_err();
+    assert!(error.message.contains("more than 10000 rules"), "{error}");
     assert!(platform.node.built_templates().await.is_empty());
     platform.finish().await;
 }
 
-/// S3.3: later steps see earlier files, the shell form works, and the default directory is the user's.
+/// What a program made for one team is not given to another that runs the same line.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_step_is_run_again_for_another_team() {
+    let platform = Platform::start(BINARY).await;
+    let text = "FROM debian\nRUN head -c 16 /dev/urandom | od -An -tx1 > /key";
+    let mut keys = Vec::new();
+    for scope in [Some("a"), Some("a"), Some("b"), None] {
+        let spec = BuildSpec { cache_scope: scope.map(str::to_owned), ..dockerfile(text, None) };
+        let (built, _) = build(&platform, spec).await;
+        let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..self::spec() }).await;
+        keys.push(sandbox.sh("cat /key").await.ok());
+    }
+    assert_eq!(keys[0], keys[1], "the same team's second build used nothing of its first");
+    assert!(keys[0] != keys[2] && keys[0] != keys[3] && keys[2] != keys[3], "{keys:?}");
+    platform.finish().await;
+}
+
+/// Later steps see earlier files, the shell form works, and the default directory is the user's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dockerfile_becomes_a_template_that_sandboxes_are_made_of() {
     let platform = Platform::start(BINARY).await;
@@ -93,7 +114,7 @@ LABEL a=b
     platform.finish().await;
 }
 
-/// S3.13: the steps of E2B's SDKs.
+/// The steps of E2B's SDKs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sdks_steps_become_a_template() {
     let platform = Platform::start(BINARY).await;
@@ -185,6 +206,52 @@ async fn loops_of_links_and_sockets_in_a_context_hold_nobody_up() {
     platform.finish().await;
 }
 
+/// Two names that are not UTF-8 look the same as text, and so does the link beside them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_holds_no_file_of_the_host_whatever_its_names_are() {
+    let platform = Platform::start(BINARY).await;
+    let host = tempfile::tempdir().unwrap();
+    std::fs::write(host.path().join("secret"), "the host's").unwrap();
+    let text = format!(
+        r#"FROM debian
+RUN mkdir -p "/a/$(printf '\377')" /z && echo ours > "/a/$(printf '\377')/secret" \
+ && ln -s {host} "/a/$(printf '\357\277\275')" && ln "/a/$(printf '\377')/secret" /z/x
+RUN rm "/a/$(printf '\377')/secret"
+RUN head -c 0 /dev/null > /sparse && truncate -s 1T /sparse
+"#,
+        host = host.path().display()
+    );
+    let (built, _) = build(&platform, dockerfile(&text, None)).await;
+    assert!(built.size.0 < 1 << 20, "{:?}", built.size);
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
+    assert_eq!(sandbox.sh("cat /z/x; ls /a | wc -l; stat -c %s /sparse").await.ok(), "ours\n2\n1099511627776\n");
+    let left: Vec<_> = std::fs::read_dir(host.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["secret"]);
+
+    let deep = "FROM debian\nRUN python3 -c \"import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(5000)]\"";
+    let error = try_build(&platform, dockerfile(deep, None)).await.0.unwrap_err();
+    assert_eq!(error.failure, BuildFailure::Step, "{error}");
+    assert!(error.message.contains("nested"), "{error}");
+    platform.finish().await;
+}
+
+/// A link in the place of an archive means a file of the context, wherever it points.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_is_a_link_is_read_inside_the_context() {
+    let platform = Platform::start(BINARY).await;
+    let (_host, hosts) = archive(&[("secret", "the host's")]);
+    let (_own, own) = archive(&[("own", "the context's")]);
+    let (_keep, directory) = context(&[("f", "1")]);
+    let inside = directory.join(hosts.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+    std::fs::copy(&own, &inside).unwrap();
+    std::os::unix::fs::symlink(&hosts, directory.join("a.tar")).unwrap();
+    let (built, _) = build(&platform, dockerfile("FROM debian\nADD a.tar /x/\n", Some(&directory))).await;
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
+    assert_eq!(sandbox.sh("ls /x; cat /x/own").await.ok(), "own\nthe context's");
+    platform.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_may_have_more_layers_than_one_mount_can_name() {
     let platform = Platform::start(BINARY).await;
@@ -238,7 +305,7 @@ async fn a_build_that_is_stopped_leaves_nothing_but_good_steps() {
     platform.finish().await;
 }
 
-/// S3.4, S3.26: the start command is up when the sandbox is handed out, and one that does not come up fails the build.
+/// The start command is up when the sandbox is handed out, and one that does not come up fails the build.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_start_command_is_up_when_a_sandbox_is_handed_out() {
     let platform = Platform::start(BINARY).await;

@@ -1,13 +1,14 @@
-//! Images from a real registry on loopback: pulled, verified, unpacked, built on, and kept in the local store. S3.3, S3.25.
+//! Images from a real registry on loopback: pulled, verified, unpacked, built on, and kept in the local store.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 mod builds;
 
 use isopod_client::guest::{Guest, StartProcess};
+use isopod_image::{Reference, Store};
 use isopod_node::{Node, PoolSize, RegistrySettings, StateRoot};
 use isopod_testkit::{StateDir, spec};
-use isopod_wire::build::{BuildFailure, BuildFrom, BuiltTemplate, RegistryAuth};
+use isopod_wire::build::{BuildFailure, BuildFrom, BuildSpec, BuiltTemplate, RegistryAuth};
 use isopod_wire::node::{NodeApi, SandboxSpec, Secret};
 use serde_json::json;
 
@@ -21,7 +22,7 @@ async fn open(state: &StateDir, mirrors: &[String]) -> Node {
     let root = StateRoot::open(state.path()).unwrap();
     let mirrors = mirrors.iter().map(|text| text.parse().unwrap()).collect();
     let mut config = state.node_config(PoolSize::NONE);
-    config.registries = RegistrySettings { mirrors, offline: false };
+    config.registries = RegistrySettings { mirrors, ..RegistrySettings::default() };
     Node::open(root, config).await.unwrap()
 }
 
@@ -47,7 +48,7 @@ async fn what_cannot_be_had_is_told_with_its_reason() {
         (format!("{}/team/missing", registry.address), "has no"),
         (format!("{}/team/spoilt", registry.address), "is not what was received"),
         ("dead.example/x".to_owned(), "cannot be reached"),
-        (format!("{}/x", unnamed.address), "this machine itself"),
+        (format!("{}/x", unnamed.address), "an internal address"),
         ("UPPER/x".to_owned(), "names no image"),
     ] {
         let error = try_build_on(&node, steps(&image, Vec::new())).await.0.unwrap_err();
@@ -115,7 +116,77 @@ async fn a_private_registry_wants_the_right_password() {
     state.assert_nothing_left();
 }
 
-/// S3.13: the SDK's third kind of registry. The keys are exchanged for a password by a signed request.
+/// What opens a registry belongs to a team, and so does what came out: no name, no digest and no registry of their own
+/// gives it to another team.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_one_teams_credentials_opened_is_not_given_to_another() {
+    let state = StateDir::new(BINARY);
+    let registry = Registry::start(Some(("robot", "right")));
+    registry.push("team/private", &[small_system("secret")], json!({}));
+    let name = format!("{}/team/private", registry.address);
+    let owner = Store::open(&state.path().join("images")).unwrap();
+    let known = owner.clone();
+    // It knows every digest of the private image, and has none of its layers.
+    let hostile = Web::start(move |request| {
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let Some(store) = known.find_private("red") else { return (404, Vec::new()) };
+        let image = store.find(&named(&store.list().unwrap()[0].reference)).unwrap();
+        let wanted = match path.rsplit_once('/') {
+            Some((head, _)) if head.ends_with("/manifests") => image.manifest_digest,
+            Some((_, digest)) if digest == image.manifest.config.digest.as_str() => image.manifest.config.digest,
+            _ => return (404, Vec::new()),
+        };
+        (200, std::fs::read(store.blob(&wanted).unwrap()).unwrap())
+    });
+    let mirrors = [&registry.address, &hostile.address].map(|place| format!("{place}=http://{place}"));
+    let node = open(&state, &mirrors).await;
+    let spec = |team: &str, reference: &str, password: Option<&str>| {
+        let auth = password.map(|password| RegistryAuth::Basic {
+            username: "robot".to_owned(),
+            password: Secret(password.to_owned()),
+        });
+        let from = BuildFrom::Image { reference: reference.to_owned(), auth };
+        BuildSpec { cache_scope: Some(team.to_owned()), ..steps_from(from, Vec::new()) }
+    };
+    let (built, _) = build_on(&node, spec("red", &name, Some("right"))).await;
+    assert!(shown(&node, &built, "cat /etc/marker").await.contains("secret"));
+
+    let digest = owner.find_private("red").unwrap().list().unwrap()[0].manifest.clone();
+    let stolen = format!("{}/any/name", hostile.address);
+    for (reference, password, words) in [
+        (name.clone(), None, "refuses"),
+        (name.clone(), Some("wrong"), "refuses"),
+        (format!("{name}@{digest}"), None, "refuses"),
+        (stolen.clone(), None, "has no"),
+        (stolen, Some("any"), "has no"),
+    ] {
+        let error = try_build_on(&node, spec("blue", &reference, password)).await.0.unwrap_err();
+        assert!(error.message.contains(words), "{reference}: {error}");
+    }
+
+    // The team itself has it from the store, also without the registry.
+    drop(registry);
+    let (again, _) = build_on(&node, spec("red", &name, None)).await;
+    assert_eq!(again.id, built.id);
+    node.close().await;
+
+    let isopod = |arguments: &[&str]| {
+        let output = state.isopod().command(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(isopod(&["image", "ls", "--json"]).contains(r#""team": "red""#));
+    isopod(&["image", "rm", &name]);
+    assert!(isopod(&["image", "gc"]).starts_with("removed "));
+    assert_eq!(isopod(&["image", "ls", "--json"]).trim(), "[]");
+    state.assert_nothing_left();
+}
+
+fn named(text: &str) -> Reference {
+    text.parse().unwrap()
+}
+
+/// The SDK's third kind of registry. The keys are exchanged for a password by a signed request.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_aws_open_a_registry() {
     const REGISTRY: &str = "123456789012.dkr.ecr.eu-west-1.amazonaws.com";
@@ -187,6 +258,12 @@ async fn a_file_from_the_web_is_added_checked_and_cached_by_its_content() {
     let checked = format!("FROM tiny\nADD --checksum={sum} https://files.example/pub/tool.txt /x\n");
     build_on(&node, dockerfile(&checked, None)).await;
     assert_eq!(web.count(), before, "what is known by its hash is not fetched again");
+    for (team, requests) in [("a", 1), ("a", 0), ("b", 1)] {
+        let before = web.count();
+        let spec = BuildSpec { cache_scope: Some(team.to_owned()), ..dockerfile(&checked, None) };
+        build_on(&node, spec).await;
+        assert_eq!(web.count() - before, requests, "a hash is no secret: team {team} must be able to fetch it itself");
+    }
     let wrong = isopod_image::Digest::of(b"never");
     for (text, words) in [
         (
@@ -195,7 +272,7 @@ async fn a_file_from_the_web_is_added_checked_and_cached_by_its_content() {
         ),
         ("FROM tiny\nADD https://files.example/pub/none /x".to_owned(), "404"),
         ("FROM tiny\nADD https://files.example/ /x/".to_owned(), "names no file"),
-        (format!("FROM tiny\nADD http://{}/pub/tool.txt /x", web.address), "this machine itself"),
+        (format!("FROM tiny\nADD http://{}/pub/tool.txt /x", web.address), "an internal address"),
     ] {
         let error = try_build_on(&node, dockerfile(&text, None)).await.0.unwrap_err();
         assert!(error.message.contains(words), "{text}: {error}");

@@ -185,43 +185,122 @@ async fn without_its_zygote_a_template_goes_on() {
     let meanwhile = rig.create().await;
     assert_eq!(run(&meanwhile, "6 * 7").await.results[0].text.as_deref(), Some("42"));
     meanwhile.kill().await.unwrap();
-    // Another one comes.
+    // Another one comes. Sandboxes of the pool may be warm from the first one, so that alone does not say so.
     let after = rig.create_warm().await;
-    assert_ne!(zygote_pid(&state), zygote);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while zygote_pids(&state).first().is_none_or(|pid| *pid == zygote.as_raw_nonzero().get()) {
+        assert!(Instant::now() < deadline, "no other zygote was started");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     after.kill().await.unwrap();
     before.kill().await.unwrap();
     rig.finish(&state);
 }
 
-/// A template of one's own on the interpreter has warm interpreters too, with what it installed.
+/// Ends the zygote right after it has said that it is ready.
+const ENDS_WHEN_READY: &str = "
+import os, selectors, sys
+
+original = selectors.DefaultSelector
+
+def select(*arguments):
+    # The zygote makes one when it begins to wait for orders.
+    if sys._getframe(1).f_globals.get('__name__') == 'isopod_driver.zygote':
+        os._exit(3)
+    return original(*arguments)
+
+if 'zygote' in sys.orig_argv:
+    selectors.DefaultSelector = select
+";
+
 #[tokio::test]
-async fn a_template_that_stands_on_the_interpreter_has_a_zygote_of_its_own() {
+async fn a_zygote_that_ends_as_soon_as_it_is_ready_is_started_again_ever_more_rarely() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    build_template(&state);
+    let mut generations = fs::read_dir(state.path().join("layers")).unwrap().flatten().map(|entry| entry.path());
+    let usr = generations.find(|path| path.join("usr").is_dir()).unwrap().join("usr");
+    let packages = usr.join("lib/python3/dist-packages");
+    fs::create_dir_all(&packages).unwrap();
+    fs::write(packages.join("zz_ends.pth"), "import zz_ends\n").unwrap();
+    fs::write(packages.join("zz_ends.py"), ENDS_WHEN_READY).unwrap();
+    let rig = Rig::start(&state).await;
+    let ends = || rig.server.log().lines().filter(|line| line.contains("the zygote is gone")).count();
+    wait_until(|| ends() > 0);
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        // The template works meanwhile.
+        let sandbox = rig.create().await;
+        assert_eq!(run(&sandbox, "6 * 7").await.results[0].text.as_deref(), Some("42"));
+        sandbox.kill().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let log = rig.server.log();
+    assert!((2..=4).contains(&ends()), "{log}");
+    let waits: Vec<&str> =
+        log.lines().filter_map(|line| line.split("wait=").nth(1)?.split_whitespace().next()).collect();
+    assert_eq!(waits, ["1", "2", "4", "8"][..waits.len()], "{log}");
+    rig.finish(&state);
+}
+
+/// What a user's template does when Python starts runs inside its sandboxes only, with their rights: no zygote runs it.
+#[tokio::test]
+async fn code_of_a_built_template_runs_only_inside_with_the_rights_of_its_sandbox() {
     let state = StateDir::new(BINARY).with_shared_templates();
     let rig = Rig::start(&state).await;
     let context = tempfile::tempdir().unwrap();
-    let module =
-        "RUN python3 -c \"import site; open(site.getsitepackages()[0] + '/mine.py', 'w').write('answer = 42')\"";
-    let dockerfile = format!("FROM {TEMPLATE}\nUSER root\n{module}\nUSER user\n");
+    fs::write(context.path().join("spy.pth"), "import spy\n").unwrap();
+    let spy = "import os\nanswer = 42\nopen('/tmp/starts', 'a').write(open('/proc/self/status').read() + 'End\\n')\n";
+    fs::write(context.path().join("spy.py"), spy).unwrap();
+    let place = "/usr/lib/python3/dist-packages/";
+    let dockerfile = format!(
+        "FROM {TEMPLATE}\nUSER root\nCOPY spy.pth {place}\nCOPY spy.py {place}\nRUN chmod 1777 /tmp\nUSER user\n"
+    );
     fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
     rig.server.run(&["template", "build", context.path().to_str().unwrap(), "--name", "mine"]).ok();
 
     let common = rig.create_warm().await;
-    let first = zygote_pids(&state);
-    let own = rig.create_warm_of("mine").await;
-    assert_eq!(run(&own, "import mine, numpy; mine.answer").await.results[0].text.as_deref(), Some("42"));
-    assert_eq!(run(&common, "import mine").await.error.unwrap().name, "ModuleNotFoundError");
-    let second = zygote_pids(&state);
-    assert_eq!(second.iter().filter(|pid| !first.contains(pid)).count(), 1, "{first:?} {second:?}");
-
-    // It goes with its template.
-    own.kill().await.unwrap();
-    rig.server.run(&["template", "rm", "mine"]).ok();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while zygote_pids(&state) != first {
-        assert!(Instant::now() < deadline, "{first:?} {:?}", zygote_pids(&state));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let zygotes = zygote_pids(&state);
+    for _ in 0..3 {
+        let own = rig.client.create(NewSandbox::new("mine")).await.unwrap();
+        assert_eq!(run(&own, "import spy, numpy; spy.answer").await.results[0].text.as_deref(), Some("42"));
+        let seen = run(&own, "print(open('/tmp/starts').read())").await.stdout;
+        let starts: Vec<&str> = seen.split("End\n").filter(|start| start.contains("Uid:")).collect();
+        assert!(!starts.is_empty(), "{seen}");
+        for start in starts {
+            let field = |name: &str| start.lines().find_map(|line| line.strip_prefix(&format!("{name}:\t"))).unwrap();
+            assert_eq!(
+                (field("CapEff"), field("CapPrm"), field("Seccomp")),
+                ("0000000000000000", "0000000000000000", "2")
+            );
+            assert_eq!(field("CapBnd"), "00000000a80405fb", "{start}");
+            assert_eq!(field("Uid"), "1000\t1000\t1000\t1000");
+        }
+        assert!(
+            !run(&own, "open('/proc/self/cmdline').read()").await.results[0].text.as_ref().unwrap().contains("zygote")
+        );
+        own.kill().await.unwrap();
     }
+    assert_eq!(run(&common, "import spy").await.error.unwrap().name, "ModuleNotFoundError");
+    assert_eq!(zygote_pids(&state), zygotes, "no zygote was started for it");
     common.kill().await.unwrap();
+    rig.server.run(&["template", "rm", "mine"]).ok();
+    rig.finish(&state);
+}
+
+/// A writable layer that comes back is its owner's work: nothing that has rights for a moment may read from it.
+#[tokio::test]
+async fn a_sandbox_that_resumes_from_its_files_starts_its_interpreter_inside() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    let rig = Rig::start(&state).await;
+    let sandbox = rig.create_warm().await;
+    run(&sandbox, "open('/home/user/kept', 'w').write('kept')").await;
+    rig.server.run(&["pause", "--filesystem-only", sandbox.id().as_str()]).ok();
+    rig.server.run(&["resume", sandbox.id().as_str()]).ok();
+    let sandbox = rig.client.connect(sandbox.id(), None).await.unwrap();
+    let text = run(&sandbox, "open('/home/user/kept').read() + open('/proc/self/cmdline').read()").await;
+    let text = text.results[0].text.clone().unwrap();
+    assert!(text.contains("kept") && !text.contains("zygote"), "{text}");
+    sandbox.kill().await.unwrap();
     rig.finish(&state);
 }
 

@@ -101,6 +101,37 @@ fn files_go_in_and_come_back() {
     state.assert_nothing_left();
 }
 
+/// The directory may be a stranger's: what its links lead to is neither read nor written.
+#[test]
+fn links_of_a_volume_lead_nowhere_outside() {
+    use std::os::unix::fs::symlink;
+    let state = StateDir::new(BINARY);
+    let top = tempfile::tempdir().unwrap();
+    let (repo, outside) = (top.path().join("repo"), top.path().join("outside"));
+    std::fs::create_dir_all(repo.join("bin")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret"), "hush-hush").unwrap();
+    std::fs::write(repo.join("tool"), "tool").unwrap();
+    symlink("../tool", repo.join("bin/tool")).unwrap();
+    symlink(&outside, repo.join("out")).unwrap();
+    symlink(outside.join("secret"), repo.join("key")).unwrap();
+    let volume = format!("{}:/w", repo.display());
+    let command = "cd /w; grep -rl hush . ; cat bin/tool > seen; mkdir -p out; echo x > out/planted; echo y > key";
+    let finished = state.isopod().run(&["run", "-v", &volume, "--", "sh", "-c", command]);
+    assert_eq!(finished.stdout(), "", "nothing of the outside is inside");
+    assert!(finished.stderr().contains("leads out of the directory"), "{}", finished.stderr());
+    assert!(finished.stderr().contains("there is a link in its place"), "{}", finished.stderr());
+    assert_ne!(finished.code(), 0, "not all of it came back");
+    let listed: Vec<_> = std::fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(listed, ["secret"]);
+    assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "hush-hush");
+    // What was named inside replaced the link; a link within the directory is still one.
+    assert_eq!(std::fs::read_to_string(repo.join("key")).unwrap(), "y\n");
+    assert_eq!(std::fs::read_to_string(repo.join("seen")).unwrap(), "tool");
+    assert!(repo.join("bin/tool").is_symlink());
+    state.assert_nothing_left();
+}
+
 #[test]
 fn a_killed_run_leaves_nothing() {
     let state = StateDir::new(BINARY);

@@ -70,7 +70,7 @@ impl Rig {
     }
 }
 
-/// S1.1: the ten steps of the seed, through our own REST: one agent installs, another imports, the end leaves nothing.
+/// Through our own REST: one agent installs, another imports, the end leaves nothing.
 #[tokio::test]
 async fn what_one_agent_installs_another_imports_until_the_run_is_cleaned_up() {
     let state = StateDir::new(BINARY).with_shared_templates();
@@ -89,7 +89,6 @@ async fn what_one_agent_installs_another_imports_until_the_run_is_cleaned_up() {
     rig.finish(&state);
 }
 
-/// S1.12, S1.13, S1.14
 #[tokio::test]
 async fn errors_and_endless_code_are_results_and_the_state_stays() {
     let state = StateDir::new(BINARY).with_shared_templates();
@@ -114,7 +113,6 @@ async fn errors_and_endless_code_are_results_and_the_state_stays() {
     rig.finish(&state);
 }
 
-/// S1.15, S1.18, S1.22, S1.23, S1.25, S1.26, S1.27
 #[tokio::test]
 async fn only_what_changed_goes_in_and_only_what_is_new_comes_out() {
     let state = StateDir::new(BINARY).with_shared_templates();
@@ -161,7 +159,6 @@ async fn only_what_changed_goes_in_and_only_what_is_new_comes_out() {
     rig.finish(&state);
 }
 
-/// S1.17, S1.24
 #[tokio::test]
 async fn what_code_shows_is_saved_under_names_that_never_clash() {
     let state = StateDir::new(BINARY).with_shared_templates();
@@ -188,7 +185,6 @@ async fn what_code_shows_is_saved_under_names_that_never_clash() {
     rig.finish(&state);
 }
 
-/// S1.21
 #[tokio::test]
 async fn a_sandbox_that_takes_anothers_place_gets_all_files_again() {
     let state = StateDir::new(BINARY).with_shared_templates();

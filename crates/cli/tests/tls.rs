@@ -95,8 +95,9 @@ fn the_port_speaks_https_to_clients_that_trust_it() {
         .unwrap();
     assert_eq!(text(&by_domain), "by name\n", "{}", String::from_utf8_lossy(&by_domain.stderr));
 
-    let service = "printf 'HTTP/1.1 200 OK\\r\\nconnection: close\\r\\n\\r\\n'; while read -r l; do l=${l%?}; \
-                   [ -z \"$l\" ] && break; echo \"$l\"; done";
+    // It answers when it has read the request: a client may close a connection whose other end speaks first.
+    let service = "h=; while read -r l; do l=${l%?}; [ -z \"$l\" ] && break; h=\"$h$l;\"; done; \
+                   printf 'HTTP/1.1 200 OK\\r\\nconnection: close\\r\\n\\r\\n%s' \"$h\"";
     let listener = format!(
         "import socket,subprocess,os\ns=socket.socket(); s.setsockopt(1,2,1); s.bind(('127.0.0.1',8000)); s.listen()\n\
          if os.fork(): os._exit(0)\nos.close(0); os.close(1); os.close(2)\n\

@@ -41,7 +41,6 @@ impl Rig {
     }
 }
 
-/// S4.16, S4.18, S4.39, S4.40, S4.42
 #[tokio::test]
 async fn the_tools_work_in_one_sandbox_and_tell_when_it_is_another() {
     let rig = Rig::start();
@@ -75,7 +74,7 @@ async fn the_tools_work_in_one_sandbox_and_tell_when_it_is_another() {
     rig.finish();
 }
 
-/// S4.40: bytes stay bytes, both ways.
+/// Bytes stay bytes, both ways.
 async fn files(toolkit: &Toolkit) {
     let here = tempfile::tempdir().unwrap();
     let (up, down) = (here.path().join("up.bin"), here.path().join("new/down.bin"));
@@ -105,7 +104,7 @@ async fn files(toolkit: &Toolkit) {
     assert!(listed["output"].as_str().unwrap().contains("in.bin"), "{listed}");
 }
 
-/// S4.39: what is said to be a path or a package is one, whatever it looks like.
+/// What is said to be a path or a package is one, whatever it looks like.
 async fn injections(toolkit: &Toolkit) {
     let listed = toolkit.list_files("/tmp; touch /tmp/injected").await.unwrap();
     assert_eq!((&listed["success"], &listed["ok"]), (&json!(false), &json!(false)), "{listed}");
@@ -118,7 +117,7 @@ async fn injections(toolkit: &Toolkit) {
     assert_eq!(toolkit.run_command("test -e /tmp/injected", 60.0).await.unwrap()["exit_code"], 1);
 }
 
-/// S4.19, S4.33: the same for a program that does not await, with tools left out.
+/// The same for a program that does not await, with tools left out.
 #[test]
 fn a_program_that_does_not_await_has_the_same_tools() {
     let rig = Rig::start();

@@ -64,7 +64,6 @@ fn run_of(output: &str) -> String {
     output.lines().find_map(|line| line.strip_prefix("run ")).unwrap().trim().to_owned()
 }
 
-/// S1.1, S1.30, S1.51
 #[test]
 fn the_example_workflows_run_and_leave_no_sandbox() {
     let state = state();
@@ -92,7 +91,7 @@ fn the_example_workflows_run_and_leave_no_sandbox() {
     finish(server, &state);
 }
 
-/// S1.38: an agent that uses the sandbox of its run while the run waits for it.
+/// An agent that uses the sandbox of its run while the run waits for it.
 #[test]
 fn an_agent_of_a_workflow_shares_the_sandbox_of_its_run() {
     let state = state();
@@ -153,7 +152,7 @@ fn runs_are_listed_shown_stopped_approved_and_refused_with_advice() {
     finish(server, &state);
 }
 
-/// S1.35 (better: the run goes on), S1.48, S1.53
+/// A restart does not fail a run: it goes on from what was recorded, and its sandbox is removed at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_goes_on_after_its_server_was_killed_and_finished_nodes_do_not_run_again() {
     let state = state();

@@ -89,8 +89,17 @@ impl Stage {
 
     /// The process that serves.
     fn daemon(&self) -> u32 {
+        self.status_number("pid")
+    }
+
+    /// The process that holds its connections.
+    fn supervisor(&self) -> u32 {
+        self.status_number("keeper")
+    }
+
+    fn status_number(&self, name: &str) -> u32 {
         let status: serde_json::Value = serde_json::from_str(&self.storage(&["status", "--json"]).ok()).unwrap();
-        u32::try_from(status["pid"].as_u64().unwrap()).unwrap()
+        u32::try_from(status[name].as_u64().unwrap()).unwrap()
     }
 
     fn finish(mut self) {
@@ -104,7 +113,7 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // After a failure too: the mount must go before the directory that it is on.
         if self.server.take().is_some() {
-            self.storage(&["stop"]);
+            self.storage(&["stop", "--force"]);
         }
     }
 }
@@ -129,7 +138,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what} did not happen");
 }
 
-/// S4.6, S4.30, S4.35
 #[test]
 fn host_and_sandbox_share_the_files_of_an_execution_and_nothing_else() {
     let stage = Stage::start();
@@ -165,7 +173,7 @@ fn host_and_sandbox_share_the_files_of_an_execution_and_nothing_else() {
 
     let seen =
         stage.sh(&one, "grep fuse /proc/mounts; ls /dev/fuse 2>&1; env; cat /proc/*/environ 2>/dev/null; true").ok();
-    assert!(seen.contains("fuse.isopod rw,nosuid,nodev"), "S4.10: {seen}");
+    assert!(seen.contains("fuse.isopod rw,nosuid,nodev"), "{seen}");
     assert!(
         seen.contains("cannot access '/dev/fuse'") && !seen.contains("AWS_ACCESS") && !seen.contains("AWS_SECRET"),
         "{seen}"
@@ -184,7 +192,7 @@ fn host_and_sandbox_share_the_files_of_an_execution_and_nothing_else() {
     stage.finish();
 }
 
-/// S4.12: the quota of the settings holds for whoever writes, also in another life of the daemon.
+/// The quota of the settings holds for whoever writes, also in another life of the daemon.
 #[test]
 fn a_sandbox_cannot_write_beyond_the_quota_of_its_execution() {
     let mut stage = Stage { state: StateDir::new(BINARY), places: tempfile::tempdir().unwrap(), server: None };
@@ -210,7 +218,6 @@ fn a_sandbox_cannot_write_beyond_the_quota_of_its_execution() {
     stage.finish();
 }
 
-/// S4.37
 #[test]
 fn mounts_outlive_pauses_servers_and_daemons() {
     let mut stage = Stage::start();
@@ -225,7 +232,7 @@ fn mounts_outlive_pauses_servers_and_daemons() {
     stage.run(&["resume", &sandbox]).ok();
     assert_eq!(stage.sh(&sandbox, &format!("cat {file}")).ok(), "1\n", "in another life");
 
-    // The keeper has the connections: whoever waits meanwhile goes on.
+    // The supervisor has the connections: whoever waits meanwhile goes on.
     signal(stage.daemon(), rustix::process::Signal::KILL);
     stage.sh(&sandbox, &format!("echo 2 >> {file}")).ok();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "1\n2\n", "after the death of the daemon");
@@ -246,6 +253,59 @@ fn mounts_outlive_pauses_servers_and_daemons() {
     stage.storage(&["mount"]).ok();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "1\n2\n", "a dead mount of the host is replaced");
     stage.run(&["kill", &sandbox]).ok();
+    stage.finish();
+}
+
+/// The daemon starts another supervisor, which does all that the first one did.
+#[test]
+fn a_dead_supervisor_is_replaced_and_costs_no_mount_and_no_waiting_call() {
+    let stage = Stage::start();
+    let sandbox = stage.sandbox("kept");
+    let file = stage.files("kept").join("f").display().to_string();
+    stage.sh(&sandbox, &format!("echo 1 > {file}")).ok();
+    for round in 0..2 {
+        let (daemon, supervisor) = (stage.daemon(), parent(stage.daemon()));
+        signal(supervisor, rustix::process::Signal::KILL);
+        wait_until("another supervisor", || stage.supervisor() != supervisor);
+        assert_eq!(stage.daemon(), daemon, "the daemon goes on, round {round}");
+        // Somebody waits for an answer while the daemon dies.
+        signal(daemon, rustix::process::Signal::STOP);
+        let script = format!("echo begun; cat {file}; echo {round} >> {file}; cat {file}");
+        let mut waiting = stage.command(&["exec", &sandbox, "--", "bash", "-c", &script]);
+        let mut waiting = waiting.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = std::io::BufReader::new(waiting.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        assert_eq!(line, "begun\n");
+        signal(daemon, rustix::process::Signal::KILL);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+        assert!(waiting.wait().unwrap().success() && rest.ends_with(&format!("{round}\n")), "round {round}: {rest:?}");
+        assert!(std::fs::read_to_string(&file).unwrap().ends_with(&format!("{round}\n")), "on the host, round {round}");
+    }
+    stage.run(&["kill", &sandbox]).ok();
+    stage.finish();
+}
+
+/// Nobody holds the connections any more: the server that runs notices, and mounts anew.
+#[test]
+fn mounts_come_back_by_themselves_when_daemon_and_supervisor_die_together() {
+    let stage = Stage::start();
+    let sandboxes = [stage.sandbox("a"), stage.sandbox("b")];
+    let files = ["a", "b"].map(|name| stage.files(name).join("f").display().to_string());
+    for (sandbox, file) in sandboxes.iter().zip(&files) {
+        stage.sh(sandbox, &format!("echo kept > {file}")).ok();
+    }
+    let daemon = stage.daemon();
+    signal(parent(daemon), rustix::process::Signal::KILL);
+    signal(daemon, rustix::process::Signal::KILL);
+    for (sandbox, file) in sandboxes.iter().zip(&files) {
+        wait_until("the mount's coming back", || stage.sh(sandbox, &format!("cat {file}")).stdout() == "kept\n");
+        stage.run(&["kill", sandbox]).ok();
+    }
+    // That of the host has no server that would look after it; asking for it replaces what is left of it.
+    stage.storage(&["mount"]).ok();
+    assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "kept\n");
     stage.finish();
 }
 

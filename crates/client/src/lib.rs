@@ -67,21 +67,18 @@
 //! assert!(Client::new(ClientConfig { api_url: "localhost".into(), ..ClientConfig::default() }).is_err());
 //! ```
 
-pub mod guest;
-pub mod interpreter;
 pub mod sandbox;
 pub mod storage;
 pub mod tool;
 pub mod toolkit;
-mod transport;
 
-pub use guest::{Guest, GuestError};
-pub use interpreter::Interpreter;
+pub use isopod_guest_client::guest::{self, Guest, GuestError};
+pub use isopod_guest_client::interpreter::{self, Interpreter};
+pub use isopod_guest_client::transport::{
+    BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
+};
 pub use isopod_wire::SandboxId;
 pub use sandbox::{ApiError, Client, ClientConfig, NewSandbox, Sandbox};
 pub use storage::FileStorage;
 pub use tool::SandboxTool;
 pub use toolkit::Toolkit;
-pub use transport::{
-    BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
-};

@@ -28,10 +28,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::guest::{GuestError, StartProcess, Upload};
-use crate::interpreter::CodeResult;
-use crate::sandbox::{ApiError, Client, NewSandbox, Sandbox};
+use isopod_guest_client::guest::{GuestError, StartProcess, Upload};
+use isopod_guest_client::interpreter::{CodeResult, RunCode};
 use isopod_wire::SandboxId;
+
+use crate::sandbox::{ApiError, Client, NewSandbox, Sandbox};
 
 /// How long a sandbox lives when nobody closes it.
 const LIFE: Duration = Duration::from_secs(600);
@@ -163,7 +164,7 @@ impl SandboxTool {
         if code.trim().is_empty() {
             return Err(ToolError::Empty("the code"));
         }
-        let code = crate::interpreter::RunCode::new(code).timeout(self.patience);
+        let code = RunCode::new(code).timeout(self.patience);
         let executed = sandbox.run_code(code).await?.collect().await?;
         let error = executed.error.map(|error| format!("{}: {}", error.name, error.value));
         Ok(ToolResult { stdout: executed.stdout, stderr: executed.stderr, error, results: executed.results })

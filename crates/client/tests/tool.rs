@@ -45,7 +45,7 @@ fn ended(server: &Server) -> Vec<String> {
     deletes.map(|request| request.path.trim_start_matches("/sandboxes/").to_owned()).collect()
 }
 
-/// S3.5: an error if it was not created.
+/// An error if it was not created.
 #[tokio::test]
 async fn nothing_runs_before_there_is_a_sandbox() {
     let server = Server::start(answer).await;
@@ -58,7 +58,7 @@ async fn nothing_runs_before_there_is_a_sandbox() {
     assert!(server.received().is_empty());
 }
 
-/// S3.22: a second create ends the first sandbox instead of losing it.
+/// A second create ends the first sandbox instead of losing it.
 #[tokio::test]
 async fn a_second_sandbox_ends_the_first() {
     let server = Server::start(answer).await;
@@ -71,7 +71,7 @@ async fn a_second_sandbox_ends_the_first() {
     assert_eq!(ended(&server), [first, second]);
 }
 
-/// S3.5, S3.6: create, write, run, close, also when the work fails.
+/// Create, write, run, close, also when the work fails.
 #[tokio::test]
 async fn a_scope_ends_its_sandbox_whatever_happens() {
     let server = Server::start(answer).await;

@@ -1,7 +1,7 @@
-//! Work that may wait for a disk, on a few threads that come when needed and leave when idle.
+//! Runs work that may wait for a disk on a few threads, which start on demand and end when idle.
 //!
-//! The runtime's own pool panics when no thread can be made, and a sandbox that has used up its processes is an ordinary
-//! event here. Then the work is done at once where it was asked for: slowly, but done.
+//! The runtime's own pool panics when it cannot start a thread. That is an ordinary event here: a sandbox may have used up
+//! its processes. This pool then runs the work on the calling thread: slower, but it gets done.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// File operations need little stack, and few of them run at the same time.
-const MOST_THREADS: usize = 8;
-const STACK: usize = 256 << 10;
-const IDLE: Duration = Duration::from_millis(500);
+const MAX_THREADS: usize = 8;
+const STACK_SIZE: usize = 256 << 10;
+const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Runs `work` elsewhere. The receiver gets what it gives, or an error if it panicked.
+/// Runs `work` on another thread. The receiver gets its result, or an error if it panicked.
 pub(crate) fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (done, result) = oneshot::channel();
     POOL.submit(Box::new(move || {
-        // Who asked may have gone away.
+        // The caller may have stopped waiting.
         let _ = done.send(work());
     }));
     result
@@ -29,7 +29,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 struct Pool {
     state: Mutex<State>,
-    /// Wakes an idle thread: there is a job.
+    /// Wakes an idle thread when there is a job.
     wake: Condvar,
 }
 
@@ -54,7 +54,7 @@ impl Pool {
             self.wake.notify_one();
             return;
         }
-        if state.threads < MOST_THREADS && self.start_thread() {
+        if state.threads < MAX_THREADS && self.start_thread() {
             state.threads += 1;
         }
         if state.threads > 0 {
@@ -68,16 +68,16 @@ impl Pool {
     }
 
     fn start_thread(&'static self) -> bool {
-        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK);
-        thread.spawn(|| while self.next_job().is_some_and(finish) {}).is_ok()
+        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK_SIZE);
+        thread.spawn(|| while self.next_job().is_some_and(run_job) {}).is_ok()
     }
 
-    /// Waits a while for something to do; `None` means that the thread is not needed.
+    /// Waits a while for a job. `None` means that the thread should end.
     fn next_job(&self) -> Option<Job> {
         let mut state = self.state();
         if state.jobs.is_empty() {
             state.idle += 1;
-            let waited = self.wake.wait_timeout_while(state, IDLE, |state| state.jobs.is_empty());
+            let waited = self.wake.wait_timeout_while(state, IDLE_TIMEOUT, |state| state.jobs.is_empty());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
         }
@@ -89,8 +89,8 @@ impl Pool {
     }
 }
 
-/// A job that panics ends alone.
-fn finish(job: Job) -> bool {
+/// Runs a job. A panic ends the job, not its thread.
+fn run_job(job: Job) -> bool {
     let _ = catch_unwind(AssertUnwindSafe(job));
     true
 }
@@ -112,7 +112,7 @@ mod tests {
         for (number, job) in jobs.into_iter().enumerate() {
             assert_eq!(job.await.unwrap(), number);
         }
-        assert!(POOL.state().threads <= MOST_THREADS);
+        assert!(POOL.state().threads <= MAX_THREADS);
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
-//! Waiting for a point in time that may not exist.
+//! Waiting for an optional deadline.
 
 use tokio::time::Instant;
 
-/// Sleeps until then; for ever when there is no such time.
+/// Sleeps until the deadline, or forever if there is none.
 pub(crate) async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,

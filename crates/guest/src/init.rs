@@ -1,6 +1,6 @@
-//! `isopod-guest init`: from a process with inherited descriptors to a daemon that answers requests.
+//! `isopod-guest init`: takes over its inherited descriptors and serves requests.
 //!
-//! As pid 1 of a sandbox it also collects orphans. It does nothing before it listens that can be done later.
+//! As pid 1 of a sandbox it also reaps orphans. To start fast, it does only what is needed before it listens.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,9 +16,9 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::guest::Guest;
-use crate::interpreter::{self, Interpreter};
 use crate::metrics::Meters;
-use crate::{complain, http, sys};
+use crate::stderr::print_line;
+use crate::{interpreter, server, sys};
 
 #[derive(Debug, thiserror::Error)]
 enum InitError {
@@ -32,7 +32,7 @@ enum InitError {
     Interpreter(io::Error),
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
-    #[error("standard streams: {0}")]
+    #[error("cannot open the standard streams: {0}")]
     StandardStreams(io::Error),
 }
 
@@ -41,14 +41,14 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     match try_run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("isopod-guest: {error}"));
+            print_line(&format!("isopod-guest: {error}"));
             ExitCode::from(2)
         }
     }
 }
 
 fn try_run(args: &[OsString]) -> Result<(), InitError> {
-    // First of all: nobody in the sandbox may read or trace the guest.
+    // First of all: no process in the sandbox may read or trace the guest.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let options = Options::parse(args)?;
     sys::close_others(&options.numbers());
@@ -62,30 +62,29 @@ fn try_run(args: &[OsString]) -> Result<(), InitError> {
 
 async fn serve(descriptors: Descriptors) -> Result<(), InitError> {
     let listener = UnixListener::from_std(descriptors.listener).map_err(InitError::Listen)?;
-    let interpreter = descriptors.programs.map(Interpreter::new);
-    let guest = Arc::new(Guest::new(descriptors.meters, interpreter));
+    let guest = Arc::new(Guest::new(descriptors.meters, descriptors.programs));
     let mut children = signal(SignalKind::child()).map_err(InitError::Runtime)?;
-    if guest.interpreter.is_some() {
-        interpreter::open(&guest, descriptors.mother).map_err(InitError::Interpreter)?;
+    if let Some(interpreter) = &guest.interpreter {
+        interpreter::open(interpreter, descriptors.forkserver).map_err(InitError::Interpreter)?;
     }
     if let Some(ready) = descriptors.ready {
-        // Whoever waits sees the end of the pipe if the byte cannot be written.
+        // If the write fails, the host sees the end of the pipe instead.
         let _ = rustix::io::write(&ready, b"1");
     }
     let processes = Arc::clone(&guest.processes);
     tokio::spawn(async move {
         loop {
-            processes.collect();
+            processes.reap();
             if children.recv().await.is_none() {
                 return;
             }
         }
     });
-    http::accept(listener, guest).await;
+    server::accept(listener, guest).await;
     Ok(())
 }
 
-/// Pipes for children must not land on the numbers of the standard streams.
+/// Opens 0, 1 and 2 if they are closed. Otherwise a pipe for a child could get one of these numbers.
 fn ensure_standard_streams() -> io::Result<()> {
     loop {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
@@ -104,9 +103,9 @@ struct Options {
     memory_fd: Option<i32>,
     cpu_fd: Option<i32>,
     memory_stat_fd: Option<i32>,
-    /// Whether there is a code interpreter in this sandbox.
+    /// Whether this sandbox has a code interpreter.
     interpreter: bool,
-    mother_fd: Option<i32>,
+    forkserver_fd: Option<i32>,
     programs: interpreter::Programs,
 }
 
@@ -116,8 +115,8 @@ struct Descriptors {
     meters: Meters,
     /// None without an interpreter.
     programs: Option<interpreter::Programs>,
-    /// The socket to a mother that somebody else starts.
-    mother: Option<OwnedFd>,
+    /// The socket to a forkserver that the host starts.
+    forkserver: Option<OwnedFd>,
 }
 
 impl Options {
@@ -141,27 +140,28 @@ impl Options {
                 Some("--memory-fd") => options.memory_fd = Some(number()?),
                 Some("--cpu-fd") => options.cpu_fd = Some(number()?),
                 Some("--memory-stat-fd") => options.memory_stat_fd = Some(number()?),
-                Some("--mother-fd") => options.mother_fd = Some(number()?),
+                // The spawner of an earlier server may start this guest: the flag keeps its first name.
+                Some("--mother-fd") => options.forkserver_fd = Some(number()?),
                 Some("--python") => options.programs.python = PathBuf::from(value),
                 Some("--driver") => options.programs.driver = PathBuf::from(value),
                 _ => return Err(InitError::Usage(format!("unknown option {}", name.display()))),
             }
         }
-        if options.mother_fd.is_some() && !options.interpreter {
+        if options.forkserver_fd.is_some() && !options.interpreter {
             return Err(InitError::Usage("--mother-fd needs --interpreter".to_owned()));
         }
         match (options.listen_fd, &options.listen_path) {
             (Some(_), None) | (None, Some(_)) => Ok(options),
-            _ => Err(InitError::Usage("give either --listen-fd or --listen-path".to_owned())),
+            _ => Err(InitError::Usage("pass either --listen-fd or --listen-path".to_owned())),
         }
     }
 
     fn numbers(&self) -> Vec<i32> {
-        let all = [self.listen_fd, self.ready_fd, self.memory_fd, self.cpu_fd, self.memory_stat_fd, self.mother_fd];
+        let all = [self.listen_fd, self.ready_fd, self.memory_fd, self.cpu_fd, self.memory_stat_fd, self.forkserver_fd];
         all.into_iter().flatten().collect()
     }
 
-    /// Takes the descriptors over; a number that is given twice is refused.
+    /// Takes over the descriptors. Refuses a number that is given twice.
     fn take(self) -> Result<Descriptors, InitError> {
         let mut numbers = self.numbers();
         numbers.sort_unstable();
@@ -187,7 +187,7 @@ impl Options {
                 take("--memory-stat-fd", self.memory_stat_fd)?,
                 take("--cpu-fd", self.cpu_fd)?,
             ),
-            mother: take("--mother-fd", self.mother_fd)?,
+            forkserver: take("--mother-fd", self.forkserver_fd)?,
             programs: self.interpreter.then_some(self.programs),
         })
     }

@@ -1,8 +1,8 @@
-//! What processes printed, for the sandbox's log: kept until the host fetches it with `GET /logs?after=POSITION`.
+//! The sandbox's log: what processes printed, kept until the host fetches it with `GET /logs?after=POSITION`.
 //!
-//! One ring for all processes of the sandbox, bounded in memory: the newest output stays, and who asks too late is told
-//! how many bytes are gone. A process never waits for it. Positions count the bytes since the guest began, so the host
-//! alone remembers how far it has read. Output goes in whole lines; one that grows too long goes in pieces.
+//! One ring of bounded size holds the output of all processes. It keeps the newest output; a host that asks too late learns
+//! how many bytes were dropped. Processes never wait for the log. Positions count bytes since the guest started, so only
+//! the host has to remember how far it has read. Output is stored in whole lines; very long lines are split.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,41 +10,41 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::process::Source;
+use crate::stdio::Source;
 
-/// How much is kept, what stands around the text included.
+/// The size of the ring in bytes, with the overhead of its blocks.
 const CAPACITY: usize = 1 << 20;
-/// What a block costs beside its text.
-const BLOCK_COST: usize = size_of::<Block>() + 16;
-/// A line without an end is passed on once it is this long.
-const LONGEST_LINE: usize = 16 << 10;
-/// How much text goes into one answer.
-const PAGE: usize = 256 << 10;
+/// What a block occupies in addition to its text.
+const BLOCK_OVERHEAD: usize = size_of::<Block>() + 16;
+/// A line that grows longer than this is stored before it is complete.
+const MAX_LINE: usize = 16 << 10;
+/// How much text one reply holds.
+const MAX_PAGE: usize = 256 << 10;
 
 /// The log of a sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    /// Written by whoever reads a process's output; held for a copy of at most one read.
+    /// Written by the tasks that read processes' output; locked while one read is copied.
     ring: Mutex<Ring>,
 }
 
-/// Where the output of one process goes.
+/// Takes the output of one process.
 #[derive(Debug)]
 pub(crate) struct ProcessLog {
     logs: Arc<Logs>,
     pid: u32,
-    /// The beginning of a line per source. Written by the process's pump.
-    begun: Mutex<[Vec<u8>; 3]>,
+    /// The incomplete last line of each source. Written by the process's pump.
+    partial_lines: Mutex<[Vec<u8>; 3]>,
 }
 
-/// An answer to the host.
+/// The reply to the host.
 #[derive(Debug, Serialize)]
 pub(crate) struct Page {
-    /// What to ask for next.
+    /// The position to ask for next.
     next: u64,
-    /// Whether there is more already.
+    /// Whether more is available now.
     more: bool,
-    /// How many bytes between what was asked for and the first block are gone.
+    /// How many bytes between the requested position and the first block were dropped.
     skipped: u64,
     blocks: Vec<PageBlock>,
 }
@@ -55,14 +55,14 @@ struct PageBlock {
     at: u64,
     pid: u32,
     stream: &'static str,
-    /// Lines, without the end of the last one.
+    /// Whole lines, without the last line break.
     text: String,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
     blocks: VecDeque<Block>,
-    /// The position behind the last block.
+    /// The position after the last block.
     tail: u64,
     cost: usize,
 }
@@ -79,25 +79,25 @@ struct Block {
 impl Logs {
     /// Opens the log of a process that was just started.
     pub(crate) fn of_process(self: &Arc<Self>, pid: u32) -> Arc<ProcessLog> {
-        Arc::new(ProcessLog { logs: Arc::clone(self), pid, begun: Mutex::default() })
+        Arc::new(ProcessLog { logs: Arc::clone(self), pid, partial_lines: Mutex::default() })
     }
 
-    /// What was printed from this position on, as much as fits into one answer.
+    /// The output from this position on, as much as fits into one reply.
     pub(crate) fn page(&self, after: u64) -> Page {
         let ring = self.ring();
         let head = ring.blocks.front().map_or(ring.tail, |block| block.start);
-        // A position that was never reached is of another guest: everything is new to whoever asks.
+        // A position beyond the end belongs to an earlier guest, so everything here is new to the host.
         let (from, skipped) =
             if after > ring.tail { (head, head) } else { (after.max(head), head.saturating_sub(after)) };
         let first = ring.blocks.partition_point(|block| block.start < from);
         let (mut taken, mut next, mut blocks) = (0, from, Vec::new());
         for block in ring.blocks.iter().skip(first) {
-            if taken > 0 && taken + block.text.len() > PAGE {
+            if taken > 0 && taken + block.text.len() > MAX_PAGE {
                 break;
             }
             taken += block.text.len();
             next = block.end();
-            blocks.push(block.shown());
+            blocks.push(block.to_page_block());
         }
         Page { next, more: next < ring.tail, skipped, blocks }
     }
@@ -108,10 +108,10 @@ impl Logs {
 }
 
 impl ProcessLog {
-    /// Takes what the process printed.
+    /// Appends what the process printed.
     pub(crate) fn push(&self, source: Source, data: &[u8]) {
-        let mut begun = self.begun();
-        let line = &mut begun[source as usize];
+        let mut partial_lines = self.partial_lines();
+        let line = &mut partial_lines[source as usize];
         let rest = match memchr::memrchr(b'\n', data) {
             Some(end) => {
                 self.add(source, std::mem::take(line), &data[..end]);
@@ -120,16 +120,16 @@ impl ProcessLog {
             None => data,
         };
         line.extend_from_slice(rest);
-        if line.len() > LONGEST_LINE {
+        if line.len() > MAX_LINE {
             self.add(source, std::mem::take(line), &[]);
         }
     }
 
-    /// The process has ended: what it printed last counts without the end of the line.
+    /// The process has ended: stores its incomplete last lines.
     pub(crate) fn finish(&self) {
-        let mut begun = self.begun();
+        let mut partial_lines = self.partial_lines();
         for source in [Source::Stdout, Source::Stderr, Source::Pty] {
-            let line = std::mem::take(&mut begun[source as usize]);
+            let line = std::mem::take(&mut partial_lines[source as usize]);
             if !line.is_empty() {
                 self.add(source, line, &[]);
             }
@@ -141,8 +141,8 @@ impl ProcessLog {
         self.logs.ring().push(self.pid, source, text.into_boxed_slice());
     }
 
-    fn begun(&self) -> MutexGuard<'_, [Vec<u8>; 3]> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    fn partial_lines(&self) -> MutexGuard<'_, [Vec<u8>; 3]> {
+        self.partial_lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,16 +162,16 @@ impl Ring {
 }
 
 impl Block {
-    /// An empty line takes a place too: positions grow with every block.
+    /// The position after this block. The line break counts too, so an empty line also advances the position.
     fn end(&self) -> u64 {
         self.start + self.text.len() as u64 + 1
     }
 
     fn cost(&self) -> usize {
-        self.text.len() + BLOCK_COST
+        self.text.len() + BLOCK_OVERHEAD
     }
 
-    fn shown(&self) -> PageBlock {
+    fn to_page_block(&self) -> PageBlock {
         let stream = match self.source {
             Source::Stdout => "stdout",
             Source::Stderr => "stderr",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_where_it_stopped() {
+    fn reading_continues_where_it_stopped() {
         let logs = Arc::new(Logs::default());
         let log = logs.of_process(1);
         log.push(Source::Stdout, b"a\n");
@@ -216,12 +216,12 @@ mod tests {
         let second = logs.page(first.next);
         assert_eq!((texts(&second), second.skipped), (vec!["\nb"], 0));
         assert!(texts(&logs.page(second.next)).is_empty());
-        // A host that read from another guest before.
+        // A host that has read from an earlier guest.
         assert_eq!(texts(&logs.page(u64::MAX)), ["a", "\nb"]);
     }
 
     #[test]
-    fn a_flood_keeps_the_newest_and_says_how_much_is_gone() {
+    fn after_a_flood_the_newest_is_kept_and_the_number_of_dropped_bytes_reported() {
         let logs = Arc::new(Logs::default());
         let log = logs.of_process(1);
         for number in 0..10_000 {
@@ -232,7 +232,7 @@ mod tests {
         loop {
             let page = logs.page(at);
             (at, skipped) = (page.next, skipped + page.skipped);
-            assert!(page.blocks.iter().map(|block| block.text.len()).sum::<usize>() <= PAGE);
+            assert!(page.blocks.iter().map(|block| block.text.len()).sum::<usize>() <= MAX_PAGE);
             blocks.extend(page.blocks);
             if !page.more {
                 break;
@@ -245,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_does_not_grow_for_ever() {
+    fn a_line_without_an_end_is_split() {
         let logs = Arc::new(Logs::default());
         let log = logs.of_process(1);
         for _ in 0..100 {
             log.push(Source::Pty, &[0xff; 1000]);
         }
-        assert!(log.begun().iter().all(|line| line.len() <= LONGEST_LINE));
+        assert!(log.partial_lines().iter().all(|line| line.len() <= MAX_LINE));
         assert!(logs.page(0).blocks.len() >= 5);
     }
 }

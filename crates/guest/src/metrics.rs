@@ -1,4 +1,4 @@
-//! `GET /metrics`: what the sandbox uses now, from the cgroup files that the host left open and from /proc.
+//! `GET /metrics`: current resource usage, from the cgroup files that the host passed in and from `/proc`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::users::read_small;
 
-/// Open cgroup files, each optional.
+/// The open cgroup files; each is optional.
 #[derive(Debug)]
 pub(crate) struct Meters {
     /// `memory.current` or `memory.usage_in_bytes`.
@@ -18,11 +18,11 @@ pub(crate) struct Meters {
     memory_stat: Option<OwnedFd>,
     /// `cpu.stat` or `cpuacct.usage`.
     cpu: Option<OwnedFd>,
-    /// The last look at the CPU, so that the next one can tell the share in between.
+    /// When the CPU time was last read, and its value then: usage is computed between two reads.
     last_cpu: Mutex<(Instant, u64)>,
 }
 
-/// The JSON that clients know.
+/// The JSON that clients expect.
 #[derive(Debug, Serialize)]
 pub(crate) struct Metrics {
     ts: u64,
@@ -51,7 +51,7 @@ impl Meters {
         let mem_cache = stat.as_deref().and_then(parse_cache).unwrap_or_else(|| kib("Cached"));
         let charged = self.memory.as_ref().and_then(|fd| read_at_start(fd.as_fd()).trim().parse::<u64>().ok());
         let mem_used = match charged {
-            // The kernel counts the page cache as used; clients ask for what cannot be dropped.
+            // The kernel counts the page cache as used. Clients want to know what cannot be reclaimed.
             Some(charged) => charged.saturating_sub(mem_cache),
             None => mem_total.saturating_sub(kib("MemAvailable")),
         };
@@ -71,7 +71,7 @@ impl Meters {
         }
     }
 
-    /// Bytes that are charged to the sandbox, and how many of them are page cache.
+    /// How many bytes are charged to the sandbox, and how many of them are page cache.
     pub(crate) fn memory(&self) -> Option<(u64, u64)> {
         let charged = read_at_start(self.memory.as_ref()?.as_fd()).trim().parse().ok()?;
         let cache = self.memory_stat.as_ref().and_then(|fd| parse_cache(&read_at_start(fd.as_fd()))).unwrap_or(0);
@@ -83,7 +83,7 @@ impl Meters {
         parse_cpu_nanos(&read_at_start(self.cpu.as_ref()?.as_fd()))
     }
 
-    /// Percent of all the sandbox's CPUs since the last look, with two decimals.
+    /// CPU usage since the last call, in percent of all the sandbox's CPUs, with two decimals.
     fn cpu_used_pct(&self, cpus: u64) -> f64 {
         let Some(nanos) = self.cpu_nanos() else { return 0.0 };
         let now = Instant::now();
@@ -95,7 +95,7 @@ impl Meters {
     }
 }
 
-/// The file from its beginning, without moving the descriptor's position.
+/// Reads the file from its start without moving the descriptor's position.
 fn read_at_start(fd: BorrowedFd<'_>) -> String {
     let mut buffer = [0; 4096];
     match rustix::io::pread(fd, &mut buffer, 0) {
@@ -113,7 +113,7 @@ fn parse_cpu_nanos(text: &str) -> Option<u64> {
     micros.checked_mul(1000)
 }
 
-/// The page cache that can be dropped: `inactive_file` and `active_file` (with v1's totals first).
+/// The reclaimable page cache: `inactive_file` plus `active_file`, preferring the totals of cgroup v1.
 fn parse_cache(text: &str) -> Option<u64> {
     let value = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cgroup_files_there_are_still_figures() {
+    fn without_cgroup_files_there_are_still_metrics() {
         let metrics = Meters::new(None, None, None).read();
         assert!(metrics.mem_total > 0 && metrics.disk_total > 0 && metrics.cpu_count > 0);
     }

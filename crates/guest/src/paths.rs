@@ -1,7 +1,7 @@
-//! What a path in a request means, and making the directories that lead to it.
+//! Resolves the paths of requests, and creates missing parent directories.
 //!
-//! Paths are resolved inside the sandbox's own file system, so `..` and symbolic links need no guard here: there is
-//! nothing else to reach.
+//! Paths are resolved inside the sandbox's own file system. `..` and symbolic links need no check here because they cannot
+//! lead out of it.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -18,8 +18,8 @@ pub(crate) enum PathError {
     Nul,
 }
 
-/// The absolute path a client means: `~` and relative paths start at the user's home, an empty one at the default
-/// working directory.
+/// Makes a client's path absolute. `~` and relative paths start at the user's home; an empty path means the default working
+/// directory.
 pub(crate) fn resolve(path: &str, user: &User, default_workdir: Option<&str>) -> Result<PathBuf, PathError> {
     let path = if path.is_empty() { default_workdir.unwrap_or_default() } else { path };
     if path.contains('\0') {
@@ -37,7 +37,7 @@ pub(crate) fn resolve(path: &str, user: &User, default_workdir: Option<&str>) ->
     Ok(clean(&Path::new(&user.home).join(path)))
 }
 
-/// The path without `.` and `..`, by its text alone.
+/// Removes `.` and `..` by text alone, without looking at the file system.
 pub(crate) fn clean(path: &Path) -> PathBuf {
     let mut cleaned = PathBuf::from("/");
     for component in path.components() {
@@ -52,14 +52,14 @@ pub(crate) fn clean(path: &Path) -> PathBuf {
     cleaned
 }
 
-/// The last name of a path, as replies carry it.
+/// The last component of a path, as replies show it.
 pub(crate) fn base_name(path: &Path) -> String {
     path.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Makes the missing directories up to `path`, each owned by the user. May run at the same time as others doing so.
+/// Creates the missing directories up to `path`, owned by the user. Safe to run concurrently.
 pub(crate) fn ensure_dirs(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    // A list and not recursion: a path may have two thousand components, and blocking threads have small stacks.
+    // No recursion: a path may have two thousand components, and blocking threads have small stacks.
     let mut missing = Vec::new();
     for ancestor in path.ancestors() {
         match std::fs::metadata(ancestor) {
@@ -75,7 +75,7 @@ pub(crate) fn ensure_dirs(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
 fn ensure_dir(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o755).create(path) {
         Ok(()) => std::os::unix::fs::lchown(path, Some(uid), Some(gid)),
-        // Someone else was faster (fine), or a dangling link is in the way.
+        // Another request was faster, which is fine, or a dangling link is in the way.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match std::fs::metadata(path) {
             Ok(meta) if meta.is_dir() => Ok(()),
             Ok(_) => Err(not_a_directory(path)),

@@ -1,9 +1,9 @@
-//! With whose rights files are touched: those of the user that a request names.
+//! File operations run with the rights of the user that a request names.
 //!
-//! The daemon is the sandbox's root. If it simply acted as such, a program of `user` could lead it anywhere by a link: to
-//! overwrite a file of root's it would only have to wait for somebody to upload something. So work is done as the user.
-//! What the user may not do is done as root all the same, as E2B's daemon does it, but only where the whole way to the
-//! file leads through directories that nobody but root can change. There the client, and no program, has chosen the file.
+//! The daemon runs as the sandbox's root. If it used root's rights, a program of `user` could redirect it with a symbolic
+//! link: to overwrite one of root's files, it would only have to wait for an upload. So the daemon works as the user.
+//! If the user lacks a permission, the daemon retries as root, as E2B's daemon does, but only if every directory on the way
+//! to the file can be changed by root alone. Then the client has chosen the file, and no program could have.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -13,13 +13,13 @@ use std::path::{Component, Path, PathBuf};
 use crate::sys::FileRights;
 use crate::users::User;
 
-/// An error that may mean that rights were missing.
+/// An error that may be a missing permission.
 pub(crate) trait Denied {
     fn is_denied(&self) -> bool;
 }
 
-/// Does the work with the user's rights, and once more with root's where that is harmless: see the top of this file. The
-/// work must bear to be begun twice.
+/// Does the work with the user's rights. If a permission is missing, retries it with root's where that is safe: see the top
+/// of this file. So `work` may run twice.
 pub(crate) fn with_rights_of<T, E: Denied>(
     user: &User,
     paths: &[&Path],
@@ -33,67 +33,67 @@ pub(crate) fn with_rights_of<T, E: Denied>(
         work()
     };
     match as_user {
-        Err(error) if error.is_denied() && paths.iter().all(|path| only_root_leads_to(path)) => work(),
+        Err(error) if error.is_denied() && paths.iter().all(|path| only_root_can_redirect(path)) => work(),
         done => done,
     }
 }
 
-/// The most links that a path may lead through, as in the kernel.
-const MOST_LINKS: usize = 40;
+/// How many links a path may go through, as in the kernel.
+const MAX_LINKS: usize = 40;
 
-/// Whether every step of the way, through links too, is one that only root can change. What is missing at the end of the
-/// way does not matter: only root could put something there.
-fn only_root_leads_to(path: &Path) -> bool {
-    let mut place = PathBuf::from("/");
+/// Whether only root can change where this path leads, links included. The last components may be missing: only root could
+/// create them.
+fn only_root_can_redirect(path: &Path) -> bool {
+    let mut current = PathBuf::from("/");
     let mut todo: VecDeque<OsString> = names(path).collect();
     let mut links = 0;
     loop {
-        let Some(keeper) = Keeper::of(&place) else { return false };
+        let Some(control) = EntryControl::of(&current) else { return false };
         let Some(name) = todo.pop_front() else { return true };
         if name == ".." {
-            place.pop();
+            current.pop();
             continue;
         }
-        let next = place.join(name);
+        let next = current.join(name);
         match next.symlink_metadata() {
-            Err(error) => return keeper == Keeper::Root && error.kind() == std::io::ErrorKind::NotFound,
-            Ok(meta) if keeper == Keeper::Owners && meta.uid() != 0 => return false,
+            Err(error) => return control == EntryControl::RootOnly && error.kind() == std::io::ErrorKind::NotFound,
+            Ok(meta) if control == EntryControl::EntryOwner && meta.uid() != 0 => return false,
             Ok(meta) if meta.is_symlink() => {
                 links += 1;
                 let Ok(target) = std::fs::read_link(&next) else { return false };
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return false;
                 }
                 if target.is_absolute() {
-                    place = PathBuf::from("/");
+                    current = PathBuf::from("/");
                 }
                 for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
                     todo.push_front(name);
                 }
             }
-            // The thing itself may be anybody's.
+            // The file itself may belong to anyone.
             Ok(_) if todo.is_empty() => return true,
-            Ok(_) => place = next,
+            Ok(_) => current = next,
         }
     }
 }
 
-/// Who can put something else in the place of what is in a directory.
+/// Who can replace the entries of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeper {
+enum EntryControl {
     /// Only root.
-    Root,
-    /// Everybody can add, but only the owner of an entry can change it: `/tmp`.
-    Owners,
+    RootOnly,
+    /// Anyone can add entries, but only an entry's owner can replace it, as in `/tmp`.
+    EntryOwner,
 }
 
-impl Keeper {
-    /// `None` where somebody else than root can change entries of root's.
+impl EntryControl {
+    /// `None` if a user other than root can replace root's entries.
     fn of(directory: &Path) -> Option<Self> {
         let meta = directory.symlink_metadata().ok().filter(|meta| meta.is_dir() && meta.uid() == 0)?;
         match (meta.mode() & 0o022 != 0, meta.mode() & 0o1000 != 0) {
-            (false, _) => Some(Self::Root),
-            (true, true) => Some(Self::Owners),
+            (false, _) => Some(Self::RootOnly),
+            (true, true) => Some(Self::EntryOwner),
             (true, false) => None,
         }
     }
@@ -130,7 +130,7 @@ mod tests {
         with_rights_of(&nobody(), &[path], || std::fs::read_to_string(path).map_err(|error| Refused(error.kind())))
     }
 
-    /// A directory whose whole way is root's: /tmp is everybody's.
+    /// A directory that only root can redirect; everyone can write to `/tmp`.
     fn roots_directory() -> tempfile::TempDir {
         let directory = tempfile::tempdir_in("/root").unwrap();
         std::fs::write(directory.path().join("secret"), "secret").unwrap();
@@ -154,7 +154,7 @@ mod tests {
         symlink(roots.path(), theirs.path().join("directory")).unwrap();
         assert!(read(&theirs.path().join("link")).unwrap_err().is_denied());
         assert!(read(&theirs.path().join("directory/secret")).unwrap_err().is_denied());
-        // Not even by a link of root's that leads through their directory.
+        // Not even through a link of root's that leads through their directory.
         symlink(theirs.path().join("link"), roots.path().join("detour")).unwrap();
         assert!(read(&roots.path().join("detour")).unwrap_err().is_denied());
     }
@@ -175,20 +175,20 @@ mod tests {
     }
 
     #[test]
-    fn endless_links_and_files_on_the_way_lead_nowhere() {
+    fn link_loops_and_files_in_the_way_are_refused() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
         let roots = roots_directory();
         symlink("loop", roots.path().join("loop")).unwrap();
-        assert!(!only_root_leads_to(&roots.path().join("loop")));
-        assert!(!only_root_leads_to(&roots.path().join("secret/below")));
-        assert!(only_root_leads_to(&roots.path().join("missing/below")));
-        assert!(only_root_leads_to(Path::new("/")));
-        assert!(!only_root_leads_to(Path::new("/tmp/isopod-missing")));
+        assert!(!only_root_can_redirect(&roots.path().join("loop")));
+        assert!(!only_root_can_redirect(&roots.path().join("secret/below")));
+        assert!(only_root_can_redirect(&roots.path().join("missing/below")));
+        assert!(only_root_can_redirect(Path::new("/")));
+        assert!(!only_root_can_redirect(Path::new("/tmp/isopod-missing")));
         let (roots_file, theirs) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
         chown(theirs.path(), Some(65534), None).unwrap();
-        assert!(only_root_leads_to(roots_file.path()));
-        assert!(!only_root_leads_to(theirs.path()));
+        assert!(only_root_can_redirect(roots_file.path()));
+        assert!(!only_root_can_redirect(theirs.path()));
     }
 }

@@ -1,6 +1,7 @@
 //! What the host tells the guest about its sandbox through `POST /init`.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 
@@ -11,7 +12,7 @@ const DEFAULT_USER: &str = "user";
 pub(crate) struct Settings {
     /// Variables that every process gets.
     pub(crate) env: BTreeMap<String, String>,
-    /// What clients have to show; none means that everyone is welcome.
+    /// The token that clients must send. None means that no token is needed.
     pub(crate) access_token: Option<String>,
     pub(crate) default_user: String,
     pub(crate) default_workdir: Option<String>,
@@ -23,7 +24,24 @@ impl Default for Settings {
     }
 }
 
-/// The body of `POST /init`. Unknown fields are of newer hosts and ignored.
+/// The settings of the last `/init`; none before the first one.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentSettings {
+    /// Written by `/init`, read by everyone.
+    current: Mutex<Option<Arc<Settings>>>,
+}
+
+impl CurrentSettings {
+    pub(crate) fn get(&self) -> Option<Arc<Settings>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, settings: Settings) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(settings));
+    }
+}
+
+/// The body of `POST /init`. Unknown fields come from newer hosts and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct InitRequest {

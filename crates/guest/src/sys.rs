@@ -1,7 +1,7 @@
-//! The guest's only `unsafe` code: taking over inherited descriptors and starting processes.
+//! The guest's only `unsafe` code: taking over inherited descriptors, starting processes, and changing file rights.
 //!
-//! Promises: [`spawn`] either gives the pid of a child that has already exec'd or says at which step it failed, leaving
-//! no process behind. The child shares the parent's memory until it execs (as posix_spawn does), so a start costs the
+//! Promises: [`spawn`] returns either the pid of a child that has already exec'd or the step that failed, and leaves no
+//! process behind on failure. The child shares the parent's memory until it execs (as posix_spawn does), so a start costs the
 //! same however large the guest is, and no page of it becomes copy-on-write. Nothing here allocates in the child.
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Everything a child needs, made ready before it exists.
+/// Everything a child needs, prepared before it exists.
 #[derive(Debug)]
 pub(crate) struct SpawnPlan<'a> {
     /// Files to try in turn, as `execvp` does along `PATH`.
@@ -29,16 +29,16 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// One more descriptor for the child, under the number 3.
+    /// One more descriptor for the child, as number 3.
     pub(crate) extra: Option<BorrowedFd<'a>>,
-    /// Standard input is a terminal that shall control the new session.
+    /// Whether standard input is a terminal that becomes the controlling one of the new session.
     pub(crate) terminal: bool,
 }
 
-/// At which step a start failed, and why.
+/// The step at which a start failed, and why.
 #[derive(Debug)]
 pub(crate) enum SpawnError {
-    /// No child could be made.
+    /// The child could not be created.
     Fork(io::Error),
     /// The session, terminal or standard streams could not be set up.
     Session(io::Error),
@@ -116,7 +116,7 @@ pub(crate) fn spawn(plan: &SpawnPlan<'_>) -> Result<Pid, SpawnError> {
         STEP_CHDIR => SpawnError::Chdir(cause),
         _ => SpawnError::Exec(cause),
     };
-    // The failed child has left; take its entry away before anyone else sees the pid.
+    // The failed child has exited. Reap it before other code sees the pid.
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     Err(failed)
 }
@@ -151,9 +151,9 @@ fn clone_child(shared: &mut Shared) -> io::Result<Pid> {
 
 extern "C" fn child(shared: *mut c_void) -> c_int {
     // SAFETY: `clone_child` passes a pointer to its `Shared`, which outlives this function (see there); the parent is
-    // suspended, so nobody else reads or writes it.
+    // suspended, so no other code reads or writes it.
     let shared = unsafe { &mut *shared.cast::<Shared>() };
-    volunteer_for_oom_kill();
+    raise_oom_score();
     let step = if !enter_session(shared) {
         STEP_SESSION
     } else if !take_identity(shared) {
@@ -173,11 +173,11 @@ extern "C" fn child(shared: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Lets the kernel take this process before the guest when the sandbox has no memory left. Not worth failing for.
+/// Makes the kernel kill this process before the guest when the sandbox runs out of memory. Not worth an error.
 ///
-/// Done by the child while it still has the guest's rights. The kernel counts a vfork child apart from its parent here,
-/// although they share their memory.
-fn volunteer_for_oom_kill() {
+/// The child does this while it still has the guest's rights. The kernel keeps a separate score for a vfork child, although
+/// it shares its parent's memory.
+fn raise_oom_score() {
     const ADJUSTMENT: &[u8] = b"500";
     // SAFETY: system calls on a constant path, plain numbers and buffers of this frame; nothing is allocated. The file
     // system is asked for its kind, so that nothing but procfs is ever written to.
@@ -210,7 +210,7 @@ fn enter_session(shared: &Shared) -> bool {
         }
         let mut first_closed = 3u32;
         if shared.extra >= 0 {
-            // dup2 onto itself does nothing, so the flag is taken away by hand.
+            // dup2 onto itself changes nothing, so clear the flag explicitly.
             if libc::dup2(shared.extra, 3) < 0 || libc::fcntl(3, libc::F_SETFD, 0) < 0 {
                 return false;
             }
@@ -244,7 +244,7 @@ fn reset_child_signals() {
     }
 }
 
-/// Tries every candidate; returns only on failure, with errno saying the most telling reason.
+/// Tries every candidate. Returns only on failure, with the most useful reason in errno.
 fn execute(shared: &Shared) {
     let mut denied = false;
     // SAFETY: all four arrays are null-terminated and owned by `spawn`'s frame; `shell_argv[1]` is its free slot.
@@ -279,7 +279,7 @@ fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Takes over a descriptor that whoever started the guest left open for it, and keeps it from its children.
+/// Takes over a descriptor that the guest inherited, and makes it close-on-exec.
 pub(crate) fn take_fd(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -308,7 +308,7 @@ pub(crate) fn close_others(keep: &[RawFd]) {
     }
 }
 
-/// Undoes what the starter may have left: blocked and ignored signals. SIGPIPE stays ignored in the guest itself.
+/// Resets inherited blocked and ignored signals. SIGPIPE stays ignored in the guest itself.
 pub(crate) fn reset_signals() {
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: runs before any other thread or handler exists; resetting dispositions to the default needs no state.
@@ -321,12 +321,12 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// The rights of a user over files, for this thread, until it is dropped.
+/// Gives this thread the file rights of a user until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileRights(());
 
 impl FileRights {
-    /// Leaves root's rights over files. Whoever is not root keeps what it has.
+    /// Drops root's file rights. Has no effect if the guest is not root.
     pub(crate) fn take(uid: u32, gid: u32, groups: &[u32]) -> Self {
         set_file_ids(uid, gid, groups);
         Self(())
@@ -339,11 +339,11 @@ impl Drop for FileRights {
     }
 }
 
-/// By system calls and not by the C library, which would change all threads.
+/// Uses system calls directly, because the C library would change all threads.
 fn set_file_ids(uid: u32, gid: u32, groups: &[u32]) {
-    // SAFETY: the list is read only, for as many numbers as it has; the others take numbers. They change the credentials of
-    // this thread alone. The last one takes back what the kernel does at each such change: to make the process readable
-    // where the host's administrator wants that for set-uid programs.
+    // SAFETY: the kernel only reads the list, for its exact length; the other calls take plain numbers. They change the
+    // credentials of this thread alone. The kernel may make the process dumpable at each such change, if the host's
+    // `suid_dumpable` says so; the last call undoes that.
     unsafe {
         libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
         libc::syscall(libc::SYS_setfsgid, gid);
@@ -359,7 +359,7 @@ pub(crate) fn watch_fd(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<Async
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
-/// A C string from text of a client; text with a NUL in it is refused.
+/// Converts a client's text to a C string. `None` if it contains a NUL.
 pub(crate) fn c_string(text: &str) -> Option<CString> {
     CString::new(text).ok()
 }
@@ -419,7 +419,7 @@ mod tests {
         }
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         for _ in 0..3 {
-            // Each round holds one number more, so that also 3 itself may be the source.
+            // Each round has one more open descriptor, so that 3 itself may be the source too.
             let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
             let mut plan = plan(
                 "/bin/sh",

@@ -1,7 +1,7 @@
-//! The sandbox's users and groups, read from its own `/etc/passwd` and `/etc/group` at every lookup.
+//! The sandbox's users and groups, read from its `/etc/passwd` and `/etc/group` at every lookup.
 //!
-//! The files belong to the sandbox and may hold anything: lines that do not parse are skipped, and a file that is not
-//! a regular one (a FIFO would block) or is huge counts as empty.
+//! The files belong to the sandbox and may contain anything. Malformed lines are skipped, a file that is not regular counts
+//! as empty (a FIFO would block), and only the first part of a huge file is read.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// Larger files are cut: nobody has that many users, and the guest is small.
+/// How much of a file is read: no sandbox needs more users, and the guest must stay small.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A line of `/etc/passwd`.
@@ -59,7 +59,7 @@ impl Group {
     }
 }
 
-/// Names for ids, read once for a whole listing.
+/// Maps ids to names; read once for a whole listing.
 #[derive(Debug)]
 pub(crate) struct Names {
     users: Vec<User>,
@@ -74,13 +74,13 @@ impl Names {
         }
     }
 
-    /// The user's name, or the number when it has none.
+    /// The user's name, or the number if it has none.
     pub(crate) fn user(&self, uid: u32) -> String {
         let found = self.users.iter().find(|user| user.uid == uid);
         found.map_or_else(|| uid.to_string(), |user| user.name.clone())
     }
 
-    /// The group's name, or the number when it has none.
+    /// The group's name, or the number if it has none.
     pub(crate) fn group(&self, gid: u32) -> String {
         let found = self.groups.iter().find(|group| group.gid == gid);
         found.map_or_else(|| gid.to_string(), |group| group.name.clone())
@@ -114,12 +114,20 @@ fn parse_group(text: &str) -> impl Iterator<Item = Group> {
     })
 }
 
-/// The text of a small regular file; empty when there is none.
+/// Fuzzed: account files, in which a sandbox's root can write anything.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_accounts(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    assert!(parse_passwd(&text).all(|user| !user.name.is_empty() && user.home.starts_with('/')));
+    assert!(parse_group(&text).all(|group| group.members.iter().all(|member| !member.is_empty())));
+}
+
+/// The text of a small regular file; empty if there is no such file.
 pub(crate) fn read_small(path: &Path) -> String {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else { return String::new() };
     let file = File::from(fd);
-    // Files of procfs say that they are regular and empty.
+    // Files of procfs claim to be regular and empty, so the length says nothing.
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return String::new();
     }

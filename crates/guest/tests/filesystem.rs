@@ -1,4 +1,4 @@
-//! The filesystem service and the sudo applet through the real binary.
+//! The filesystem service and the sudo applet, tested with the real binary.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -82,7 +82,7 @@ fn a_watch_streams_changes() {
 }
 
 #[test]
-fn a_watcher_collects_until_asked() {
+fn a_watcher_collects_events_until_it_is_polled() {
     let guest = Guest::new();
     let dir = guest.path("watched");
     std::fs::create_dir(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! The guest's HTTP surface through the real binary: who is let in, files in and out, and clients that misbehave.
+//! The guest's HTTP routes, tested with the real binary: credentials, uploads and downloads, and misbehaving clients.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -41,7 +41,7 @@ fn a_refusal_leaves_the_connection_good_for_the_next_request() {
     for _ in 0..2 {
         let head = "POST /process.Process/List HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
-        // The body comes in a packet of its own, as it does from a proxy.
+        // The body arrives in a packet of its own, as from a proxy.
         std::thread::sleep(std::time::Duration::from_millis(50));
         stream.write_all(b"{}").unwrap();
         let mut answer = Vec::new();
@@ -93,7 +93,7 @@ fn init_again_replaces_everything() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_neither_read_nor_written() {
+fn files_that_are_not_regular_are_neither_read_nor_written() {
     let guest = Guest::new();
     let fifo = guest.path("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -181,7 +181,7 @@ fn a_form_carries_several_files() {
 }
 
 #[test]
-fn files_are_owned_by_who_asked() {
+fn files_belong_to_the_user_who_asked() {
     use std::os::unix::fs::MetadataExt;
     let guest = Guest::new();
     let path = guest.path("n/file");
@@ -260,7 +260,7 @@ fn a_connection_serves_one_call_after_the_other() {
         let headers = [("Content-Type", "application/connect+json")];
         let body = common::envelope(&shell(&format!("echo {n}")));
         let incoming = Incoming::send(stream.try_clone().unwrap(), "POST", "/process.Process/Start", &headers, &body);
-        assert_eq!(common::Events { incoming }.finish().text(), format!("{n}\n"));
+        assert_eq!(common::Events::new(incoming).finish().text(), format!("{n}\n"));
     }
 }
 
@@ -290,7 +290,7 @@ fn protobuf_is_spoken_too() {
 }
 
 #[test]
-fn metrics_are_figures() {
+fn metrics_have_values() {
     let metrics = Guest::new().get("/metrics").json();
     for name in ["ts", "cpu_count", "mem_total", "mem_used", "mem_total_mib", "disk_used", "disk_total"] {
         assert!(metrics[name].as_u64().unwrap() > 0, "{name}: {metrics}");

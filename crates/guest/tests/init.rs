@@ -1,4 +1,4 @@
-//! How the daemon is started: with descriptors from whoever starts it.
+//! Starting the daemon with inherited descriptors.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::File;
@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-/// Lets children inherit it.
+/// Makes the descriptor inheritable; returns its number.
 fn share(fd: impl AsFd) -> String {
     rustix::io::fcntl_setfd(&fd, FdFlags::empty()).unwrap();
     fd.as_fd().as_raw_fd().to_string()
@@ -65,7 +65,7 @@ fn it_takes_its_descriptors_says_when_it_is_ready_and_keeps_no_others() {
 }
 
 #[test]
-fn nonsense_is_refused_at_once() {
+fn invalid_arguments_are_refused_at_once() {
     for args in [&["init"][..], &["init", "--listen-fd", "77"], &["what"], &[]] {
         let output = Command::new(env!("CARGO_BIN_EXE_isopod-guest")).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");

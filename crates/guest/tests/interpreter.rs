@@ -1,4 +1,4 @@
-//! The code interpreter's port through the real binary and the real driver: cells, their events, contexts, bad input.
+//! The code interpreter's port, tested with the real binary and driver: cells, events, contexts, bad input.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -19,13 +19,13 @@ fn variables_live_from_cell_to_cell() {
 }
 
 #[test]
-fn events_come_in_the_order_in_which_things_happened() {
+fn events_arrive_in_the_order_in_which_they_happened() {
     let sandbox = Sandbox::new();
     let executed = sandbox.run("print('one'); import sys; print('two', file=sys.stderr); 3");
     assert_eq!(executed.events, ["number_of_executions", "stdout:one", "stderr:two", "result", "end_of_execution"]);
     let executed = sandbox.run("print('before')\n1/0");
     assert_eq!(executed.events, ["number_of_executions", "stdout:before", "error", "end_of_execution"]);
-    // Also from a child process, which knows nothing of Python's buffers.
+    // The same with a child process, which does not use Python's buffers.
     let executed = sandbox.run("import os; print('a'); os.system('echo b; echo c >&2'); print('d')");
     assert_eq!((executed.stdout.as_str(), executed.stderr.as_str()), ("a\nb\nd\n", "c\n"));
 }
@@ -42,14 +42,14 @@ fn output_is_streamed_while_the_cell_runs() {
 }
 
 #[test]
-fn a_silent_cell_shows_that_it_is_alive() {
+fn a_silent_cell_sends_keepalives() {
     let sandbox = Sandbox::new();
     let executed = sandbox.run("import time; time.sleep(6)");
     assert_eq!(executed.events[..2], ["number_of_executions", "keepalive"]);
 }
 
 #[test]
-fn output_between_cells_is_dropped_and_blocks_nobody() {
+fn output_between_cells_is_dropped_and_does_not_block() {
     let sandbox = Sandbox::new();
     let code = "
 import threading, time, os
@@ -64,13 +64,13 @@ threading.Thread(target=chatter).start()
 ";
     assert_eq!(sandbox.run(code).stdout, "");
     sandbox.write("/home/user/go", "");
-    // Only after the thread has written several pipes full, which needs somebody who reads.
+    // The thread has written more than the pipes can hold, so the guest must have read them.
     common::wait_until(|| sandbox.run("flag").value() == "True");
     assert_eq!(sandbox.run("print('clean')").stdout, "clean\n");
 }
 
 #[test]
-fn bytes_that_are_no_text_are_replaced() {
+fn bytes_that_are_not_utf8_are_replaced() {
     let sandbox = Sandbox::new();
     let executed = sandbox.run("import os; os.write(1, b'a\\xff\\xc3'); os.write(1, b'\\xa9\\xe2\\x82')");
     assert_eq!(executed.stdout, "a\u{fffd}\u{e9}\u{fffd}");
@@ -92,7 +92,7 @@ for number in range(100):
     assert!(executed.error.is_none(), "{:?}", executed.error);
     assert!(executed.stdout.len() > 100_000_000, "{}", executed.stdout.len());
     use sha2::{Digest, Sha256};
-    let digest: String = Sha256::digest(executed.stdout.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(Sha256::digest(executed.stdout.as_bytes()));
     assert_eq!(sandbox.run("digest.hexdigest()").value(), digest);
 }
 
@@ -153,7 +153,7 @@ fn contexts_are_made_listed_restarted_and_removed() {
         let reply = sandbox.request(method, &path, &[], &body);
         assert_eq!((reply.status, reply.text()), (404, gone.clone()), "{method} {path}");
     }
-    // The default one comes back when it is needed.
+    // The default context is created again when it is needed.
     let default = listed[0]["id"].as_str().unwrap();
     assert_eq!(sandbox.request("DELETE", &format!("/contexts/{default}"), &[], "").status, 200);
     assert_eq!(sandbox.request("GET", "/contexts", &[], "").json(), json!([]));
@@ -164,7 +164,7 @@ fn contexts_are_made_listed_restarted_and_removed() {
 fn contexts_run_at_the_same_time_and_cells_of_one_context_do_not() {
     let sandbox = Sandbox::new();
     let ids: Vec<String> = (0..3).map(|_| sandbox.create(&json!({}))).collect();
-    // Each waits for all the others.
+    // Each cell waits for all the others.
     let code = "
 import os, time
 open('/home/user/%d' % os.getpid(), 'w').close()
@@ -187,7 +187,7 @@ while len(os.listdir('/home/user')) < 3: time.sleep(0.01)
 }
 
 #[test]
-fn a_language_that_is_not_there_is_named_with_what_is() {
+fn an_error_about_a_missing_language_lists_the_installed_ones() {
     let sandbox = Sandbox::new();
     for (path, body) in
         [("/execute", json!({"code": "1", "language": "Cobol"})), ("/contexts", json!({"language": "Cobol"}))]
@@ -201,7 +201,7 @@ fn a_language_that_is_not_there_is_named_with_what_is() {
 }
 
 #[test]
-fn bad_requests_are_refused_in_plain_words() {
+fn bad_requests_are_refused_in_plain_text() {
     let sandbox = Sandbox::new();
     let refused = |method: &str, path: &str, body: &str| {
         let reply = sandbox.request(method, path, &[], body);
@@ -263,7 +263,7 @@ fn code_needs_the_token_and_contexts_do_not() {
 }
 
 #[test]
-fn browsers_may_ask() {
+fn browsers_may_call() {
     let sandbox = Sandbox::new();
     let headers = [("Origin", "http://x"), ("Access-Control-Request-Headers", "x-access-token")];
     let reply = sandbox.request("OPTIONS", "/execute", &headers, "");

@@ -1,4 +1,4 @@
-//! How cells, kernels and mothers end, wanted or not, and that the next cell works.
+//! How cells, kernels and forkservers end, on purpose or not, and that the next cell works.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -7,7 +7,10 @@ use common::interpreter::{Cell, Sandbox};
 use common::wait_until;
 use serde_json::json;
 
-/// Starts a cell that says its pid and then sleeps.
+/// On the command line of the forkserver and of the kernels it forks. The mode is named so for drivers of earlier versions.
+const FORKSERVER: &str = "run.py mother";
+
+/// Starts a cell that prints its pid and then sleeps.
 fn sleeper(sandbox: &Sandbox) -> (Cell, String) {
     let code = "import os, time; kept = 1; print(os.getpid()); time.sleep(1000)";
     let mut cell = sandbox.start(&json!({"code": code}));
@@ -16,7 +19,7 @@ fn sleeper(sandbox: &Sandbox) -> (Cell, String) {
 }
 
 #[test]
-fn a_client_that_goes_away_interrupts_its_cell_and_the_context_stays() {
+fn a_client_that_disconnects_interrupts_its_cell_and_the_context_stays() {
     let sandbox = Sandbox::new();
     let (cell, _) = sleeper(&sandbox);
     drop(cell);
@@ -24,7 +27,7 @@ fn a_client_that_goes_away_interrupts_its_cell_and_the_context_stays() {
 }
 
 #[test]
-fn a_client_that_goes_away_at_once_interrupts_too() {
+fn a_client_that_disconnects_at_once_interrupts_its_cell_too() {
     let sandbox = Sandbox::new();
     sandbox.run("1");
     for _ in 0..10 {
@@ -34,11 +37,11 @@ fn a_client_that_goes_away_at_once_interrupts_too() {
 }
 
 #[test]
-fn a_flood_that_nobody_reads_ends_with_its_client() {
+fn a_flood_that_is_not_read_ends_with_its_client() {
     let sandbox = Sandbox::new();
     let mut cell = sandbox.start(&json!({"code": "while True: print('x' * 1000)"}));
     cell.printed();
-    // The kernel is held back by now or soon: nobody takes more than a few buffers.
+    // The kernel is held back now or soon: the guest buffers only a little.
     drop(cell);
     assert_eq!(sandbox.run("1+1").value(), "2");
 }
@@ -52,7 +55,7 @@ for number in range(200):
     open('/home/user/printed', 'w').write(str(number))";
     let mut cell = sandbox.start(&json!({"code": code}));
     let first = cell.printed();
-    // It stops by itself, long before it has printed everything.
+    // It stops long before it has printed everything.
     let mut last = String::new();
     wait_until(|| {
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -88,7 +91,7 @@ fn a_waiting_cell_whose_client_left_is_never_run() {
     first.printed();
     let before = sandbox.descriptors();
     drop(sandbox.start(&json!({"code": "ran = True"})));
-    // The guest has noticed.
+    // The guest has noticed that the client is gone.
     wait_until(|| sandbox.descriptors() <= before);
     sandbox.write("/home/user/go", "");
     first.finish();
@@ -109,12 +112,12 @@ fn a_killed_kernel_is_an_error_and_the_next_cell_works() {
 }
 
 #[test]
-fn a_kernel_that_ends_itself_says_its_last_words_first() {
+fn the_last_output_of_a_kernel_that_exits_arrives() {
     let sandbox = Sandbox::new();
     let executed = sandbox.run("import os; print('last words', flush=True); os._exit(3)");
     assert_eq!(executed.stdout, "last words\n");
     assert!(executed.failure().1.contains("exit status 3"), "{executed:?}");
-    // Also when its child holds all its descriptors.
+    // The same if a child holds all its descriptors.
     let code = "
 import os, time, ctypes
 print('go', flush=True)
@@ -129,7 +132,7 @@ os.kill(os.getpid(), 9)";
 #[test]
 fn a_kernel_that_dies_between_cells_is_replaced() {
     let sandbox = Sandbox::new();
-    // Also when it dies in the very moment of the next cell.
+    // The same if it dies at the moment of the next cell.
     for _ in 0..20 {
         let pid = sandbox.run("import os; os.getpid()").value().to_owned();
         sandbox.kill(&pid);
@@ -138,18 +141,18 @@ fn a_kernel_that_dies_between_cells_is_replaced() {
 }
 
 #[test]
-fn a_killed_mother_leaves_her_kernels_alive_and_is_replaced() {
+fn a_killed_forkserver_leaves_its_kernels_alive_and_is_replaced() {
     let sandbox = Sandbox::new();
     let (cell, kernel) = sleeper(&sandbox);
-    let mothers = sandbox.processes("run.py mother");
-    let mother = mothers.iter().find(|pid| **pid != kernel).unwrap().clone();
-    sandbox.kill(&mother);
-    wait_until(|| !sandbox.processes("run.py mother").contains(&mother));
+    let processes = sandbox.processes(FORKSERVER);
+    let forkserver = processes.iter().find(|pid| **pid != kernel).unwrap().clone();
+    sandbox.kill(&forkserver);
+    wait_until(|| !sandbox.processes(FORKSERVER).contains(&forkserver));
     let other = sandbox.create(&json!({}));
     assert_eq!(sandbox.run_in(&other, "1+1").value(), "2");
     drop(cell);
     assert_eq!(sandbox.run("kept").value(), "1");
-    // Nobody but the guest can tell how an orphan ended.
+    // Only the guest can know how an orphan ended.
     let (cell, _) = sleeper(&sandbox);
     sandbox.kill(&kernel);
     assert!(cell.finish().failure().1.contains("signal 9"));
@@ -157,7 +160,7 @@ fn a_killed_mother_leaves_her_kernels_alive_and_is_replaced() {
 }
 
 #[test]
-fn a_restart_ends_the_running_cell_and_waiting_ones_go_on() {
+fn a_restart_ends_the_running_cell_and_waiting_ones_still_run() {
     let sandbox = Sandbox::new();
     let (running, pid) = sleeper(&sandbox);
     let waiting = sandbox.start(&json!({"code": "'kept' in globals()"}));
@@ -165,7 +168,7 @@ fn a_restart_ends_the_running_cell_and_waiting_ones_go_on() {
     assert_eq!(sandbox.request("POST", &format!("/contexts/{id}/restart"), &[], "").status, 200);
     assert_eq!(running.finish().failure().0, "ContextRestarting");
     assert_eq!(waiting.finish().value(), "False");
-    assert!(!sandbox.processes("run.py mother").contains(&pid));
+    assert!(!sandbox.processes(FORKSERVER).contains(&pid));
 }
 
 #[test]
@@ -210,20 +213,57 @@ fn removing_a_context_ends_its_cells_and_its_kernel() {
         let executed = cell.finish();
         assert_eq!(executed.failure(), ("UnexpectedEndOfExecution", "the context was removed"));
     }
-    wait_until(|| !sandbox.processes("run.py mother").contains(&pid));
+    wait_until(|| !sandbox.processes(FORKSERVER).contains(&pid));
 }
 
 #[test]
-fn nonsense_on_the_kernels_stream_reaches_nobody() {
+fn garbage_on_the_kernels_stream_is_dropped() {
     let sandbox = Sandbox::new();
     // The stream is the kernel's descriptor 3.
     let executed = sandbox.run("import os; os.write(3, b'garbage\\n\\n{}\\n[1]\\n'); 5");
     assert_eq!(executed.value(), "5");
     assert_eq!(executed.events, ["number_of_executions", "result", "end_of_execution"]);
     assert_eq!(sandbox.run("6").value(), "6");
-    // A kernel that closes what it prints to is not a reason to spin or to fail.
+    // If a kernel closes its standard streams, the guest must neither spin nor fail.
     assert_eq!(sandbox.run("os.close(1); os.close(2); 7").value(), "7");
     assert_eq!(sandbox.run("8").value(), "8");
+}
+
+#[test]
+fn a_cell_that_stops_its_own_kernel_continues() {
+    let sandbox = Sandbox::new();
+    let stop = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); print('on it goes'); 7";
+    let executed = sandbox.run(stop);
+    assert_eq!((executed.stdout.as_str(), executed.value()), ("on it goes\n", "7"));
+    // Between two cells, and during one whose client disconnects.
+    let pid = sandbox.run("os.getpid()").value().to_owned();
+    sandbox.signal(&pid, rustix::process::Signal::STOP);
+    assert_eq!(sandbox.run("8").value(), "8");
+    let mut cell = sandbox.start(&json!({"code": "print('go', flush=True)\nwhile True: os.kill(os.getpid(), 19)"}));
+    cell.printed();
+    drop(cell);
+    assert_eq!(sandbox.run("9").value(), "9");
+}
+
+#[test]
+fn what_a_cell_replaces_or_closes_does_not_cost_the_next_one_its_output() {
+    let sandbox = Sandbox::new();
+    let cells = [
+        "import json; json.dumps = json.loads = lambda *_, **__: 'nonsense'",
+        "import os; os.closerange(0, 3)",
+        "import sys; sys.stdout.close(); sys.stderr.close()",
+        "import builtins; builtins.len = builtins.isinstance = None",
+        // The kernel has no streams left: another kernel runs the next cell.
+        "import os, sys; fds = [1, 2, sys.stdout.fileno(), sys.stderr.fileno()]; [os.close(fd) for fd in fds]",
+        "import os; os.closerange(0, 4096)",
+        "import os, threading; threading.Thread(target=os._exit, args=(3,)).start(); threading.Event().wait()",
+    ];
+    for code in cells {
+        let executed = sandbox.run(code);
+        assert_eq!(executed.events.last().unwrap(), "end_of_execution", "{code}");
+        let executed = sandbox.run("print('heard'); 6 * 7");
+        assert_eq!((executed.stdout.as_str(), executed.value()), ("heard\n", "42"), "{code}");
+    }
 }
 
 #[test]
@@ -237,6 +277,6 @@ fn the_guest_keeps_no_descriptor_of_contexts_that_are_gone() {
         sandbox.request("DELETE", &format!("/contexts/{id}"), &[], "");
     }
     wait_until(|| sandbox.descriptors() <= before);
-    // One mother and one kernel are left.
-    wait_until(|| sandbox.processes("run.py mother").len() == 2);
+    // One forkserver and one kernel are left.
+    wait_until(|| sandbox.processes(FORKSERVER).len() == 2);
 }

@@ -1,4 +1,4 @@
-//! Other languages: the guest's side of them, with a driver that plays the bridge to a Jupyter kernel.
+//! Other languages: the guest's part, with a fake bridge to a Jupyter kernel as the driver.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -47,13 +47,13 @@ open('/home/user/ended', 'w').write('well')
 "#;
 
 #[test]
-fn a_language_is_spoken_by_a_process_of_its_own() {
+fn a_language_runs_in_a_process_of_its_own() {
     let sandbox = Sandbox::scripted(BRIDGE);
     let run =
         |language: &str| sandbox.start(&json!({"code": "x", "language": language, "env_vars": {"A": "1"}})).finish();
     let facts = run("R");
     assert_eq!(facts.stdout, "x");
-    // Its own descriptors are the streams and the stream; one more reads the directory.
+    // It has its standard streams and the kernel stream; one more descriptor reads the directory.
     let expected = r#"["ir", "/home/user", 1000, "yes", {"A": "1"}, ["0", "1", "2", "3", "4"]]"#;
     assert_eq!(facts.value(), expected);
     assert!(run("ts").value().starts_with("[\"deno\""));
@@ -65,7 +65,7 @@ fn a_language_is_spoken_by_a_process_of_its_own() {
 }
 
 #[test]
-fn javascript_is_listed_before_anybody_uses_it() {
+fn javascript_is_listed_before_it_is_used() {
     let sandbox = Sandbox::scripted(BRIDGE);
     let listed = sandbox.request("GET", "/contexts", &[], "").json();
     assert_eq!((&listed[0]["language"], &listed[1]["language"]), (&json!("python"), &json!("javascript")));
@@ -91,7 +91,7 @@ fn a_bridge_is_interrupted_restarted_and_ended_in_its_own_way() {
     assert_eq!(sandbox.run_in(&id, "again").stdout, "again");
 
     assert_eq!(sandbox.request("DELETE", &format!("/contexts/{id}"), &[], "").status, 200);
-    // It had time to end its own kernel.
+    // It had time to end its kernel.
     wait_until(|| sandbox.processes("jupyter ir").is_empty());
     assert_eq!(sandbox.read("/home/user/ended"), "well");
 }
@@ -102,7 +102,7 @@ fn a_bridge_that_does_not_end_is_killed() {
     let id = sandbox.create(&json!({"language": "r"}));
     let mut cell = sandbox.start(&json!({"code": "sleep", "context_id": id}));
     cell.printed();
-    // It sleeps and does not look at its stream.
+    // It sleeps and does not read its stream.
     assert_eq!(sandbox.request("DELETE", &format!("/contexts/{id}"), &[], "").status, 200);
     assert_eq!(cell.finish().failure().0, "UnexpectedEndOfExecution");
     wait_until(|| sandbox.processes("jupyter ir").is_empty());

@@ -1,4 +1,4 @@
-//! A mother who comes from outside, as the host's zygote sends her, and mothers who do not come or do not behave.
+//! Forkservers that the host sends into the sandbox, and forkservers that do not arrive or misbehave.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -12,28 +12,29 @@ use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::json;
 
-/// The two ends of a mother's socket; children inherit them.
+/// The guest's and the forkserver's end of a socket; children inherit both.
 fn socket() -> (OwnedFd, OwnedFd) {
-    let (guest, mother) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    for end in [&guest, &mother] {
+    let (guest, forkserver) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    for end in [&guest, &forkserver] {
         rustix::io::fcntl_setfd(end, FdFlags::empty()).unwrap();
     }
-    (guest, mother)
+    (guest, forkserver)
 }
 
-/// A sandbox that waits for a mother, who has not come.
+/// A sandbox that waits for a forkserver that has not arrived.
 fn waiting() -> (Sandbox, OwnedFd) {
-    let (guest, mother) = socket();
-    rustix::io::fcntl_setfd(&mother, FdFlags::CLOEXEC).unwrap();
+    let (guest, forkserver) = socket();
+    rustix::io::fcntl_setfd(&forkserver, FdFlags::CLOEXEC).unwrap();
     let sandbox = Sandbox::bare(&["--mother-fd", &guest.as_raw_fd().to_string()]);
-    rustix::io::fcntl_setfd(&mother, FdFlags::empty()).unwrap();
-    (sandbox, mother)
+    rustix::io::fcntl_setfd(&forkserver, FdFlags::empty()).unwrap();
+    (sandbox, forkserver)
 }
 
-struct Mother(Child);
+struct Forkserver(Child);
 
-impl Mother {
-    /// Enters the sandbox from outside and becomes its mother.
+impl Forkserver {
+    /// Enters the sandbox from outside and becomes its forkserver.
     fn enter(sandbox: &Sandbox, socket: OwnedFd) -> Self {
         let fd = socket.as_raw_fd().to_string();
         let mut command = Command::new("nsenter");
@@ -43,7 +44,7 @@ impl Mother {
     }
 }
 
-impl Drop for Mother {
+impl Drop for Forkserver {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -51,25 +52,25 @@ impl Drop for Mother {
 }
 
 #[test]
-fn a_parked_kernel_waits_for_the_first_cell_and_begins_with_it() {
+fn a_parked_kernel_waits_for_the_first_cell_and_runs_it() {
     let (sandbox, socket) = waiting();
     assert_eq!(sandbox.status(), json!({"parked": false, "python": "", "ipython": false, "contexts": 0}));
-    let _mother = Mother::enter(&sandbox, socket);
+    let _forkserver = Forkserver::enter(&sandbox, socket);
     wait_until(|| sandbox.status()["parked"] == true);
     let status = sandbox.status();
     assert!(status["python"].as_str().unwrap().starts_with("3."), "{status}");
     assert_eq!(status["contexts"], 1);
-    // What the host says only now counts for the kernel that is already there.
+    // Settings that the host sends only now apply to the parked kernel.
     sandbox.guest.init(&json!({"envVars": {"SANDBOX": "late"}}));
     let pid = sandbox.run("import os; os.getpid(), os.environ['SANDBOX'], os.getcwd()");
     assert!(pid.value().ends_with(", 'late', '/home/user')"), "{pid:?}");
-    // The guest has started no mother of its own.
+    // The guest has not started a forkserver of its own.
     let outside = sandbox.processes("--warm shell");
     assert!(outside.is_empty(), "{outside:?}");
 }
 
 #[test]
-fn who_needs_a_mother_that_does_not_come_gets_another() {
+fn a_forkserver_that_does_not_arrive_is_replaced() {
     let (sandbox, socket) = waiting();
     sandbox.guest.init(&json!({}));
     assert_eq!(sandbox.run("1+1").value(), "2");
@@ -79,9 +80,9 @@ fn who_needs_a_mother_that_does_not_come_gets_another() {
 }
 
 #[test]
-fn a_parked_mother_that_dies_is_replaced() {
+fn a_parked_forkserver_that_dies_is_replaced() {
     let (sandbox, socket) = waiting();
-    let mother = Mother::enter(&sandbox, socket);
+    let forkserver = Forkserver::enter(&sandbox, socket);
     wait_until(|| sandbox.status()["parked"] == true);
     sandbox.guest.init(&json!({}));
     assert_eq!(sandbox.run("a = 1; a").value(), "1");
@@ -89,7 +90,7 @@ fn a_parked_mother_that_dies_is_replaced() {
     for pid in sandbox.processes("--warm none").iter().filter(|pid| **pid != kernel) {
         sandbox.kill(pid);
     }
-    drop(mother);
+    drop(forkserver);
     assert_eq!(sandbox.run("a").value(), "1");
     let other = sandbox.create(&json!({}));
     assert_eq!(sandbox.run_in(&other, "2").value(), "2");
@@ -98,10 +99,10 @@ fn a_parked_mother_that_dies_is_replaced() {
 #[test]
 fn a_parked_kernel_that_was_killed_is_replaced() {
     let (sandbox, socket) = waiting();
-    let _mother = Mother::enter(&sandbox, socket);
+    let _forkserver = Forkserver::enter(&sandbox, socket);
     wait_until(|| sandbox.status()["parked"] == true);
     let all = sandbox.processes("--warm none");
-    // The kernel was made last.
+    // The kernel was started last.
     sandbox.kill(all.iter().max_by_key(|pid| pid.parse::<u32>().unwrap()).unwrap());
     wait_until(|| sandbox.status()["parked"] == false);
     sandbox.guest.init(&json!({}));
@@ -109,26 +110,26 @@ fn a_parked_kernel_that_was_killed_is_replaced() {
 }
 
 #[test]
-fn a_mother_that_cannot_start_tells_why() {
+fn the_reason_why_a_forkserver_cannot_start_is_reported() {
     let sandbox = Sandbox::scripted("raise ImportError('no module named spam')");
     let executed = sandbox.run("1");
     let (name, value) = executed.failure();
     assert!(name == "KernelNotStarted" && value.contains("ImportError: no module named spam"), "{value}");
     let sandbox = Sandbox::scripted("");
-    assert!(sandbox.run("1").failure().1.contains("without a word"));
+    assert!(sandbox.run("1").failure().1.contains("without an error message"));
 }
 
-/// A mother that answers with garbage, and a kernel that is not one.
-fn odd(kernel: &str) -> String {
+/// A driver whose forkserver sends garbage, and whose kernels run this code.
+fn scripted_kernel(kernel: &str) -> String {
     format!(
         "
 import json, os, socket, sys
-mother = socket.socket(fileno=3)
+forkserver = socket.socket(fileno=3)
 for packet in [b'garbage', b'{{}}', b'[]', b'{{\"op\":\"exited\",\"context\":\"x\",\"status\":[]}}', b'x' * 60000]:
-    mother.send(packet)
-mother.send(json.dumps({{'op': 'ready', 'pid': 1}}).encode())
+    forkserver.send(packet)
+forkserver.send(json.dumps({{'op': 'ready', 'pid': 1}}).encode())
 while True:
-    message, fds, _, _ = socket.recv_fds(mother, 65536, 16)
+    message, fds, _, _ = socket.recv_fds(forkserver, 65536, 16)
     if not message:
         sys.exit()
     if os.fork() == 0:
@@ -143,27 +144,27 @@ while True:
 }
 
 #[test]
-fn kernels_that_are_none_are_refused() {
-    for (kernel, complaint) in [
-        ("stream.send(b'garbage\\n')", "did not say what it is"),
-        ("stream.send(b'{\"type\":\"hello\",\"pid\":1}\\n')", "did not say what it is"),
-        ("stream.send(b'{\"type\":\"hello\",\"pid\":-5}\\n')", "did not say what it is"),
-        ("stream.send(b'{\"type\":\"hello\",\"pid\":4000000}\\n')", "did not say what it is"),
+fn invalid_kernels_are_refused() {
+    for (kernel, reason) in [
+        ("stream.send(b'garbage\\n')", "invalid first message"),
+        ("stream.send(b'{\"type\":\"hello\",\"pid\":1}\\n')", "invalid first message"),
+        ("stream.send(b'{\"type\":\"hello\",\"pid\":-5}\\n')", "invalid first message"),
+        ("stream.send(b'{\"type\":\"hello\",\"pid\":4000000}\\n')", "invalid first message"),
         ("stream.send(b'{\"type\":\"failed\",\"message\":\"no luck\"}\\n')", "no luck"),
-        ("os.write(2, b'Fatal: broken\\n')", "ended before it was ready: Fatal: broken"),
+        ("os.write(2, b'Fatal: broken\\n')", "exited before it was ready: Fatal: broken"),
     ] {
-        let sandbox = Sandbox::scripted(&odd(kernel));
+        let sandbox = Sandbox::scripted(&scripted_kernel(kernel));
         let executed = sandbox.run("1");
-        assert!(executed.failure().1.contains(complaint), "{kernel}: {executed:?}");
+        assert!(executed.failure().1.contains(reason), "{kernel}: {executed:?}");
     }
 }
 
 #[test]
-fn a_kernel_that_talks_without_end_is_ended() {
+fn a_kernel_that_sends_an_endless_line_is_killed() {
     let kernel = "
         stream.send(b'{\"type\":\"hello\",\"pid\":%d}\\n' % os.getpid())
         while True: stream.send(b'x' * 65536)";
-    let sandbox = Sandbox::scripted(&odd(kernel));
+    let sandbox = Sandbox::scripted(&scripted_kernel(kernel));
     let executed = sandbox.run("1");
     assert_eq!(executed.failure().0, "UnexpectedEndOfExecution");
 }

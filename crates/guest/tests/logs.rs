@@ -1,4 +1,4 @@
-//! The log of a sandbox's output, as the host fetches it.
+//! The sandbox's log, as the host fetches it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -14,7 +14,7 @@ fn page(guest: &Guest, after: u64) -> Value {
     reply.json()
 }
 
-/// Stream and text of every block.
+/// The stream and text of every block.
 fn printed(page: &Value) -> Vec<(String, String)> {
     let text = |block: &Value, key: &str| block[key].as_str().unwrap().to_owned();
     page["blocks"].as_array().unwrap().iter().map(|block| (text(block, "stream"), text(block, "text"))).collect()
@@ -33,7 +33,7 @@ fn only_the_host_reads_the_log() {
 }
 
 #[test]
-fn the_log_has_what_commands_printed_whether_or_not_anyone_listened() {
+fn the_log_has_the_output_of_commands_with_and_without_a_client() {
     let guest = Guest::new();
     let pid = guest.run("echo out; sleep 0.1; echo err >&2; sleep 0.1; printf last").pid;
     let first = page(&guest, 0);
@@ -46,7 +46,7 @@ fn the_log_has_what_commands_printed_whether_or_not_anyone_listened() {
 }
 
 #[test]
-fn the_log_has_what_a_background_child_prints_after_its_parent() {
+fn the_log_has_what_a_background_child_prints_after_its_parent_has_exited() {
     let guest = Guest::new();
     guest.run("(sleep 0.3; echo late) & echo early");
     wait_until(|| printed(&page(&guest, 0)).iter().any(|(_, text)| text == "late"));

@@ -1,15 +1,16 @@
-//! Processes through the real binary: events, output, deadlines, late readers, signals, input and terminals.
+//! Processes, tested with the real binary: events, output, deadlines, late readers, signals, input and terminals.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Guest, envelope, shell, wait_until};
+use common::{Channel, Guest, envelope, shell, wait_until};
+use isopod_wire::delivery::Report;
 use serde_json::json;
 
 #[test]
-fn what_cannot_be_started_is_refused_clearly() {
+fn a_command_that_cannot_start_is_refused_with_the_reason() {
     let guest = Guest::new();
     let refused = |process: serde_json::Value| {
         let error = guest.stream("process.Process/Start", &[], &json!({"process": process})).finish().error;
@@ -27,7 +28,7 @@ fn what_cannot_be_started_is_refused_clearly() {
 }
 
 #[test]
-fn unknown_users_are_not_let_in() {
+fn unknown_users_are_refused() {
     let guest = Guest::new();
     // `ghost:`
     let headers = [("Authorization", "Basic Z2hvc3Q6")];
@@ -60,7 +61,7 @@ fn a_process_runs_as_the_named_user() {
 }
 
 #[test]
-fn a_killed_process_says_so() {
+fn a_killed_process_ends_with_its_signal() {
     let guest = Guest::new();
     let outcome = guest.run("kill -9 $$");
     assert_eq!(outcome.end, json!({"exitCode": -1, "status": "signal: killed", "error": "signal: killed"}));
@@ -81,7 +82,7 @@ fn the_deadline_kills_the_whole_group() {
 }
 
 #[test]
-fn a_client_that_leaves_kills_nothing_and_a_later_one_gets_the_rest() {
+fn a_process_survives_its_client_and_a_later_one_gets_the_rest() {
     let guest = Guest::new();
     let go = guest.path("go");
     let script = format!("echo first; while ! test -e {}; do sleep 0.05; done; echo second; exit 3", go.display());
@@ -95,6 +96,66 @@ fn a_client_that_leaves_kills_nothing_and_a_later_one_gets_the_rest() {
     assert_eq!((outcome.text().as_str(), outcome.pid, &outcome.end["exitCode"]), ("second\n", pid, &json!(3)));
     let error = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": 999999}})).finish().error;
     assert_eq!(error, json!({"code": "not_found", "message": "process with pid 999999 not found"}));
+}
+
+#[test]
+fn output_that_did_not_reach_the_client_is_kept_for_the_next_one() {
+    let guest = Guest::new();
+    let mut channel = Channel::open(&guest);
+    let (go, printed) = (guest.path("go"), guest.path("printed"));
+    let script = format!(
+        "echo first; until test -e {}; do sleep 0.02; done; echo second; touch {}; sleep 60",
+        go.display(),
+        printed.display()
+    );
+    let mut events = guest.stream("process.Process/Start", &[("X-Isopod-Delivery", &channel.name)], &shell(&script));
+    let stream = events.header("x-isopod-stream").parse().unwrap();
+    let pid = events.pid();
+    events.next().unwrap();
+    let first = events.received();
+    std::fs::write(&go, "").unwrap();
+    wait_until(|| printed.exists());
+    events.next().unwrap();
+    // The edge forwarded both lines, and then learned that only the first one had arrived.
+    channel.report(Report { stream, bytes: events.received(), last: false });
+    channel.report(Report { stream, bytes: first, last: true });
+    drop(events);
+    let headers = [("X-Isopod-Delivery", channel.name.as_str()), ("X-Isopod-Reports", "2")];
+    let mut again = guest.stream("process.Process/Connect", &headers, &json!({"process": {"pid": pid}}));
+    again.pid();
+    assert_eq!(again.next_text(), "second\n");
+    guest.call("process.Process/SendSignal", &json!({"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"}));
+    assert_eq!(again.finish().text(), "");
+}
+
+#[test]
+fn a_channel_that_breaks_leaves_the_last_report_in_force() {
+    let guest = Guest::new();
+    let mut channel = Channel::open(&guest);
+    let go = guest.path("go");
+    let script = format!("echo one; until test -e {}; do sleep 0.02; done; echo two", go.display());
+    let mut events = guest.stream("process.Process/Start", &[("X-Isopod-Delivery", &channel.name)], &shell(&script));
+    let stream = events.header("x-isopod-stream").parse().unwrap();
+    let pid = events.pid();
+    events.next().unwrap();
+    channel.report(Report { stream, bytes: events.received(), last: false });
+    std::fs::write(&go, "").unwrap();
+    // The server is killed: output that it got but did not report counts as not sent.
+    events.next().unwrap();
+    drop(channel);
+    drop(events);
+    wait_until(|| guest.call("process.Process/List", &json!({})).json().get("processes").is_none());
+    let outcome = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": pid}})).finish();
+    assert_eq!(outcome.text(), "two\n");
+    let outcome = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": pid}})).finish();
+    assert_eq!(outcome.text(), "");
+}
+
+#[test]
+fn only_the_host_opens_a_channel() {
+    let guest = Guest::new();
+    assert_eq!(guest.request("POST", "/delivery", &[], b"").status, 404);
+    assert_eq!(guest.request("POST", "/delivery", &[("X-Isopod-Control", "1")], b"").status, 426);
 }
 
 #[test]
@@ -165,7 +226,7 @@ fn a_signal_reaches_the_command_and_its_children() {
 }
 
 #[test]
-fn input_goes_in_and_ends() {
+fn input_is_written_and_closed() {
     let guest = Guest::new();
     let mut events = guest.stream("process.Process/Start", &[], &json!({"process": {"cmd": "cat"}, "tag": "the-cat"}));
     events.pid();
@@ -202,7 +263,7 @@ fn a_full_pipe_delays_only_its_writer() {
         assert_eq!(guest.run("echo meanwhile").text(), "meanwhile\n");
         let kill = json!({"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"});
         assert_eq!(guest.call("process.Process/SendSignal", &kill).status, 200);
-        // Let go by the end of the process, or too late for it.
+        // The process ended while the writer waited, or before.
         assert!(["internal", "not_found"].contains(&writer.join().unwrap().rpc_error().0.as_str()));
     });
     assert_eq!(events.finish().end["status"], "signal: killed");
@@ -228,7 +289,7 @@ fn a_terminal_echoes_resizes_and_ends() {
 }
 
 #[test]
-fn silence_is_filled_with_keepalives() {
+fn a_silent_stream_sends_keepalives() {
     let guest = Guest::new();
     let outcome =
         guest.stream("process.Process/Start", &[("Keepalive-Ping-Interval", "1")], &shell("sleep 2.5")).finish();
@@ -240,7 +301,7 @@ fn the_guest_cannot_be_reached_through_its_children() {
     let guest = Guest::new();
     let outcome = guest.run("ls /proc/self/fd | tr '\\n' ' '");
     assert_eq!(outcome.text(), "0 1 2 3 ");
-    // `ls` has the directory itself open as 3; a working directory behind a descriptor of the guest does not exist.
+    // `ls` itself has the directory open as 3. There is no descriptor of the guest.
     for number in 3..12 {
         let mut request = shell("pwd");
         request["process"]["cwd"] = json!(format!("/proc/self/fd/{number}"));
@@ -250,8 +311,11 @@ fn the_guest_cannot_be_reached_through_its_children() {
 }
 
 #[test]
-fn as_pid_one_it_collects_orphans() {
-    let guest = Guest::bare(&["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+fn as_pid_one_it_reaps_orphans() {
+    // Its mounts are copies of the host's, which would keep the disks of other servers and tests busy.
+    let alone = r#"awk '$1 ~ "^/dev/loop" && $2 != "/" { print $2 }' /proc/self/mounts | tac | xargs -r -n 1 umount -l
+        exec "$0" "$@""#;
+    let guest = Guest::bare(&["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", alone]);
     guest.init(&json!({"defaultUser": "root"}));
     for _ in 0..5 {
         guest.run("(sleep 0.05 &) ; (sh -c 'sleep 0.01; exit 1' &)");

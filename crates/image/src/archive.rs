@@ -244,7 +244,7 @@ impl Files<'_> {
 
     fn read(&self, path: &str) -> Result<Vec<u8>, ArchiveError> {
         let mut bytes = Vec::new();
-        self.open(path)?.take(crate::store::MOST_TEXT).read_to_end(&mut bytes).map_err(ArchiveError::Read)?;
+        self.open(path)?.take(crate::store::MAX_TEXT).read_to_end(&mut bytes).map_err(ArchiveError::Read)?;
         Ok(bytes)
     }
 }

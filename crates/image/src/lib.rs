@@ -2,6 +2,8 @@
 
 pub mod archive;
 pub mod dockerfile;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod manifest;
 mod reference;
 pub mod registry;
@@ -10,4 +12,4 @@ pub mod unpack;
 
 pub use manifest::{Config, Descriptor, Manifest, Platform, RootFs, RunConfig};
 pub use reference::{Digest, Reference, ReferenceError};
-pub use store::{Adding, Collected, Image, Named, Store, StoreError};
+pub use store::{Adding, Collected, Image, Named, PrivateStore, Store, StoreError};

@@ -6,6 +6,8 @@ use std::str::FromStr;
 /// The registry that is meant when none is named.
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
+/// With everything that was not said.
+const MAX_LENGTH: usize = 512;
 
 /// A name that says where an image is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +27,7 @@ pub struct Digest(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// Nothing in it, or too much.
-    #[error("a name has 1 to 512 characters")]
+    #[error("a name has 1 to {MAX_LENGTH} characters, with its registry and tag")]
     Length,
     /// A registry that is no host.
     #[error("{0:?} is no registry")]
@@ -50,8 +52,7 @@ impl Digest {
 
     /// From the bytes of a SHA-256 hash.
     pub fn from_hash(hash: &[u8]) -> Self {
-        let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("sha256:{digits}"))
+        Self(format!("sha256:{}", hex::encode(hash)))
     }
 
     /// With `sha256:` in front.
@@ -134,7 +135,7 @@ impl FromStr for Reference {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
-        if text.is_empty() || text.len() > 512 {
+        if text.is_empty() || text.len() > MAX_LENGTH {
             return Err(ReferenceError::Length);
         }
         let (rest, digest) = match text.split_once('@') {
@@ -157,7 +158,9 @@ impl FromStr for Reference {
         if let Some(tag) = &tag {
             check_tag(tag)?;
         }
-        Ok(Self { registry: registry.to_owned(), repository, tag, digest })
+        let reference = Self { registry: registry.to_owned(), repository, tag, digest };
+        // Its full form is longer, and is what others store and read again.
+        if reference.to_string().len() > MAX_LENGTH { Err(ReferenceError::Length) } else { Ok(reference) }
     }
 }
 
@@ -207,6 +210,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_name_that_is_too_long_with_its_registry_and_tag_is_refused() {
+        // `docker.io/` before it and `:latest` behind it.
+        let longest = format!("a/{}", "b".repeat(MAX_LENGTH - 2 - 17));
+        let reference: Reference = longest.parse().unwrap();
+        assert_eq!(reference.to_string().len(), MAX_LENGTH);
+        assert_eq!(reference.to_string().parse::<Reference>().unwrap().to_string(), reference.to_string());
+        assert_eq!(format!("{longest}b").parse::<Reference>(), Err(ReferenceError::Length));
+    }
 
     #[test]
     fn names_that_could_mean_something_else_are_refused() {

@@ -5,13 +5,17 @@
 //! partial/<64 digits>    on the way; goes on where it stopped
 //! names/<64 digits>      {"reference", "manifest"}, called after the hash of the reference
 //! lock                   shared by those who add, alone by who collects
+//! private/<64 digits>/   a store of its own, for what one team's credentials opened or its builds fetched; `team` says whose it is
 //! ```
+//!
+//! A private store is apart because a digest is no secret: whoever knows one could otherwise have the blob from here
+//! without asking the registry that keeps it.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -21,7 +25,7 @@ use crate::manifest::{Config, Manifest};
 use crate::{Digest, Reference};
 
 /// Manifests and configs are small texts; a larger one is none.
-pub(crate) const MOST_TEXT: u64 = 8 << 20;
+pub(crate) const MAX_TEXT: u64 = 8 << 20;
 
 /// Why something cannot be stored or found.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +61,19 @@ pub enum StoreError {
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
+    /// The store that everybody may read, if this one is private.
+    shared: Option<PathBuf>,
+    /// Tells how much may still be written below a directory.
+    room: Option<fn(&Path) -> u64>,
+}
+
+/// The store of what one team's credentials opened.
+#[derive(Clone, Debug)]
+pub struct PrivateStore {
+    /// Whose it is.
+    pub team: String,
+    /// Its blobs and names.
+    pub store: Store,
 }
 
 /// An image in the store.
@@ -112,7 +129,61 @@ impl Store {
             let path = root.join(part);
             fs::create_dir_all(&path).map_err(failed("make", &path))?;
         }
-        Ok(Self { root: root.to_owned() })
+        Ok(Self { root: root.to_owned(), shared: None, room: None })
+    }
+
+    /// The same store, which takes in no more than `room` says that the disk has for it.
+    #[must_use]
+    pub fn with_room(self, room: fn(&Path) -> u64) -> Self {
+        Self { room: Some(room), ..self }
+    }
+
+    /// How much may still be taken in.
+    pub(crate) fn room(&self) -> u64 {
+        self.room.map_or(u64::MAX, |room| room(&self.root))
+    }
+
+    /// The private store of a team, made when it is not there.
+    ///
+    /// # Errors
+    /// When its directories cannot be made.
+    pub fn private(&self, team: &str) -> Result<Self, StoreError> {
+        let store = Self::open(&self.private_path(team))?;
+        let path = store.root.join("team");
+        fs::write(&path, team).map_err(failed("write", &path))?;
+        Ok(Self { shared: Some(self.root.clone()), room: self.room, ..store })
+    }
+
+    /// The private store of a team, if it has one.
+    pub fn find_private(&self, team: &str) -> Option<Self> {
+        let root = self.private_path(team);
+        root.join("team").is_file().then(|| Self { root, shared: Some(self.root.clone()), room: self.room })
+    }
+
+    /// All private stores, sorted by team.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn privates(&self) -> Result<Vec<PrivateStore>, StoreError> {
+        let directory = self.root.join("private");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed("read", &directory)(error)),
+        };
+        let mut stores = Vec::new();
+        for entry in entries {
+            let root = entry.map_err(failed("read", &directory))?.path();
+            // Without the file, a team's first pull was interrupted before it kept anything.
+            let Ok(team) = fs::read_to_string(root.join("team")) else { continue };
+            stores.push(PrivateStore { team, store: Self { root, shared: Some(self.root.clone()), room: self.room } });
+        }
+        stores.sort_by(|a, b| a.team.cmp(&b.team));
+        Ok(stores)
+    }
+
+    fn private_path(&self, team: &str) -> PathBuf {
+        self.root.join("private").join(Digest::of(team.as_bytes()).digits())
     }
 
     /// Begins to add something.
@@ -135,15 +206,25 @@ impl Store {
         Some(self.root.join("blobs").join(digest.digits())).filter(|path| path.is_file())
     }
 
+    /// Whether a pull can do without a blob: it is here, or in the shared store, from which a private one takes it.
+    pub(crate) fn has(&self, digest: &Digest) -> bool {
+        if self.blob(digest).is_some() {
+            return true;
+        }
+        let Some(shared) = &self.shared else { return false };
+        let own = self.root.join("blobs").join(digest.digits());
+        fs::hard_link(shared.join("blobs").join(digest.digits()), own).is_ok()
+    }
+
     /// Where a blob comes together, and how much of it there is.
     pub(crate) fn partial(&self, digest: &Digest) -> PathBuf {
         self.root.join("partial").join(digest.digits())
     }
 
-    /// Takes over a file from [`Store::partial`] if it is what its name says, and removes it if not.
-    pub(crate) fn accept(&self, digest: &Digest) -> Result<(), StoreError> {
+    /// Takes over a file from [`Store::partial`] if it is what its name says, and removes it if not. `stop` ends it early.
+    pub(crate) fn accept(&self, digest: &Digest, stop: &AtomicBool) -> Result<(), StoreError> {
         let path = self.partial(digest);
-        let got = hash_file(&path).map_err(failed("read", &path))?;
+        let got = hash_file(&path, stop).map_err(failed("read", &path))?;
         if got != *digest {
             let _ = fs::remove_file(&path);
             return Err(StoreError::Digest { wanted: digest.clone(), got });
@@ -203,7 +284,7 @@ impl Store {
     pub(crate) fn text(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
         let path = self.blob(digest).ok_or_else(|| StoreError::Missing(digest.to_string()))?;
         let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MOST_TEXT).read_to_end(&mut bytes));
+        let read = File::open(&path).and_then(|file| file.take(MAX_TEXT).read_to_end(&mut bytes));
         read.map_err(failed("read", &path))?;
         Ok(bytes)
     }
@@ -279,11 +360,16 @@ impl Store {
         let _alone = self.lock(FlockOperation::LockExclusive)?;
         let mut wanted = HashSet::new();
         for name in self.names()? {
-            if let Ok(image) = self.image(&name.manifest) {
-                wanted.extend(image.manifest.layers.iter().map(|layer| layer.digest.digits().to_owned()));
-                wanted.insert(image.manifest.config.digest.digits().to_owned());
-                wanted.insert(name.manifest.digits().to_owned());
-            }
+            let image = match self.image(&name.manifest) {
+                Ok(image) => image,
+                // A part is missing or damaged: it cannot be used, and the next pull gets it anew.
+                Err(StoreError::Missing(_) | StoreError::Json(..)) => continue,
+                // It may be whole.
+                Err(error) => return Err(error),
+            };
+            wanted.extend(image.manifest.layers.iter().map(|layer| layer.digest.digits().to_owned()));
+            wanted.insert(image.manifest.config.digest.digits().to_owned());
+            wanted.insert(name.manifest.digits().to_owned());
         }
         let mut collected = Collected::default();
         for part in ["blobs", "partial"] {
@@ -302,9 +388,17 @@ impl Store {
 
     fn names(&self) -> Result<Vec<Name>, StoreError> {
         let directory = self.root.join("names");
-        let entries = fs::read_dir(&directory).map_err(failed("read", &directory))?;
-        let texts = entries.flatten().filter_map(|entry| fs::read(entry.path()).ok());
-        Ok(texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect())
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(failed("read", &directory))? {
+            let path = entry.map_err(failed("read", &directory))?.path();
+            match fs::read(&path) {
+                Ok(text) => names.extend(serde_json::from_slice::<Name>(&text).ok()),
+                // Taken away while we looked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("read", &path)(error)),
+            }
+        }
+        Ok(names)
     }
 
     fn name(&self, reference: &str) -> Option<Name> {
@@ -321,8 +415,15 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
     move |source| StoreError::File { action, path, source }
 }
 
-fn hash_file(path: &Path) -> io::Result<Digest> {
-    let mut hash = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(Digest::from_hash(hash.finalize().as_slice()))
+fn hash_file(path: &Path, stop: &AtomicBool) -> io::Result<Digest> {
+    let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 17]);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("nobody waits for it any more"));
+        }
+        match file.read(&mut buffer)? {
+            0 => return Ok(Digest::from_hash(hash.finalize().as_slice())),
+            length => hash.update(&buffer[..length]),
+        }
+    }
 }

@@ -100,7 +100,10 @@ fn answer(mut stream: TcpStream, body: &[u8], from: Option<u64>, cut: Option<usi
 
 fn settings(address: &str) -> RegistrySettings {
     let mirrors = [format!("docker.io=http://{address}"), format!("files.example=http://{address}/files")];
-    RegistrySettings { mirrors: mirrors.iter().map(|text| text.parse().unwrap()).collect(), offline: false }
+    RegistrySettings {
+        mirrors: mirrors.iter().map(|text| text.parse().unwrap()).collect(),
+        ..RegistrySettings::default()
+    }
 }
 
 fn layer() -> Vec<u8> {

@@ -28,6 +28,11 @@ pub fn kept_capabilities() -> impl Iterator<Item = u32> {
     KEPT.iter().map(|(number, _)| *number)
 }
 
+/// The same as a bit mask.
+pub(crate) fn kept_mask() -> u64 {
+    kept_capabilities().fold(0, |set, number| set | 1 << number)
+}
+
 /// Nothing that the calling process will exec can have any. What it has itself goes with [`drop_all`].
 pub(crate) fn empty_bounding_set() -> io::Result<()> {
     (0..=LAST_POSSIBLE).try_for_each(drop_from_bounding_set)
@@ -41,7 +46,7 @@ pub(crate) fn drop_all() -> io::Result<()> {
 
 /// Reduces the calling process, and whatever it will exec, to the list.
 pub(crate) fn drop_all_but_kept() -> io::Result<()> {
-    let kept = KEPT.iter().fold(0u64, |set, (number, _)| set | 1 << number);
+    let kept = kept_mask();
     for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {
         drop_from_bounding_set(capability)?;
     }

@@ -1,5 +1,7 @@
 //! Linux isolation: what a sandbox is made of, as the kernel sees it. Nothing here knows of owners or HTTP.
 
+#[cfg(test)]
+mod alone;
 pub mod backend;
 mod capabilities;
 pub mod cgroup;

@@ -3,29 +3,56 @@
 use std::fs;
 
 use isopod_wire::Bytes;
+use rustix::process::{Resource, getrlimit};
 
 use crate::host::Host;
 
 /// What must stay free for the host itself.
-const LEAST_MEMORY: Bytes = Bytes::mib(256);
-const LEAST_DISK: Bytes = Bytes::mib(256);
+const MIN_MEMORY: Bytes = Bytes::mib(256);
+const MIN_DISK: Bytes = Bytes::mib(256);
+/// Records of sandboxes and the database are on the disk of the state directory.
+const MIN_RECORD_SPACE: Bytes = Bytes::mib(16);
+/// Descriptors that a server needs for its connections, and to make and remove sandboxes.
+const MIN_DESCRIPTORS: u64 = 64;
 /// A new sandbox needs a few processes at once.
-const LEAST_PIDS: u64 = 64;
+const MIN_PIDS: u64 = 64;
 
 /// Says why there is no room, or nothing when there is.
 ///
 /// Memory is not reserved: most sandboxes use a small part of what they may. What is looked at is what is left now.
 pub(crate) fn why_full(host: &Host) -> Option<String> {
+    if descriptors_are_low() {
+        return Some("too few file descriptors are left; raise the limit (ulimit -n, LimitNOFILE)".to_owned());
+    }
     let memory = available_memory();
-    if memory < LEAST_MEMORY {
-        return Some(format!("{} of memory are left, {LEAST_MEMORY} must stay free", whole_mib(memory)));
+    if memory < MIN_MEMORY {
+        return Some(format!("{} of memory are left, {MIN_MEMORY} must stay free", whole_mib(memory)));
     }
     let disk = host.disk.free_space().unwrap_or(Bytes(0));
-    if disk < LEAST_DISK {
-        return Some(format!("{} of disk are left, {LEAST_DISK} must stay free", whole_mib(disk)));
+    if disk < MIN_DISK {
+        return Some(format!("{} of disk are left, {MIN_DISK} must stay free", whole_mib(disk)));
+    }
+    let records = host.disk.host_free_space().unwrap_or(Bytes(0));
+    if records < MIN_RECORD_SPACE {
+        return Some(format!("{} are left on the state directory's disk for records", whole_mib(records)));
     }
     let pids = free_pids()?;
-    (pids < LEAST_PIDS).then(|| format!("{pids} process ids are left, {LEAST_PIDS} must stay free"))
+    (pids < MIN_PIDS).then(|| format!("{pids} process ids are left, {MIN_PIDS} must stay free"))
+}
+
+/// Whether this process is about to run out of file descriptors. Without some it could not even remove a sandbox.
+pub(crate) fn descriptors_are_low() -> bool {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    open_descriptors().is_some_and(|open| limit.saturating_sub(open) < (limit / 8).clamp(MIN_DESCRIPTORS, 1024))
+}
+
+/// `None` when it cannot be told.
+fn open_descriptors() -> Option<u64> {
+    // Since Linux 6.2 the directory's size is their number, which takes no descriptor to read.
+    match fs::metadata("/proc/self/fd").ok()?.len() {
+        0 => Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64),
+        count => Some(count),
+    }
 }
 
 fn whole_mib(bytes: Bytes) -> Bytes {
@@ -42,9 +69,9 @@ pub(crate) fn available_memory() -> Bytes {
 
 /// `None` when the host does not say.
 fn free_pids() -> Option<u64> {
-    let most: u64 = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()?;
+    let limit: u64 = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()?;
     // The fourth field of loadavg is running/all threads.
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     let used: u64 = load.split(' ').nth(3)?.split_once('/')?.1.parse().ok()?;
-    Some(most.saturating_sub(used))
+    Some(limit.saturating_sub(used))
 }

@@ -20,17 +20,33 @@ pub(crate) struct ProcessIdentity {
 impl ProcessIdentity {
     /// Of a process that runs now.
     pub(crate) fn of(pid: u32) -> io::Result<Self> {
-        Ok(Self { boot_id: boot_id()?, pid, start_time: start_time(pid)? })
+        Ok(Self { boot_id: boot_id()?, pid, start_time: Stat::of(pid)?.start_time })
     }
 
     /// A handle to it, if it still runs.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
+        self.open_if(|stat| !stat.is_zombie)
+    }
+
+    /// A handle to it as long as anything of it is left: a thread that waits in the kernel may outlive the others.
+    pub(crate) fn open_remains(&self) -> Option<OwnedFd> {
+        self.open_if(|_| true)
+    }
+
+    /// Whether it was killed or has ended, although a thread or a child of it may still wait in the kernel. It then does
+    /// nothing any more, and its handle does not tell.
+    pub(crate) fn is_exiting(&self) -> bool {
+        Stat::of(self.pid).is_ok_and(|stat| stat.start_time == self.start_time && stat.is_exiting)
+    }
+
+    fn open_if(&self, is_wanted: impl Fn(&Stat) -> bool) -> Option<OwnedFd> {
         if boot_id().ok()? != self.boot_id {
             return None;
         }
         let pidfd = pidfd_open(Pid::from_raw(self.pid.cast_signed())?, PidfdFlags::NONBLOCK).ok()?;
         // Looked at after the handle is open, so that the pid cannot change hands in between.
-        (start_time(self.pid).ok()? == self.start_time).then_some(pidfd)
+        let stat = Stat::of(self.pid).ok()?;
+        (stat.start_time == self.start_time && is_wanted(&stat)).then_some(pidfd)
     }
 }
 
@@ -39,19 +55,31 @@ pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-fn start_time(pid: u32) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+/// What the kernel tells of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    is_zombie: bool,
+    is_exiting: bool,
+    start_time: u64,
 }
 
-/// Field 22. The name in field 2 may hold anything, so fields count from its closing bracket. A zombie is gone.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
+/// The kernel's `PF_EXITING`.
+const EXITING: u64 = 0x4;
+
+impl Stat {
+    fn of(pid: u32) -> io::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
-    fields.nth(18)?.parse().ok()
+
+    /// Fields 3, 9 and 22. The name in field 2 may hold anything, so fields count from its closing bracket.
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        let flags: u64 = fields.nth(5)?.parse().ok()?;
+        let start_time = fields.nth(12)?.parse().ok()?;
+        Some(Self { is_zombie, is_exiting: is_zombie || flags & EXITING != 0, start_time })
+    }
 }
 
 #[cfg(test)]
@@ -60,10 +88,28 @@ mod tests {
 
     #[test]
     fn a_hostile_process_name_does_not_confuse_the_fields() {
-        let stat = "7 (a) R) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1000 10";
-        assert_eq!(parse_start_time(stat), Some(4242));
-        assert_eq!(parse_start_time("7 (x) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1000 10"), None);
-        assert_eq!(parse_start_time(""), None);
+        let stat = |state, flags| {
+            Stat::parse(&format!("7 (a) R) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242 1000 10"))
+        };
+        let told = |is_zombie, is_exiting| Some(Stat { is_zombie, is_exiting, start_time: 4242 });
+        assert_eq!(stat("S", 0x400100), told(false, false));
+        assert_eq!(stat("S", 0x400104), told(false, true));
+        assert_eq!(stat("Z", 0x40010c), told(true, true));
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn a_zombie_does_not_run_but_is_left_until_somebody_waits() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(identity.open().is_some() && !identity.is_exiting());
+        child.kill().unwrap();
+        while identity.open().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(identity.open_remains().is_some() && identity.is_exiting());
+        child.wait().unwrap();
+        assert!(identity.open_remains().is_none() && !identity.is_exiting());
     }
 
     #[test]

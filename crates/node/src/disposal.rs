@@ -8,11 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::boot::ProcessIdentity;
-use crate::home::Home;
+use crate::home::{Home, all_executions, all_records};
 use crate::host::Host;
 use crate::record::Record;
+use crate::recycle::SandboxNetwork;
 use crate::slot::Slot;
-use crate::spare::SandboxNetwork;
 use crate::workspace::Aborters;
 
 /// How long the kernel may take to end killed processes. Then the groups are tried all the same.
@@ -24,6 +24,10 @@ pub(crate) struct Remains {
     pub(crate) execution: ExecutionId,
     pub(crate) init: Option<ProcessIdentity>,
     slot: Option<Slot>,
+    /// The slot of the zygote that it belongs to.
+    owner: Option<Slot>,
+    /// It may be a zygote, whose slot is kept for the sandboxes that it owns.
+    may_own: bool,
     /// Its writable layer, unless that belongs to somebody else.
     pub(crate) area: Option<String>,
     directory: PathBuf,
@@ -34,11 +38,13 @@ pub(crate) struct Remains {
 impl Remains {
     /// By its record. The area is that of the record, which for a record that was never saved is its own name.
     pub(crate) fn of(record: &Record, home: &Home) -> Self {
-        let directory = home.box_directory(&record.execution);
+        let directory = home.execution_directory(&record.execution);
         Self {
             execution: record.execution.clone(),
             init: record.init.clone(),
             slot: record.slot,
+            owner: record.owner,
+            may_own: record.is_zygote,
             area: record.area.clone(),
             directory,
             has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
@@ -47,11 +53,13 @@ impl Remains {
 
     /// Of an execution whose record cannot be read.
     pub(crate) fn unknown(execution: ExecutionId, home: &Home) -> Self {
-        let directory = home.box_directory(&execution);
+        let directory = home.execution_directory(&execution);
         Self {
             area: Some(execution.as_str().to_owned()),
             init: None,
             slot: None,
+            owner: None,
+            may_own: true,
             execution,
             directory,
             has_mounts: false,
@@ -64,6 +72,8 @@ impl Remains {
             area: with_area.then(|| execution.as_str().to_owned()),
             init: None,
             slot: None,
+            owner: None,
+            may_own: true,
             execution,
             directory: PathBuf::new(),
             has_mounts: false,
@@ -79,9 +89,17 @@ pub(crate) fn dispose(host: &Host, remains: &Remains) {
 /// As [`dispose`], with the sandbox's network, which another one may get if it was never used.
 pub(crate) fn dispose_with(host: &Host, remains: &Remains, network: Option<SandboxNetwork>) {
     let all_ended = end_processes(host, remains);
-    give_back_slots(host, remains, network.filter(|_| all_ended));
+    if !remains.may_own {
+        give_back_slots(host, remains, network.filter(|_| all_ended));
+    }
     remove_area(host, remains);
     remove_directory(host, remains);
+    // A zygote and the last of its sandboxes may go at once. Each looks for the other when its own record is gone, so that one
+    // of them gives the zygote's slot back.
+    if remains.may_own {
+        give_back_slots(host, remains, None);
+    }
+    give_back_owner(host, remains);
 }
 
 /// As [`dispose`], but keeps the record and the writable layer: the sandbox is stopped, not gone.
@@ -101,14 +119,14 @@ fn sync_area(host: &Host, remains: &Remains) {
 
 /// True when no process is left for certain.
 fn end_processes(host: &Host, remains: &Remains) -> bool {
-    let init = remains.init.as_ref().and_then(ProcessIdentity::open);
+    let init = remains.init.as_ref().and_then(ProcessIdentity::open_remains);
+    let group = host.cgroups.group(remains.execution.as_str());
     let pid = remains.init.as_ref().filter(|_| remains.has_mounts && init.is_some()).map(|init| init.pid);
-    let aborters = pid.map(Aborters::of).unwrap_or_default();
+    let aborters = pid.map(|pid| Aborters::of(pid, &group)).unwrap_or_default();
     if let Some(pidfd) = &init {
         // It may just have ended.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
-    let group = host.cgroups.group(remains.execution.as_str());
     warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
     // A killed process that waits for the answer to some calls goes only with the connection.
     aborters.abort();
@@ -138,11 +156,38 @@ fn give_back_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNe
         }
     };
     for slot in slots {
+        if remains.may_own && owns_sandboxes(host, slot) {
+            tracing::debug!(execution = %remains.execution, slot = slot.0, "its slot is kept for its sandboxes");
+            continue;
+        }
         // The policy goes at once: it must not wait for the next tenant of the slot.
-        warn_on(&remains.execution, "clear its policy", host.network.clear_policy(crate::network::Slot(slot.0)));
+        warn_on(&remains.execution, "clear its policy", host.network.clear_policy(slot.on_network()));
         // The network, where there is one, is that of the slot that the record names.
         let network = network.take_if(|_| remains.slot == Some(slot));
         host.give_back_slot(slot, remains.execution.as_str(), network);
+    }
+}
+
+/// Whether a sandbox names it as its owner's. When that cannot be told, the slot is kept until the next sweep.
+fn owns_sandboxes(host: &Host, slot: Slot) -> bool {
+    all_records(&host.state.homes()).map_or(true, |records| records.iter().any(|record| record.owner == Some(slot)))
+}
+
+/// Gives the slot of a zygote back that went before the last of its sandboxes, which this one was.
+fn give_back_owner(host: &Host, remains: &Remains) {
+    let Some(slot) = remains.owner else { return };
+    let Some(claim) = slot.claim_text() else { return };
+    let Some(zygote) = claim.strip_prefix(&host.claim("")) else { return };
+    let is_beside = remains.directory.parent().is_some_and(|boxes| boxes.join(zygote).exists());
+    if is_beside || owns_sandboxes(host, slot) {
+        return;
+    }
+    // A record is there before the claim, so whoever has claimed the slot since is among these.
+    let has_record = |name: &str| {
+        all_executions(&host.state).map_or(true, |known| known.iter().any(|execution| execution.as_str() == name))
+    };
+    if !has_record(zygote) {
+        host.give_back_slot(slot, zygote, None);
     }
 }
 
@@ -156,7 +201,7 @@ fn remove_area(host: &Host, remains: &Remains) {
 
 fn remove_directory(host: &Host, remains: &Remains) {
     if !remains.directory.as_os_str().is_empty() {
-        warn_on(&remains.execution, "remove its record", host.boxes.remove(&remains.directory));
+        warn_on(&remains.execution, "remove its record", host.recycled_directories.remove(&remains.directory));
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 /// The thread and what it waits for. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Exits {
+pub(crate) struct ExitWatcher {
     shared: Arc<Shared>,
     /// Written to in order to end the thread.
     stop: OwnedFd,
@@ -35,7 +35,7 @@ struct Waiting {
 /// Keys of processes count from one.
 const STOP_KEY: u64 = 0;
 
-impl Exits {
+impl ExitWatcher {
     pub(crate) fn start() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -59,7 +59,7 @@ impl Exits {
     }
 }
 
-impl Drop for Exits {
+impl Drop for ExitWatcher {
     fn drop(&mut self) {
         // An eventfd that was never read takes the write.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_each_process_is_told_once() {
-        let exits = Exits::start().unwrap();
+        let exits = ExitWatcher::start().unwrap();
         let mut children: Vec<_> =
             (0..20).map(|_| Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap()).collect();
         let mut receivers = Vec::new();

@@ -10,6 +10,7 @@ use isopod_wire::ExecutionId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::record::Record;
 use crate::state::{StateError, StateRoot, make_private_directory};
 
 /// Who owns a home.
@@ -40,7 +41,7 @@ pub enum HomeError {
 
 /// A server that was killed holds its home until the last of its threads has left the kernel, and whoever restarts it
 /// does not wait for that.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A home that this process owns until it drops it.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Home {
     pub(crate) fn open(state: &StateRoot, kind: HomeKind) -> Result<Self, HomeError> {
         let path = state.homes().join(kind.name());
         make_private_directory(&path.join("boxes"))?;
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match lock(&path)? {
                 Some(lock) => return Ok(Self { path, kind, _lock: lock }),
@@ -94,6 +95,18 @@ impl Home {
         Ok(homes)
     }
 
+    /// The home of a command that still runs, if there is one.
+    pub(crate) fn of_living_command(state: &StateRoot) -> io::Result<Option<PathBuf>> {
+        for entry in fs::read_dir(state.homes())? {
+            let entry = entry?;
+            let is_command = entry.file_name() != HomeKind::Server.name();
+            if is_command && matches!(lock(&entry.path()), Ok(None)) {
+                return Ok(Some(entry.path()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether a server has the state directory, be it this process.
     pub(crate) fn server_lives(state: &StateRoot) -> bool {
         let home = state.homes().join(HomeKind::Server.name());
@@ -109,7 +122,7 @@ impl Home {
     }
 
     /// The directory of one execution.
-    pub(crate) fn box_directory(&self, execution: &ExecutionId) -> PathBuf {
+    pub(crate) fn execution_directory(&self, execution: &ExecutionId) -> PathBuf {
         self.path.join("boxes").join(execution.as_str())
     }
 
@@ -145,6 +158,56 @@ fn executions_in(home: &Path) -> io::Result<Vec<ExecutionId>> {
     let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
     let names = entries.map(name).collect::<io::Result<Vec<String>>>()?;
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// How many sandboxes of a state directory have an owner, whether they run or are paused.
+///
+/// # Errors
+/// When a record cannot be read.
+pub fn count_sandboxes(state: &StateRoot) -> io::Result<usize> {
+    Ok(owned_records(&state.homes())?.count())
+}
+
+/// Records of all homes, without those of sandboxes that wait in a pool: nobody adopts these.
+pub(crate) fn owned_records(homes: &Path) -> io::Result<impl Iterator<Item = Record>> {
+    Ok(all_records(homes)?.into_iter().filter(|record| record.spec.is_some()))
+}
+
+/// Records of all homes. One that cannot be read is an error: what it says may be anything.
+pub(crate) fn all_records(homes: &Path) -> io::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for home in entries_of(homes)? {
+        for directory in entries_of(&home.join("boxes"))? {
+            match load(&directory) {
+                Ok(record) => records.push(record),
+                // Nothing was made for it yet, or nothing of it is left.
+                Err(error) if is_missing(&error) => {}
+                Err(error) => {
+                    let advice = "isopod serve removes a damaged one when it starts";
+                    let text = format!("the record in {} cannot be read ({error}); {advice}", directory.display());
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// A reader that opened a record just before the next one took its place reads from a file that is written over.
+fn load(directory: &Path) -> io::Result<Record> {
+    const ATTEMPTS: usize = 3;
+    (1..ATTEMPTS).find_map(|_| Record::load(directory).ok()).map_or_else(|| Record::load(directory), Ok)
+}
+
+fn entries_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(directory) {
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// `None` when another process holds it.

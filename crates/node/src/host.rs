@@ -6,15 +6,13 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use isopod_disk::{Disk, DiskError, DiskOptions};
 use isopod_isolation::cgroup::{CgroupError, Cgroups, Layout, LayoutError};
+use isopod_network::{Network, NetworkConfig, NetworkError, NotATag};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::disk::{Disk, DiskError, DiskOptions};
-use crate::network::{Network, NetworkConfig, NetworkError, NotATag};
-use crate::retired::RetiredSlots;
+use crate::recycle::{RecycledDirectories, RecycledNetwork, RecycledNetworks, SandboxNetwork, SlotReleaser};
 use crate::slot::{Slot, SlotError};
-use crate::spare::{SandboxNetwork, Spare, Spares};
-use crate::spare_box::SpareBoxes;
 use crate::state::{StateError, StateRoot};
 use crate::workspace::WorkspaceServer;
 
@@ -24,9 +22,9 @@ pub(crate) struct Host {
     pub(crate) state: StateRoot,
     pub(crate) cgroups: Cgroups,
     pub(crate) network: Arc<Network>,
-    pub(crate) retired: RetiredSlots,
-    pub(crate) spares: Spares,
-    pub(crate) boxes: SpareBoxes,
+    pub(crate) slot_releaser: SlotReleaser,
+    pub(crate) recycled_networks: RecycledNetworks,
+    pub(crate) recycled_directories: RecycledDirectories,
     pub(crate) disk: Disk,
     /// Who serves the workspace, where there is one. Set once, by the node.
     pub(crate) workspace: OnceLock<Arc<dyn WorkspaceServer>>,
@@ -67,30 +65,30 @@ impl Host {
         let disk = Disk::open(state.path(), disk).map_err(|error| HostError::Disk(Box::new(error)))?;
         let network = Network::open(network).map_err(|error| HostError::Network(Box::new(error)))?;
         let network = Arc::new(network);
-        let retired = RetiredSlots::new(Arc::clone(&network)).map_err(HostError::Thread)?;
+        let slot_releaser = SlotReleaser::new(Arc::clone(&network)).map_err(HostError::Thread)?;
         Ok(Self {
             state,
             cgroups,
             network,
-            retired,
-            spares: Spares::default(),
-            boxes: SpareBoxes::default(),
+            slot_releaser,
+            recycled_networks: RecycledNetworks::default(),
+            recycled_directories: RecycledDirectories::default(),
             disk,
             workspace: OnceLock::new(),
             lock,
         })
     }
 
-    /// A connected slot for an execution: a spare one, or a new one.
+    /// A connected slot for an execution: a recycled one, or a new one.
     pub(crate) fn take_slot(&self, execution: &str) -> Result<(Slot, Option<SandboxNetwork>), SlotError> {
         let claim = self.claim(execution);
-        while let Some(Spare { slot, claim: old, network }) = self.spares.take() {
+        while let Some(RecycledNetwork { slot, claim: old, network }) = self.recycled_networks.take() {
             match slot.reclaim(&old, &claim) {
                 Ok(()) => return Ok((slot, Some(network))),
                 // Somebody removed what is ours. Then it is in doubt, and goes.
                 Err(error) => {
                     tracing::warn!(slot = slot.0, %error, "lost a spare slot");
-                    self.retired.retire(slot, old);
+                    self.slot_releaser.release(slot, old);
                 }
             }
         }
@@ -100,22 +98,22 @@ impl Host {
     /// Takes back the slot of an execution in which no process is left.
     pub(crate) fn give_back_slot(&self, slot: Slot, execution: &str, network: Option<SandboxNetwork>) {
         let claim = self.claim(execution);
-        let spare = network.filter(|_| self.spares.has_room()).and_then(|mut network| {
+        let recycled = network.filter(|_| self.recycled_networks.has_room()).and_then(|mut network| {
             let is_as_new = network.witness.as_mut().is_some_and(|witness| self.network.is_as_new(witness));
-            is_as_new.then(|| Spare { slot, claim: claim.clone(), network })
+            is_as_new.then(|| RecycledNetwork { slot, claim: claim.clone(), network })
         });
-        let is_kept = spare.is_some_and(|spare| self.spares.keep(spare).is_ok());
+        let is_kept = recycled.is_some_and(|recycled| self.recycled_networks.put(recycled).is_ok());
         if !is_kept {
-            self.retired.retire(slot, claim);
+            self.slot_releaser.release(slot, claim);
         }
     }
 
     /// Slots that are claimed without a record, because this process keeps them or is about to give them back.
-    pub(crate) fn slots_in_hand(&self) -> BTreeSet<Slot> {
-        &self.spares.slots() | &self.retired.slots()
+    pub(crate) fn held_slots(&self) -> BTreeSet<Slot> {
+        &self.recycled_networks.slots() | &self.slot_releaser.slots()
     }
 
-    /// Words that claim a slot for an execution of this state directory.
+    /// The text that claims a slot for an execution of this state directory.
     pub(crate) fn claim(&self, execution: &str) -> String {
         format!("{}/{execution}", self.state.tag())
     }
@@ -127,12 +125,22 @@ impl Host {
 
     /// Leaves. The last one out takes down what was set up, if no sandbox needs it any more.
     pub(crate) fn close(self) {
-        let Self { state, cgroups, network, retired, spares, boxes, disk, lock, workspace: _ } = self;
-        drop(boxes);
-        while let Some(Spare { slot, claim, .. }) = spares.take() {
-            retired.retire(slot, claim);
+        let Self {
+            state,
+            cgroups,
+            network,
+            slot_releaser,
+            recycled_networks,
+            recycled_directories,
+            disk,
+            lock,
+            workspace: _,
+        } = self;
+        drop(recycled_directories);
+        while let Some(RecycledNetwork { slot, claim, .. }) = recycled_networks.take() {
+            slot_releaser.release(slot, claim);
         }
-        drop(retired);
+        drop(slot_releaser);
         let is_last = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         let is_idle = claimed_slots(&state).is_ok_and(|claims| claims.is_empty());
         if !(is_last && is_idle) {

@@ -4,42 +4,41 @@
 //! A new process finds the records, adopts what still runs and removes whatever no record claims.
 
 mod admission;
-mod blank;
 mod boot;
 mod build;
+mod contents;
 mod disposal;
 mod driver_files;
 mod exits;
+mod generation_name;
 mod guest_program;
 mod guest_request;
 mod home;
 mod host;
 mod images;
-mod kind;
-mod netns;
+mod inotify;
+mod layer_users;
 mod node;
 mod pool;
+mod provision;
 mod record;
+mod recycle;
 mod removal;
-mod retired;
 mod sandbox;
 mod slot;
-mod spare;
-mod spare_box;
 mod spawner;
 mod start;
 mod state;
 mod sweep;
 mod template;
+mod template_pool;
 mod workspace;
 mod zygote;
 
 pub mod base;
-pub mod disk;
-pub mod network;
 
 pub use guest_program::guest_program_bytes;
-pub use home::{HomeError, HomeKind};
+pub use home::{HomeError, HomeKind, count_sandboxes};
 pub use host::HostError;
 pub use images::image_store;
 pub use isopod_image::registry::RegistrySettings;
@@ -48,6 +47,8 @@ pub use pool::PoolSize;
 pub use removal::remove_everything;
 pub use spawner::SpawnerProgram;
 pub use state::{StateError, StateRoot};
-pub use sweep::{SweepReport, sweep_abandoned};
-pub use template::{LayerInfo, Made, can_make, list_layers, made_templates, remove_layer, remove_unfinished};
-pub use workspace::WorkspaceServer;
+pub use sweep::{SweepError, SweepReport, sweep_abandoned};
+pub use template::{
+    LayerInfo, Made, can_make, layer_names, list_layers, made_templates, remove_layer, remove_unfinished,
+};
+pub use workspace::{MountedPart, ServedPart, WorkspaceServer, WorkspaceUnavailable};

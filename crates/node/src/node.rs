@@ -2,38 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_disk::DiskOptions;
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
+use isopod_network::NetworkConfig;
 use isopod_wire::build::{self, BuildError, BuildEvent, BuildSpec, KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::{
-    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, SandboxSpec, Stock,
-    Stream, Target, TemplateInfo, Usage,
+    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, PoolStatus,
+    SandboxSpec, Stream, Target, TemplateInfo, Usage,
 };
-use isopod_wire::{Bytes, ExecutionId, Limits, NetworkPolicy};
+use isopod_wire::{Bytes, Limits, NetworkPolicy};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::available_memory;
 use crate::base::{BaseError, BaseOptions, HostEnvironment};
-use crate::blank::Workshop;
-use crate::disk::DiskOptions;
+use crate::build::TemplateBuilder;
 use crate::guest_program;
 use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};
 use crate::images::Images;
-use crate::network::NetworkConfig;
 use crate::pool::PoolSize;
-use crate::sandbox::Fleet;
+use crate::provision::Provisioner;
+use crate::sandbox::{Fleet, FleetConfig, maintain_workspaces};
 use crate::slot::Slot;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
-use crate::sweep::{Sweeper, sweep};
-use crate::template::{KeptLayer, Step, Template, find_recipe, remove_unfinished};
+use crate::sweep::{SweepReport, Sweeper, sweep};
+use crate::template::{Existing, Layer, Step, Template, find_recipe, remove_unfinished};
 use crate::workspace::WorkspaceServer;
 
 /// How often a server sweeps when nothing else is configured.
@@ -43,7 +45,7 @@ pub const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 const TEMPLATE_CHECK: Duration = Duration::from_secs(10);
 
 /// How many networks that were never used a server keeps for its next sandboxes.
-const SPARE_NETWORKS: usize = 16;
+const MAX_RECYCLED_NETWORKS: usize = 16;
 
 /// How a node works.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub struct NodeConfig {
     pub sweep_every: Duration,
     /// Where a change of the network's defaults goes; `None` for the defaults.
     pub pool_network: Option<isopod_wire::Cidr>,
+    /// Private networks that sandboxes may reach when their policy allows it.
+    pub private_networks: Vec<isopod_wire::Cidr>,
     /// Who serves the workspace to sandboxes; `None` where there is none.
     pub workspace: Option<Arc<dyn WorkspaceServer>>,
 }
@@ -145,6 +149,7 @@ pub enum BuildTemplateError {
 #[derive(Debug)]
 pub struct Node {
     fleet: Arc<Fleet>,
+    builder: TemplateBuilder,
 }
 
 impl Node {
@@ -160,21 +165,22 @@ impl Node {
         config: NodeConfig,
         backend: Option<Arc<dyn Backend>>,
     ) -> Result<Self, OpenError> {
+        let images = Images::open(state.path(), config.registries.clone()).map_err(OpenError::Images)?;
         let blocking_config = config.clone();
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
-        let (workshop, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
+        let (provisioner, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
-        let (home, sweep_every) = (config.home.clone(), config.sweep_every);
-        let images = Images::open(workshop.host.state.path(), config.registries.clone()).map_err(OpenError::Images)?;
-        let fleet = Fleet::new(workshop, template, images, config).map_err(OpenError::Sweep)?;
+        let fleet_config = FleetConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
+        let fleet = Fleet::new(provisioner, template, fleet_config).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
-        fleet.kinds.base().pool.start();
+        maintain_workspaces(&fleet);
+        fleet.template_pools.base().pool.start();
         wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
-        keep_template_fresh(&fleet);
-        if home == HomeKind::Server {
-            keep_swept(&fleet, sweep_every);
+        refresh_templates_periodically(&fleet);
+        if config.home == HomeKind::Server {
+            sweep_periodically(&fleet, config.sweep_every);
         }
-        Ok(Self { fleet })
+        Ok(Self { fleet, builder: TemplateBuilder::new(images) })
     }
 
     /// Waits until the pool is as full as it should be.
@@ -184,9 +190,14 @@ impl Node {
         }
     }
 
+    /// Why what sandboxes write cannot be limited on this host, and what would help.
+    pub fn no_disk_limit(&self) -> Option<String> {
+        self.fleet.provisioner.host.disk.no_limit().map(ToString::to_string)
+    }
+
     /// How many sandboxes wait in the pool.
     pub fn pool_filled(&self) -> PoolSize {
-        self.fleet.kinds.base().pool.filled()
+        self.fleet.template_pools.base().pool.filled()
     }
 
     /// Directory with the guest's socket of a sandbox, for tools on this machine.
@@ -207,15 +218,16 @@ impl Node {
         on_step: impl Fn(TemplateProgress),
     ) -> Result<BuiltTemplate, BuildTemplateError> {
         let recipe = find_recipe(name).ok_or_else(|| BuildTemplateError::Unknown(name.to_owned()))?;
-        let id = recipe.layer_id(self.fleet.kinds.base().template().facts());
+        let id = recipe.layer_id(self.fleet.template_pools.base().template().facts());
         let templates = self.fleet.templates_directory();
-        if !rebuild && KeptLayer::open(&templates, &id).is_ok() {
+        if !rebuild && Layer::open(&templates, &id).is_ok() {
             return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
         }
         let on_step = |step: Step| {
             on_step(TemplateProgress { done: step.done, total: step.total, message: step.message });
         };
-        let built = self.fleet.build_layer(recipe, &id, on_step).await;
+        let existing = if rebuild { Existing::Replace } else { Existing::Take };
+        let built = self.fleet.build_layer(recipe, &id, existing, on_step).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
         Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: true })
     }
@@ -227,7 +239,7 @@ impl Node {
 }
 
 /// Looks now and then whether the host's packages have changed.
-fn keep_template_fresh(fleet: &Arc<Fleet>) {
+fn refresh_templates_periodically(fleet: &Arc<Fleet>) {
     let fleet = Arc::downgrade(fleet);
     tokio::spawn(async move {
         loop {
@@ -239,7 +251,7 @@ fn keep_template_fresh(fleet: &Arc<Fleet>) {
 }
 
 /// Looks now and then for what nobody claims: a command that was killed, or a step of ours that failed.
-fn keep_swept(fleet: &Arc<Fleet>, every: Duration) {
+fn sweep_periodically(fleet: &Arc<Fleet>, every: Duration) {
     let fleet = Arc::downgrade(fleet);
     tokio::spawn(async move {
         loop {
@@ -250,41 +262,63 @@ fn keep_swept(fleet: &Arc<Fleet>, every: Duration) {
     });
 }
 
-/// Random enough that no two sandboxes of a host ever share one.
-pub(crate) fn random_execution_id() -> ExecutionId {
-    let mut bytes = [0; 20];
-    getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
-    ExecutionId::from_random(bytes)
-}
-
 fn open_parts(
     state: StateRoot,
     config: &NodeConfig,
     backend: Option<Arc<dyn Backend>>,
-) -> Result<(Workshop, Arc<Template>), OpenError> {
+) -> Result<(Provisioner, Arc<Template>), OpenError> {
     let home = Home::open(&state, config.home.clone())?;
     let mut network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
     if let Some(pool) = config.pool_network {
         network.pool = pool;
     }
+    network.private_networks.clone_from(&config.private_networks);
     let host = Host::open(state, network, &config.disk)?;
+    match open_on(&host, &home, config, backend) {
+        Ok(Parts { backend, guest, environment, certificates, template }) => {
+            let (host, home) = (Arc::new(host), Arc::new(home));
+            Ok((Provisioner { host, home, backend, guest, environment, certificates }, template))
+        }
+        Err(error) => {
+            // Nothing was begun, so nothing that was set up for it stays, unless sandboxes need it.
+            host.close();
+            Err(error)
+        }
+    }
+}
+
+/// What a node has besides its host and its home.
+struct Parts {
+    backend: Arc<dyn Backend>,
+    guest: OwnedFd,
+    environment: BTreeMap<String, String>,
+    certificates: Option<Vec<u8>>,
+    template: Arc<Template>,
+}
+
+fn open_on(
+    host: &Host,
+    home: &Home,
+    config: &NodeConfig,
+    backend: Option<Arc<dyn Backend>>,
+) -> Result<Parts, OpenError> {
     if let Some(workspace) = &config.workspace {
         // The host was opened just now.
         let _ = host.workspace.set(Arc::clone(workspace));
     }
     if config.home == HomeKind::Server {
-        host.spares.make_room(SPARE_NETWORKS);
-        let boxes = host.boxes.open(&home.path().join("spare"));
-        boxes.map_err(OpenError::Sweep)?;
+        host.recycled_networks.set_capacity(MAX_RECYCLED_NETWORKS);
+        let opened = host.recycled_directories.open(&home.path().join("spare"));
+        opened.map_err(OpenError::Sweep)?;
     }
     let template = Template::base(&host.state.layers(), &config.base)?;
     let backend = match backend {
         Some(backend) => backend,
-        None => start_spawner(&home, config)?,
+        None => start_spawner(home, config)?,
     };
     let sweeper = if config.home == HomeKind::Server { Sweeper::Server } else { Sweeper::Other };
-    let report = sweep(&host, sweeper).map_err(OpenError::Sweep)?;
-    if report != crate::SweepReport::default() {
+    let report = sweep(host, sweeper).map_err(OpenError::Sweep)?;
+    if report != SweepReport::default() {
         tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
     }
     if config.home == HomeKind::Server
@@ -295,8 +329,7 @@ fn open_parts(
     let guest = guest_program::sealed().map_err(OpenError::Guest)?;
     let environment = template.host_environment(config.host_environment, config.variables.clone().into_iter());
     let certificates = if config.host_environment.certificates { host_certificates(&config.variables) } else { None };
-    let (host, home) = (Arc::new(host), Arc::new(home));
-    Ok((Workshop { host, home, backend, guest, environment, certificates }, template))
+    Ok(Parts { backend, guest, environment, certificates, template })
 }
 
 /// The certificates that this host trusts, in one file.
@@ -354,14 +387,17 @@ impl NodeApi for Node {
         available_memory()
     }
 
-    async fn stock(&self) -> Stock {
+    async fn pool_status(&self) -> PoolStatus {
         let claims = tokio::task::spawn_blocking(Slot::count_claims).await;
         let taken = claims.ok().and_then(Result::ok);
-        Stock { shelves: self.fleet.kinds.shelves(), free_slots: taken.map(|taken| Slot::COUNT.saturating_sub(taken)) }
+        PoolStatus {
+            templates: self.fleet.template_pools.statuses(),
+            free_slots: taken.map(|taken| Slot::COUNT.saturating_sub(taken)),
+        }
     }
 
     async fn templates(&self) -> Vec<TemplateInfo> {
-        self.fleet.kinds.infos()
+        self.fleet.template_pools.infos()
     }
 
     async fn build_template(
@@ -370,7 +406,7 @@ impl NodeApi for Node {
         events: mpsc::Sender<BuildEvent>,
         cancel: CancellationToken,
     ) -> Result<build::BuiltTemplate, BuildError> {
-        self.fleet.build(spec, events, cancel).await
+        self.builder.build(&self.fleet, spec, events, cancel).await
     }
 
     async fn built_templates(&self) -> Vec<KeptTemplate> {

@@ -1,6 +1,6 @@
 //! Sandboxes that are made before somebody asks.
 //!
-//! Two shelves for the template and limits that most ask for: *ready* ones, whose guest listens, and *prepared* ones,
+//! Two queues for the template and limits that most ask for: *ready* ones, whose guest listens, and *prepared* ones,
 //! whose first process waits for the word to become the guest. Workers keep both filled. What is asked for with other
 //! limits takes a prepared one; another template is made from nothing.
 
@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use isopod_wire::node::Shelf;
+use isopod_wire::node::TemplatePoolStatus;
 use isopod_wire::{ExecutionId, Limits};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::blank::{Blank, MakeError, Prepared, Workshop};
+use crate::admission::descriptors_are_low;
 use crate::guest_request;
-use crate::node::random_execution_id;
-use crate::start::START_PATIENCE;
+use crate::provision::{PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
+use crate::record::random_execution_id;
+use crate::start::START_TIMEOUT;
 use crate::template::Template;
 
 /// How many to keep.
@@ -35,20 +36,20 @@ impl PoolSize {
 }
 
 /// After this many failures in a row a worker waits for the next request instead of trying on.
-const PATIENCE: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 /// How long a worker rests after a failure.
 const BACKOFF: Duration = Duration::from_millis(200);
 /// Most of the work is waiting: a move between cgroups alone takes a grace period of the kernel, which many share.
 const WORKERS: usize = 4;
 
-/// While the shelves are well filled, how long workers leave the CPUs to whoever has just been given a sandbox.
+/// While the queues are well filled, how long workers leave the CPUs to whoever has just been given a sandbox.
 const REST: Duration = Duration::from_millis(20);
 
 /// How long an interpreter may take to come from its zygote, and how often to look.
 const PARKING_DEADLINE: Duration = Duration::from_secs(10);
 const PARKING_POLL: Duration = Duration::from_millis(5);
 
-/// The shelves and their workers.
+/// What waits, and the workers that fill it up.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -58,19 +59,19 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct Shared {
-    workshop: Arc<Workshop>,
+    provisioner: Arc<Provisioner>,
     size: PoolSize,
     limits: Limits,
-    shelves: Mutex<Shelves>,
+    inventory: Mutex<Inventory>,
     wanted: Notify,
     /// How many owners wait for one that is made for them alone.
     waiting: AtomicUsize,
 }
 
 /// With more owners waiting than this, workers leave the CPUs to them.
-const CROWD: usize = 4;
+const MAX_WAITING: usize = 4;
 
-/// An owner that waits for a sandbox that the shelves did not have.
+/// An owner that waits for a sandbox that the pool did not have.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Shared);
 
@@ -82,11 +83,11 @@ impl Drop for Waiting<'_> {
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
+struct Inventory {
     /// The template that is kept ready now.
     template: Option<Arc<Template>>,
-    ready: VecDeque<Blank>,
-    prepared: VecDeque<Prepared>,
+    ready: VecDeque<ReadySandbox>,
+    prepared: VecDeque<PreparedSandbox>,
     /// How many are being made, so that two workers do not make the same one.
     making_ready: usize,
     making_prepared: usize,
@@ -94,57 +95,63 @@ struct Shelves {
 }
 
 enum Job {
-    Launch(Box<Prepared>),
+    Launch(Box<PreparedSandbox>),
     Prepare(Arc<Template>),
 }
 
 impl Pool {
-    /// Empty shelves. Nothing is made before [`Pool::start`].
-    pub(crate) fn new(workshop: Arc<Workshop>, template: Arc<Template>, limits: Limits, size: PoolSize) -> Self {
-        let shelves = Mutex::new(Shelves { template: Some(template), ..Shelves::default() });
-        let shared =
-            Arc::new(Shared { workshop, size, limits, shelves, wanted: Notify::new(), waiting: AtomicUsize::new(0) });
+    /// Empty inventory. Nothing is made before [`Pool::start`].
+    pub(crate) fn new(provisioner: Arc<Provisioner>, template: Arc<Template>, limits: Limits, size: PoolSize) -> Self {
+        let inventory = Mutex::new(Inventory { template: Some(template), ..Inventory::default() });
+        let shared = Arc::new(Shared {
+            provisioner,
+            size,
+            limits,
+            inventory,
+            wanted: Notify::new(),
+            waiting: AtomicUsize::new(0),
+        });
         Self { shared, workers: Mutex::default() }
     }
 
-    /// Begins to fill the shelves, once. Not before the sandboxes of an earlier process are adopted: a blank in the making
+    /// Begins to fill the inventory, once. Not before the sandboxes of an earlier process are adopted: one in the making
     /// looks like one that a killed process left.
     pub(crate) fn start(&self) {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        if workers.is_empty() && self.shared.size != PoolSize::NONE && !self.shared.shelves().closed {
+        if workers.is_empty() && self.shared.size != PoolSize::NONE && !self.shared.inventory().closed {
             workers.extend((0..WORKERS).map(|_| tokio::spawn(Arc::clone(&self.shared).work())));
         }
     }
 
-    /// A ready one, if the shelf has one of this kind.
-    pub(crate) fn take_ready(&self, generation: &str, limits: &Limits) -> Option<Blank> {
+    /// A ready one, if there is one with these limits.
+    pub(crate) fn take_ready(&self, generation: &str, limits: &Limits) -> Option<ReadySandbox> {
         // The disk limit is set when it is handed over.
         if (Limits { disk: self.shared.limits.disk, ..*limits }) != self.shared.limits {
             return None;
         }
         loop {
-            let blank = {
-                let mut shelves = self.shared.shelves();
-                if !shelves.is_of(generation) {
+            let sandbox = {
+                let mut inventory = self.shared.inventory();
+                if !inventory.is_of(generation) {
                     return None;
                 }
-                shelves.ready.pop_front()
+                inventory.ready.pop_front()
             };
-            match blank? {
-                blank if blank.is_alive() => return Some(blank),
+            match sandbox? {
+                sandbox if sandbox.is_alive() => return Some(sandbox),
                 // Somebody killed it while it waited.
-                dead => self.shared.workshop.discard_blank(dead),
+                dead => self.shared.provisioner.discard_ready(dead),
             }
         }
     }
 
-    /// A prepared one, if the shelf has one of this template.
-    pub(crate) fn take_prepared(&self, generation: &str) -> Option<Prepared> {
-        let mut shelves = self.shared.shelves();
-        if !shelves.is_of(generation) {
+    /// A prepared one, if there is one of this template.
+    pub(crate) fn take_prepared(&self, generation: &str) -> Option<PreparedSandbox> {
+        let mut inventory = self.shared.inventory();
+        if !inventory.is_of(generation) {
             return None;
         }
-        shelves.prepared.pop_front()
+        inventory.prepared.pop_front()
     }
 
     /// Tells the workers, until it is dropped, that somebody waits.
@@ -162,24 +169,24 @@ impl Pool {
     /// Keeps another template ready from now on and removes what is left of the old one.
     pub(crate) fn replace_template(&self, template: Arc<Template>) {
         let (ready, prepared) = {
-            let mut shelves = self.shared.shelves();
-            shelves.template = Some(template);
-            (std::mem::take(&mut shelves.ready), std::mem::take(&mut shelves.prepared))
+            let mut inventory = self.shared.inventory();
+            inventory.template = Some(template);
+            (std::mem::take(&mut inventory.ready), std::mem::take(&mut inventory.prepared))
         };
         self.shared.discard(ready, prepared);
         self.shared.wanted.notify_waiters();
     }
 
-    /// How many are on the shelves.
+    /// How many are on the inventory.
     pub(crate) fn filled(&self) -> PoolSize {
-        let shelves = self.shared.shelves();
-        PoolSize { ready: shelves.ready.len(), prepared: shelves.prepared.len() }
+        let inventory = self.shared.inventory();
+        PoolSize { ready: inventory.ready.len(), prepared: inventory.prepared.len() }
     }
 
     /// The same beside what there should be, under the template's name.
-    pub(crate) fn shelf(&self, template: &str) -> Shelf {
+    pub(crate) fn status(&self, template: &str) -> TemplatePoolStatus {
         let (filled, wanted) = (self.filled(), self.shared.size);
-        Shelf {
+        TemplatePoolStatus {
             template: template.to_owned(),
             ready: filled.ready,
             prepared: filled.prepared,
@@ -188,9 +195,9 @@ impl Pool {
         }
     }
 
-    /// Ends the workers and removes everything on the shelves.
+    /// Ends the workers and removes everything on the inventory.
     pub(crate) async fn close(&self) {
-        self.shared.shelves().closed = true;
+        self.shared.inventory().closed = true;
         self.shared.wanted.notify_waiters();
         let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         for worker in workers {
@@ -200,8 +207,8 @@ impl Pool {
         let shared = Arc::clone(&self.shared);
         let emptied = tokio::task::spawn_blocking(move || {
             let (ready, prepared) = {
-                let mut shelves = shared.shelves();
-                (std::mem::take(&mut shelves.ready), std::mem::take(&mut shelves.prepared))
+                let mut inventory = shared.inventory();
+                (std::mem::take(&mut inventory.ready), std::mem::take(&mut inventory.prepared))
             };
             shared.discard(ready, prepared);
         });
@@ -217,31 +224,31 @@ impl Drop for Pool {
     }
 }
 
-impl Shelves {
+impl Inventory {
     fn is_of(&self, generation: &str) -> bool {
         self.template.as_ref().is_some_and(|template| template.generation() == generation)
     }
 }
 
 impl Shared {
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inventory(&self) -> MutexGuard<'_, Inventory> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn discard(&self, ready: VecDeque<Blank>, prepared: VecDeque<Prepared>) {
-        ready.into_iter().for_each(|blank| self.workshop.discard_blank(blank));
-        prepared.into_iter().for_each(|prepared| self.workshop.discard_prepared(prepared));
+    fn discard(&self, ready: VecDeque<ReadySandbox>, prepared: VecDeque<PreparedSandbox>) {
+        ready.into_iter().for_each(|sandbox| self.provisioner.discard_ready(sandbox));
+        prepared.into_iter().for_each(|prepared| self.provisioner.discard_prepared(prepared));
     }
 
     async fn work(self: Arc<Self>) {
         let mut failures = 0;
         loop {
             let wanted = self.wanted.notified();
-            if self.shelves().closed {
+            if self.inventory().closed {
                 return;
             }
             match self.next_job() {
-                Some(job) if failures < PATIENCE => {
+                Some(job) if failures < MAX_FAILURES => {
                     let shared = Arc::clone(&self);
                     let result = tokio::task::spawn_blocking(move || shared.run(job)).await;
                     failures = if matches!(result, Ok(Ok(()))) { 0 } else { failures + 1 };
@@ -263,57 +270,57 @@ impl Shared {
         }
     }
 
-    /// Whether a shelf is less than half full.
+    /// Whether a queue is less than half full.
     fn is_low(&self) -> bool {
-        let shelves = self.shelves();
-        2 * shelves.ready.len() < self.size.ready || 2 * shelves.prepared.len() < self.size.prepared
+        let inventory = self.inventory();
+        2 * inventory.ready.len() < self.size.ready || 2 * inventory.prepared.len() < self.size.prepared
     }
 
     /// Ready ones first, made of prepared ones where there are.
     fn next_job(&self) -> Option<Job> {
-        if self.waiting.load(Ordering::Relaxed) > CROWD {
+        if self.waiting.load(Ordering::Relaxed) > MAX_WAITING || descriptors_are_low() {
             return None;
         }
-        let mut shelves = self.shelves();
-        let template = shelves.template.clone()?;
-        if shelves.ready.len() + shelves.making_ready < self.size.ready
-            && let Some(prepared) = shelves.prepared.pop_front()
+        let mut inventory = self.inventory();
+        let template = inventory.template.clone()?;
+        if inventory.ready.len() + inventory.making_ready < self.size.ready
+            && let Some(prepared) = inventory.prepared.pop_front()
         {
-            shelves.making_ready += 1;
+            inventory.making_ready += 1;
             return Some(Job::Launch(Box::new(prepared)));
         }
-        let missing_ready = self.size.ready.saturating_sub(shelves.ready.len() + shelves.making_ready);
-        if shelves.prepared.len() + shelves.making_prepared < self.size.prepared + missing_ready {
-            shelves.making_prepared += 1;
+        let missing_ready = self.size.ready.saturating_sub(inventory.ready.len() + inventory.making_ready);
+        if inventory.prepared.len() + inventory.making_prepared < self.size.prepared + missing_ready {
+            inventory.making_prepared += 1;
             return Some(Job::Prepare(template));
         }
         None
     }
 
     fn put_back(&self, job: Job) {
-        let mut shelves = self.shelves();
+        let mut inventory = self.inventory();
         match job {
             Job::Launch(prepared) => {
-                shelves.making_ready -= 1;
-                shelves.prepared.push_back(*prepared);
+                inventory.making_ready -= 1;
+                inventory.prepared.push_back(*prepared);
             }
-            Job::Prepare(_) => shelves.making_prepared -= 1,
+            Job::Prepare(_) => inventory.making_prepared -= 1,
         }
     }
 
-    fn run(&self, job: Job) -> Result<(), MakeError> {
+    fn run(&self, job: Job) -> Result<(), ProvisionError> {
         let result = match job {
             Job::Launch(prepared) => {
-                let result = self.workshop.launch(*prepared, &self.limits).inspect(wait_until_parked);
-                let result = result.inspect(|blank| self.workshop.bring_up(blank, START_PATIENCE));
-                self.shelves().making_ready -= 1;
-                result.map(|blank| self.shelve_ready(blank))
+                let result = self.provisioner.launch(*prepared, &self.limits).inspect(wait_until_parked);
+                let result = result.inspect(|sandbox| self.provisioner.bring_up(sandbox, START_TIMEOUT));
+                self.inventory().making_ready -= 1;
+                result.map(|sandbox| self.add_ready(sandbox))
             }
             Job::Prepare(template) => {
                 let execution: ExecutionId = random_execution_id();
-                let result = self.workshop.prepare(execution, &template, &self.limits, None);
-                self.shelves().making_prepared -= 1;
-                result.map(|prepared| self.shelve_prepared(&template, prepared))
+                let result = self.provisioner.prepare(execution, &template, &self.limits, None);
+                self.inventory().making_prepared -= 1;
+                result.map(|prepared| self.add_prepared(&template, prepared))
             }
         };
         self.wanted.notify_waiters();
@@ -322,48 +329,49 @@ impl Shared {
         })
     }
 
-    fn shelve_ready(&self, blank: Blank) {
+    fn add_ready(&self, sandbox: ReadySandbox) {
         let rejected = {
-            let mut shelves = self.shelves();
-            match shelves.is_of(&blank.record.generation) && !shelves.closed {
+            let mut inventory = self.inventory();
+            match inventory.is_of(&sandbox.record.generation) && !inventory.closed {
                 true => {
-                    shelves.ready.push_back(blank);
+                    inventory.ready.push_back(sandbox);
                     None
                 }
-                false => Some(blank),
+                false => Some(sandbox),
             }
         };
-        rejected.into_iter().for_each(|blank| self.workshop.discard_blank(blank));
+        rejected.into_iter().for_each(|sandbox| self.provisioner.discard_ready(sandbox));
     }
 
-    fn shelve_prepared(&self, template: &Template, prepared: Prepared) {
+    fn add_prepared(&self, template: &Template, prepared: PreparedSandbox) {
         let rejected = {
-            let mut shelves = self.shelves();
-            match shelves.is_of(template.generation()) && !shelves.closed {
+            let mut inventory = self.inventory();
+            match inventory.is_of(template.generation()) && !inventory.closed {
                 true => {
-                    shelves.prepared.push_back(prepared);
+                    inventory.prepared.push_back(prepared);
                     None
                 }
                 false => Some(prepared),
             }
         };
-        rejected.into_iter().for_each(|prepared| self.workshop.discard_prepared(prepared));
+        rejected.into_iter().for_each(|prepared| self.provisioner.discard_prepared(prepared));
     }
 }
 
 /// A ready one with an interpreter is ready when that has come and waits for code. One that does not come is no reason to
-/// throw the sandbox away: the guest starts its own.
-fn wait_until_parked(blank: &Blank) {
-    if blank.template.zygote().is_none() {
+/// throw the sandbox away: the guest starts its own. Blocks; call it on a thread of a runtime that is made for that.
+fn wait_until_parked(sandbox: &ReadySandbox) {
+    if sandbox.template.zygote().is_none() {
         return;
     }
     let deadline = Instant::now() + PARKING_DEADLINE;
-    while Instant::now() < deadline && blank.is_alive() {
-        match guest_request::is_interpreter_parked(&blank.directory) {
+    while Instant::now() < deadline && sandbox.is_alive() {
+        let parked = guest_request::is_interpreter_parked(&sandbox.directory);
+        match tokio::runtime::Handle::current().block_on(parked) {
             Ok(true) => return,
             Ok(false) => std::thread::sleep(PARKING_POLL),
             Err(error) => return tracing::debug!(%error, "the guest does not tell about its interpreter"),
         }
     }
-    tracing::warn!(execution = %blank.record.execution, "no interpreter has come");
+    tracing::warn!(execution = %sandbox.record.execution, "no interpreter has come");
 }

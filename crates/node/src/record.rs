@@ -27,6 +27,12 @@ pub(crate) struct Record {
     pub(crate) execution: ExecutionId,
     /// Taken before anything that carries its number is made.
     pub(crate) slot: Option<Slot>,
+    /// The slot of the zygote whose user owns its outer user namespace. Nobody else may have that user while this lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Slot>,
+    /// It is no sandbox, but forks itself into those that name its slot as their owner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_zygote: bool,
     /// The writable layer that goes when this goes. A sandbox that is being resumed works on the layer of its earlier life,
     /// which that one's record owns until the new life has an owner.
     pub(crate) area: Option<String>,
@@ -36,7 +42,7 @@ pub(crate) struct Record {
     pub(crate) limits: Limits,
     /// The first process, once there is one.
     pub(crate) init: Option<ProcessIdentity>,
-    /// What was asked for, once it has an owner. Without it, it is a blank in the pool, which nobody adopts.
+    /// What was asked for, once it has an owner. Without it, it waits in a pool, and nobody adopts it.
     pub(crate) spec: Option<SandboxSpec>,
     pub(crate) state: NodeState,
 }
@@ -47,6 +53,8 @@ impl Record {
             version: VERSION,
             execution,
             slot: None,
+            owner: None,
+            is_zygote: false,
             area: None,
             template: template.to_owned(),
             generation: generation.to_owned(),
@@ -82,6 +90,13 @@ impl Record {
         }
         Ok(record)
     }
+}
+
+/// Random enough that no two sandboxes of a host ever share one.
+pub(crate) fn random_execution_id() -> ExecutionId {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+    ExecutionId::from_random(bytes)
 }
 
 /// The next record, or the one before.

@@ -2,14 +2,15 @@
 
 use std::fs;
 
+use isopod_disk::{Disk, DiskOptions};
+use isopod_network::NetworkConfig;
+
 use crate::base::{list_generations, remove_generation};
-use crate::disk::DiskOptions;
 use crate::disposal::dispose;
-use crate::home::{Home, HomeKind};
+use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};
-use crate::network::NetworkConfig;
 use crate::node::OpenError;
-use crate::state::StateRoot;
+use crate::state::{StateRoot, remove_template_user};
 use crate::sweep::{Sweeper, remains_of, sweep};
 
 /// Ends all sandboxes, takes down what was set up on the host, and removes the state directory.
@@ -21,8 +22,11 @@ use crate::sweep::{Sweeper, remains_of, sweep};
 /// away, lest the files behind the mount be removed as well.
 pub fn remove_everything(state: StateRoot, let_go: impl FnOnce() -> std::io::Result<()>) -> Result<(), OpenError> {
     let server = Home::open(&state, HomeKind::Server)?;
+    if let Some(path) = Home::of_living_command(&state).map_err(OpenError::Sweep)? {
+        return Err(HomeError::InUse { path }.into());
+    }
     let network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
-    let host = Host::open(state.clone(), network, &DiskOptions::default())?;
+    let host = open_host(&state, network)?;
     for execution in server.executions().map_err(OpenError::Sweep)? {
         dispose(&host, &remains_of(&server, &execution));
     }
@@ -32,7 +36,25 @@ pub fn remove_everything(state: StateRoot, let_go: impl FnOnce() -> std::io::Res
         remove_generation(&state.layers(), &generation.id)?;
     }
     host.close();
+    // A disk that fails keeps its files and its mount.
+    Disk::abandon(state.path()).map_err(|error| HostError::Disk(Box::new(error)))?;
     drop(server);
     let_go().map_err(OpenError::Sweep)?;
+    remove_template_user(state.path(), &state.templates());
     fs::remove_dir_all(state.path()).map_err(OpenError::Sweep)
+}
+
+/// With a new disk where the old one is beyond use: everything on it goes anyway.
+fn open_host(state: &StateRoot, network: NetworkConfig) -> Result<Host, OpenError> {
+    match Host::open(state.clone(), network.clone(), &DiskOptions::default()) {
+        Err(HostError::Disk(error)) => {
+            tracing::warn!(
+                error = &*error as &dyn std::error::Error,
+                "the disk of sandboxes cannot be opened and is removed"
+            );
+            Disk::abandon(state.path()).map_err(|error| HostError::Disk(Box::new(error)))?;
+            Ok(Host::open(state.clone(), network, &DiskOptions::default())?)
+        }
+        other => Ok(other?),
+    }
 }

@@ -39,6 +39,11 @@ impl Slot {
         FIRST_ID + self.0 * IDS_PER_SLOT
     }
 
+    /// The same number, as the network knows it.
+    pub(crate) fn on_network(self) -> isopod_network::Slot {
+        isopod_network::Slot(self.0)
+    }
+
     /// Claims a free slot. `claim` says for whom, so that a sweep can tell.
     pub(crate) fn claim(claim: &str) -> Result<Self, SlotError> {
         /// Where the last search ended: slots just given back are the last to be taken again.
@@ -56,11 +61,11 @@ impl Slot {
     }
 
     fn try_claim(self, claim: &str) -> io::Result<()> {
-        // A link is made with its words in one step; a file would be empty for a moment, and then nobody's for ever.
+        // A link is made with its text in one step; a file would be empty for a moment, and then nobody's for ever.
         std::os::unix::fs::symlink(claim, self.file())
     }
 
-    /// Gives the slot back if it was claimed with these words.
+    /// Gives the slot back if it was claimed with this text.
     pub(crate) fn release(self, claim: &str) {
         if self.is_claimed_with(claim) {
             let _ = fs::remove_file(self.temporary_file());
@@ -69,7 +74,7 @@ impl Slot {
         }
     }
 
-    /// Changes the words of a claim that the caller has, without a moment in which the slot is free.
+    /// Changes the text of a claim that the caller has, without a moment in which the slot is free.
     pub(crate) fn reclaim(self, claim: &str, new: &str) -> io::Result<()> {
         if !self.is_claimed_with(claim) {
             return Err(io::ErrorKind::NotFound.into());
@@ -81,12 +86,17 @@ impl Slot {
         fs::rename(&temporary, self.file())
     }
 
-    /// Whether it is claimed with these words.
+    /// Whether it is claimed with this text.
     pub(crate) fn is_claimed_with(self, claim: &str) -> bool {
         fs::read_link(self.file()).is_ok_and(|found| found.as_os_str() == claim)
     }
 
-    /// All claims, with the words they were made with.
+    /// The text that it is claimed with.
+    pub(crate) fn claim_text(self) -> Option<String> {
+        fs::read_link(self.file()).ok().map(|text| text.to_string_lossy().into_owned())
+    }
+
+    /// All claims, with their texts.
     pub(crate) fn claims() -> io::Result<Vec<(Self, String)>> {
         let entries = match fs::read_dir(directory()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -96,8 +106,8 @@ impl Slot {
         for entry in entries {
             let entry = entry?;
             if let Ok(number) = entry.file_name().to_string_lossy().parse() {
-                let words = fs::read_link(entry.path()).unwrap_or_default();
-                claims.push((Self(number), words.to_string_lossy().into_owned()));
+                let text = fs::read_link(entry.path()).unwrap_or_default();
+                claims.push((Self(number), text.to_string_lossy().into_owned()));
             }
         }
         Ok(claims)

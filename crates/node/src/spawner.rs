@@ -1,19 +1,18 @@
 //! Finding or starting the spawner of a home.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use isopod_channel::{connect_in, listen_in};
 use isopod_isolation::backend::{Backend, Prepared};
 use isopod_isolation::launch::{
     LaunchError, Launcher, MountingWorkspace, Preparation, Spawner, WorkspaceConnection, WorkspaceRequest,
 };
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 /// How to start this program as a spawner. The listening socket is its standard input.
 #[derive(Clone, Debug)]
@@ -52,6 +51,7 @@ pub(crate) struct SpawnerProcess {
 }
 
 const SOCKET: &str = "spawner.sock";
+const BACKLOG: i32 = 8;
 
 impl SpawnerProcess {
     pub(crate) fn new(home: &Path, program: SpawnerProgram) -> Self {
@@ -95,20 +95,17 @@ impl SpawnerProcess {
     }
 
     fn connect_or_start(&self) -> Result<Spawner, SpawnerError> {
-        match connect_to(&self.home).map(Spawner::connect) {
+        match connect_in(&self.home, SOCKET).map(Spawner::connect) {
             Ok(Ok(spawner)) => Ok(spawner),
             _ => {
                 self.start().map_err(SpawnerError::Start)?;
-                Ok(Spawner::connect(connect_to(&self.home).map_err(SpawnerError::Start)?)?)
+                Ok(Spawner::connect(connect_in(&self.home, SOCKET).map_err(SpawnerError::Start)?)?)
             }
         }
     }
 
     fn start(&self) -> io::Result<()> {
-        let _ = fs::remove_file(self.home.join(SOCKET));
-        let listener = new_socket()?;
-        with_address(&self.home, |address| bind(&listener, address))?;
-        listen(&listener, 8)?;
+        let listener = listen_in(&self.home, SOCKET, BACKLOG)?;
         let log = File::options().create(true).append(true).open(self.home.join("spawner.log"))?;
         let mut child = Command::new(&self.program.program)
             .arg0("isopod")
@@ -139,21 +136,4 @@ impl Backend for SpawnerProcess {
     fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError> {
         self.start_mounting(request).map_err(LaunchError::from)?.wait()
     }
-}
-
-fn new_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
-}
-
-fn connect_to(home: &Path) -> io::Result<OwnedFd> {
-    let socket = new_socket()?;
-    with_address(home, |address| connect(&socket, address))?;
-    Ok(socket)
-}
-
-/// A state directory may lie deeper than the 108 bytes of a socket's address allow: go through an open directory.
-fn with_address(home: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>) -> io::Result<()> {
-    let directory = File::open(home)?;
-    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))?;
-    Ok(act(&address)?)
 }

@@ -1,35 +1,36 @@
 //! The start command of a template: it is up before a sandbox is handed out.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-use isopod_client::guest::{Event, Guest, GuestError, Process, StartProcess};
+use isopod_guest_client::guest::{Ended, Event, Guest, GuestError, Process, StartProcess};
 use isopod_wire::INTERPRETER_PORT;
 use isopod_wire::build::BuiltTemplate;
 
-use crate::blank::{Blank, GUEST_SOCKET, Workshop};
 use crate::guest_request;
+use crate::provision::{Provisioner, ReadySandbox};
 
 /// How long a template may take to be ready when it is built, as with E2B.
-pub(crate) const START_PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long somebody who waits for a sandbox waits for its start command; then it is handed out as it is.
-pub(crate) const CREATE_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Without a ready command: until something listens, at most this long.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(20);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is looked at, at first and later.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// One try of a ready command.
-const TRY_PATIENCE: Duration = Duration::from_secs(60);
+const TRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of a table of sockets is looked at.
+const MAX_TABLE: u64 = 1 << 20;
 
 /// Why a start command is not up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("could not speak with the guest")]
-    Introduce(#[source] io::Error),
+    Init(#[source] io::Error),
     #[error("could not run the start command")]
     Start(#[source] GuestError),
     #[error("could not run the ready command")]
@@ -40,13 +41,26 @@ pub(crate) enum StartError {
     NotReady(u64),
 }
 
-/// Starts it and waits until it is ready. `init` is the sandbox's first process.
+/// Starts it and waits until it is ready. `init` is the sandbox's first process. Whatever the guest does, this is over
+/// when the timeout and one more try of the ready command are.
 pub(crate) async fn bring_up(
     guest: &Guest,
     init: u32,
     template: &BuiltTemplate,
     environment: &BTreeMap<String, String>,
-    patience: Duration,
+    timeout: Duration,
+) -> Result<(), StartError> {
+    let up = start_and_wait(guest, init, template, environment, timeout);
+    let late = |_| StartError::NotReady(timeout.as_secs());
+    tokio::time::timeout(timeout + TRY_TIMEOUT, up).await.map_err(late)?
+}
+
+async fn start_and_wait(
+    guest: &Guest,
+    init: u32,
+    template: &BuiltTemplate,
+    environment: &BTreeMap<String, String>,
+    timeout: Duration,
 ) -> Result<(), StartError> {
     let shell = |line: &str| {
         let mut start = StartProcess::shell(line).user(template.user.as_str()).cwd(template.workdir.as_str());
@@ -58,33 +72,32 @@ pub(crate) async fn bring_up(
         Some(command) => Some(guest.start(shell(command)).await.map_err(StartError::Start)?),
         None => None,
     };
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     match (&template.ready_cmd, &mut running) {
-        (Some(command), running) => wait_until_ready(guest, || shell(command), running, deadline, patience).await,
-        (None, Some(running)) => wait_until_it_listens(init, running, patience).await,
+        (Some(command), running) => wait_until_ready(guest, || shell(command), running, deadline, timeout).await,
+        (None, Some(running)) => wait_until_it_listens(init, running, timeout).await,
         (None, None) => Ok(()),
     }
 }
 
-impl Workshop {
+impl Provisioner {
     /// Brings up the start command of a template in a sandbox that nobody has yet. One that does not come up is told to
     /// the log, and the sandbox is handed out all the same: its owner can look why. Blocks; call it on a thread of a
     /// runtime that is made for that.
-    pub(crate) fn bring_up(&self, blank: &Blank, patience: Duration) {
-        let Some(manifest) = blank.template.manifest() else { return };
+    pub(crate) fn bring_up(&self, ready: &ReadySandbox, timeout: Duration) {
+        let Some(manifest) = ready.template.manifest() else { return };
         let template = &manifest.template;
         if template.start_cmd.is_none() && template.ready_cmd.is_none() {
             return;
         }
-        let (Some(init), Ok(directory)) = (&blank.record.init, File::open(&blank.directory)) else { return };
-        // Through the open directory: the path may be longer than a socket's address.
-        let guest = Guest::over_unix(format!("/proc/self/fd/{}/{GUEST_SOCKET}", directory.as_raw_fd()));
+        let (Some(init), Ok(directory)) = (&ready.record.init, File::open(&ready.directory)) else { return };
+        let guest = guest_request::client(&directory);
         let environment = self.environment_for(manifest.on_host);
         let up = async {
-            // A guest answers nobody before it was introduced. Its owner introduces himself later, and replaces this.
+            // A guest answers nobody before it has got its settings. Those of its owner come later and replace these.
             let owner = serde_json::json!({ "envVars": {}, "defaultUser": template.user });
-            guest_request::post(&directory, "/init", &owner).await.map_err(StartError::Introduce)?;
-            bring_up(&guest, init.pid, template, &environment, patience).await
+            guest_request::post(&directory, "/init", &owner).await.map_err(StartError::Init)?;
+            bring_up(&guest, init.pid, template, &environment, timeout).await
         };
         if let Err(error) = tokio::runtime::Handle::current().block_on(up) {
             let error = &error as &dyn std::error::Error;
@@ -98,13 +111,13 @@ async fn wait_until_ready(
     ready: impl Fn() -> StartProcess,
     running: &mut Option<Process>,
     deadline: Instant,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), StartError> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let attempt = guest.run(ready().timeout(TRY_PATIENCE.min(patience))).await;
+        let attempt = run_quietly(guest, ready().timeout(TRY_TIMEOUT.min(timeout))).await;
         match attempt {
-            Ok(output) if output.ended.is_success() => return Ok(()),
+            Ok(ended) if ended.is_success() => return Ok(()),
             Ok(_) | Err(GuestError::Refused { .. }) => {}
             Err(error) => return Err(StartError::Ready(error)),
         }
@@ -116,15 +129,20 @@ async fn wait_until_ready(
             tokio::time::sleep(pause).await;
         }
         if Instant::now() > deadline {
-            return Err(StartError::NotReady(patience.as_secs()));
+            return Err(StartError::NotReady(timeout.as_secs()));
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
+/// Runs something to its end. Nobody wants what it writes, however much that is.
+async fn run_quietly(guest: &Guest, command: StartProcess) -> Result<Ended, GuestError> {
+    Ok(guest.start(command).await?.collect_up_to(0).await?.ended)
+}
+
 /// Without a ready command nobody says when it is ready. A server is when it listens; anything else gets some time.
-async fn wait_until_it_listens(init: u32, running: &mut Process, patience: Duration) -> Result<(), StartError> {
-    let deadline = Instant::now() + LISTEN_PATIENCE.min(patience);
+async fn wait_until_it_listens(init: u32, running: &mut Process, timeout: Duration) -> Result<(), StartError> {
+    let deadline = Instant::now() + LISTEN_TIMEOUT.min(timeout);
     let mut pause = FIRST_PAUSE;
     while Instant::now() < deadline && !something_listens(init) {
         match wait_for_end(running, pause).await {
@@ -133,7 +151,7 @@ async fn wait_until_it_listens(init: u32, running: &mut Process, patience: Durat
             Some(0) => return Ok(()),
             Some(code) => return Err(StartError::Ended(code)),
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
     Ok(())
 }
@@ -161,8 +179,15 @@ async fn wait_for_end(process: &mut Process, limit: Duration) -> Option<i32> {
 
 /// Whether a TCP port other than the interpreter's is open in the network of this process.
 fn something_listens(init: u32) -> bool {
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{init}/net/{name}")).unwrap_or_default());
-    tables.iter().any(|table| has_listener(table))
+    ["tcp", "tcp6"].iter().any(|name| has_listener(&beginning_of(format!("/proc/{init}/net/{name}"))))
+}
+
+/// The kernel lists listeners first, and a sandbox may have very many connections.
+fn beginning_of(table: String) -> String {
+    let mut bytes = Vec::new();
+    // Without a table nothing listens.
+    let _ = File::open(table).and_then(|table| table.take(MAX_TABLE).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn has_listener(table: &str) -> bool {
@@ -186,5 +211,21 @@ mod tests {
         assert!(!has_listener(&format!("{head}   0: 0100007F:0BB8 0100007F:1234 01 00000000:00000000\n")));
         assert!(!has_listener(&format!("{head}   0: 00000000:C34F 00000000:0000 0A 00000000:00000000\n")));
         assert!(!has_listener(""));
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_long_table_is_read() {
+        let line = |port: &str, state: &str| format!("   0: 00000000:{port} 00000000:0000 {state} 00000000:00000000\n");
+        let connections = line("0BB8", "01").repeat(60_000);
+        let read = |text: String| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            beginning_of(file.path().to_str().unwrap().to_owned())
+        };
+        let last = read(format!("head\n{connections}{}", line("0BB8", "0A")));
+        assert_eq!(last.len() as u64, MAX_TABLE);
+        assert!(!has_listener(&last));
+        assert!(has_listener(&read(format!("head\n{}{connections}", line("0BB8", "0A")))));
+        assert_eq!(beginning_of("/proc/0/net/tcp".to_owned()), "");
     }
 }

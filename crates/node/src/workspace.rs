@@ -3,30 +3,78 @@
 //! The mount is made inside by the spawner, and only its connection comes out. Whoever serves it is another process, so that
 //! it does not end with the server; here it is known by what it does.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use isopod_isolation::backend::Backend;
+use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_isolation::launch::{LaunchError, WorkspaceConnection, WorkspaceRequest};
 use isopod_wire::ExecutionId;
 use isopod_wire::node::WorkspaceMount;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::boot::ProcessIdentity;
+
 /// Places inside that belong to the sandbox itself.
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev"];
-const LONGEST_PATH: usize = 1024;
-const MOST_MOUNTS: usize = 16;
+const MAX_PATH: usize = 1024;
+const MAX_MOUNTS: usize = 16;
 
 /// Serves the connections of mounts. Calls may block, and are made on threads where that is allowed.
 pub trait WorkspaceServer: Send + Sync + fmt::Debug {
     /// Serves a part of the workspace through a connection that is mounted already. It is another's from now on.
-    fn serve(&self, owner: &str, subtree: &str, connection: OwnedFd, number: u32) -> io::Result<()>;
+    fn serve(&self, mount: &MountedPart<'_>, connection: OwnedFd) -> Result<(), WorkspaceUnavailable>;
 
-    /// Whether something is served for this owner.
-    fn serves(&self, owner: &str) -> bool;
+    /// What is served now. An error if nobody can tell.
+    fn served(&self) -> io::Result<Vec<ServedPart>>;
+}
+
+/// A mount in a sandbox that is to be served.
+#[derive(Clone, Debug)]
+pub struct MountedPart<'a> {
+    /// The sandbox's execution.
+    pub owner: &'a str,
+    /// `executions/<id>` or `volumes/<id>`.
+    pub subtree: &'a str,
+    /// The kernel's number of the connection.
+    pub number: u32,
+    /// The sandbox saw this part before: it must come back although the store may be away.
+    pub again: bool,
+}
+
+/// A mount that somebody serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedPart {
+    /// The sandbox's execution.
+    pub owner: String,
+    /// `executions/<id>` or `volumes/<id>`.
+    pub subtree: String,
+}
+
+/// Why the workspace cannot be used now. A later try may succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct WorkspaceUnavailable {
+    /// In words for whoever asked for a sandbox, without addresses and keys.
+    pub reason: String,
+    /// All of it, for the log.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// How a mount comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mounting {
+    /// The sandbox is new.
+    First,
+    /// The sandbox had it in an earlier life.
+    NextLife,
+    /// The sandbox runs and has lost it: what is left of the former mount goes.
+    Replace,
 }
 
 /// Why a part of the workspace is not in a sandbox.
@@ -36,6 +84,8 @@ pub(crate) enum WorkspaceError {
     None,
     #[error("mount {path:?}: {reason}")]
     Invalid { path: String, reason: &'static str },
+    #[error("the sandbox has ended")]
+    Ended,
     #[error("could not open {what}")]
     Open {
         what: &'static str,
@@ -44,18 +94,18 @@ pub(crate) enum WorkspaceError {
     },
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("could not have {subtree} served")]
+    #[error("{subtree} is not served")]
     Serve {
         subtree: String,
         #[source]
-        source: io::Error,
+        source: WorkspaceUnavailable,
     },
 }
 
 /// Refuses what cannot be mounted, before anything is made.
 pub(crate) fn check(mounts: &[WorkspaceMount]) -> Result<(), WorkspaceError> {
     let invalid = |mount: &WorkspaceMount, reason| WorkspaceError::Invalid { path: mount.path.clone(), reason };
-    if let Some(surplus) = mounts.get(MOST_MOUNTS) {
+    if let Some(surplus) = mounts.get(MAX_MOUNTS) {
         return Err(invalid(surplus, "a sandbox has at most 16"));
     }
     for (index, mount) in mounts.iter().enumerate() {
@@ -78,7 +128,7 @@ pub(crate) fn check(mounts: &[WorkspaceMount]) -> Result<(), WorkspaceError> {
 
 fn is_plain(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
-    path.len() <= LONGEST_PATH
+    path.len() <= MAX_PATH
         && rest.split('/').all(|part| !matches!(part, "" | "." | "..") && part.len() < 256 && !part.contains('\0'))
 }
 
@@ -96,25 +146,22 @@ fn is_subtree(subtree: &str) -> bool {
     })
 }
 
-/// Mounts everything that a sandbox shall see. On an error the caller removes the sandbox, and with it all of this.
+/// Mounts parts of the workspace in a sandbox. On an error the caller of a new sandbox removes it, and with it all of this.
 pub(crate) fn mount_all(
     backend: &dyn Backend,
     server: Option<&dyn WorkspaceServer>,
     execution: &ExecutionId,
-    init: u32,
+    init: &ProcessIdentity,
     mounts: &[WorkspaceMount],
-    replace: bool,
+    mounting: Mounting,
 ) -> Result<(), WorkspaceError> {
     if mounts.is_empty() {
         return Ok(());
     }
     let server = server.ok_or(WorkspaceError::None)?;
-    let namespace = |name: &str| File::open(format!("/proc/{init}/ns/{name}"));
-    let failed = |what| move |source| WorkspaceError::Open { what, source };
-    let user = namespace("user").map_err(failed("the sandbox's user namespace"))?;
-    let mount_namespace = namespace("mnt").map_err(failed("the sandbox's mount namespace"))?;
+    let Namespaces { user, mount: mount_namespace } = Namespaces::open(init)?;
     let device = open("/dev/fuse", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| failed("/dev/fuse")(error.into()))?;
+        .map_err(|error| WorkspaceError::Open { what: "/dev/fuse", source: error.into() })?;
     for mount in mounts {
         let request = WorkspaceRequest {
             user_namespace: user.as_fd(),
@@ -122,26 +169,50 @@ pub(crate) fn mount_all(
             device: device.as_fd(),
             path: &mount.path,
             read_only: mount.read_only,
-            replace,
+            replace: mounting == Mounting::Replace,
         };
         let WorkspaceConnection { fd, number } = backend.mount_workspace(&request)?;
-        server
-            .serve(execution.as_str(), &mount.subtree, fd, number)
-            .map_err(|source| WorkspaceError::Serve { subtree: mount.subtree.clone(), source })?;
+        let (subtree, again) = (mount.subtree.as_str(), mounting != Mounting::First);
+        let part = MountedPart { owner: execution.as_str(), subtree, number, again };
+        server.serve(&part, fd).map_err(|source| WorkspaceError::Serve { subtree: mount.subtree.clone(), source })?;
     }
     Ok(())
 }
 
+/// Where the mounts go.
+struct Namespaces {
+    user: File,
+    mount: File,
+}
+
+impl Namespaces {
+    /// Of a sandbox that may end at any moment, and whose number may then be another process's.
+    fn open(init: &ProcessIdentity) -> Result<Self, WorkspaceError> {
+        let _pidfd = init.open().ok_or(WorkspaceError::Ended)?;
+        let open = |name: &str, what| {
+            File::open(format!("/proc/{}/ns/{name}", init.pid)).map_err(|source| WorkspaceError::Open { what, source })
+        };
+        let opened = Self { user: open("user", "its user namespace")?, mount: open("mnt", "its mount namespace")? };
+        // Still the same process: so it was when they were opened.
+        init.open().ok_or(WorkspaceError::Ended)?;
+        Ok(opened)
+    }
+}
+
 /// The connections of a sandbox's mounts, to be aborted.
 ///
-/// Opened while it lives, because its list of mounts goes with it; each file stays with its connection, also when the
-/// number becomes another's.
+/// Opened while something of it lives, because its list of mounts goes with it; each file stays with its connection, also
+/// when the number becomes another's.
 #[derive(Debug, Default)]
 pub(crate) struct Aborters(Vec<File>);
 
 impl Aborters {
-    pub(crate) fn of(init: u32) -> Self {
-        let numbers = connection_numbers(init);
+    pub(crate) fn of(init: u32, group: &SandboxCgroup) -> Self {
+        let mut numbers = connection_numbers(Path::new(&format!("/proc/{init}")));
+        if numbers.is_empty() {
+            // It was killed and has no list any more, and what waits for an answer keeps the others from going.
+            numbers = group.pids().into_iter().flat_map(|pid| numbers_of_member(group, pid)).collect();
+        }
         if numbers.is_empty() {
             return Self::default();
         }
@@ -162,8 +233,16 @@ impl Aborters {
     }
 }
 
-fn connection_numbers(init: u32) -> Vec<u32> {
-    let mounts = std::fs::read_to_string(format!("/proc/{init}/mountinfo")).unwrap_or_default();
+/// By all threads of a process: each has a list until it ends.
+fn numbers_of_member(group: &SandboxCgroup, pid: u32) -> BTreeSet<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let numbers = threads.flat_map(|thread| connection_numbers(&thread.path())).collect();
+    // Until here the number may have come to mean another process.
+    if group.pids().contains(&pid) { numbers } else { BTreeSet::new() }
+}
+
+fn connection_numbers(task: &Path) -> BTreeSet<u32> {
+    let mounts = std::fs::read_to_string(task.join("mountinfo")).unwrap_or_default();
     let ours = mounts.lines().filter(|line| line.contains(" - fuse.isopod "));
     ours.filter_map(|line| line.split(' ').nth(2)?.strip_prefix("0:")?.parse().ok()).collect()
 }

@@ -1,28 +1,35 @@
 //! The zygote of a template: a warm interpreter outside of all sandboxes that forks itself into them.
 //!
-//! It has no rights, no network and nothing of any tenant: its root is the template's, its user owns the user
-//! namespaces of the template's sandboxes and nothing else. It holds no state either. When it dies, sandboxes start
-//! their own interpreter until there is another zygote.
+//! Only templates that come with Isopod have one. Whoever enters a user namespace has every capability in it for a moment, so
+//! the code that does must be the operator's: a template that a user built starts its interpreters inside its sandboxes.
+//!
+//! A zygote has no rights, no network and nothing of any tenant: its root is the template's, its user may enter the
+//! template's sandboxes and nothing else. It holds no state either. When it dies, sandboxes start their own interpreter
+//! until there is another zygote.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use isopod_isolation::cgroup::SandboxCgroup;
-use isopod_isolation::launch::{Enter, Role, ZygoteMessage, ZygoteProgram, ZygoteSocket, zygote_pair};
+use isopod_isolation::launch::{
+    Admission, AdmissionError, Enter, Expected, Role, ZygoteMessage, ZygoteProgram, ZygoteSocket, socket_number,
+};
 use isopod_wire::{Bytes, Limits};
 
-use crate::blank::{MakeError, Prepared, Workshop};
-use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
-use crate::node::random_execution_id;
-use crate::template::Template;
+use crate::host::Host;
+use crate::slot::Slot;
 
 /// Importing what data work needs takes seconds on a slow disk.
-const WARM_UP: Duration = Duration::from_secs(120);
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a fork may take for each half of its way into a sandbox, on a host that is busy with a hundred of them.
+const ENTER_TIMEOUT: Duration = Duration::from_secs(20);
+/// What its root may hold besides the template: caches of what it imports.
+const DISK: Bytes = Bytes(256 << 20);
 /// The user inside, whose id the zygote has in its own range: its children find the same home and the same rights.
 const USER: u32 = 1000;
 const PYTHON: &str = "/usr/bin/python3";
@@ -31,48 +38,37 @@ const DRIVER: &str = "/usr/lib/isopod/driver/run.py";
 /// A warm interpreter.
 #[derive(Debug)]
 pub(crate) struct Zygote {
-    workshop: Arc<Workshop>,
+    host: Arc<Host>,
     remains: Remains,
+    slot: Slot,
     /// The host id that owns the user namespaces that it can enter.
     owner: u32,
     socket: Mutex<ZygoteSocket>,
-    next: AtomicU64,
     is_alive: Arc<AtomicBool>,
 }
 
 impl Zygote {
-    /// Starts one on a template and waits until it is warm. `on_end` is called once, when it is gone.
-    pub(crate) fn start(
-        workshop: &Arc<Workshop>,
-        template: &Arc<Template>,
+    /// Takes over the program behind this socket, of the sandbox in this slot, and waits until it is warm. `on_end` is called
+    /// once, when it is gone.
+    pub(crate) fn connect(
+        host: &Arc<Host>,
+        remains: Remains,
+        slot: Slot,
+        socket: OwnedFd,
         on_end: impl FnOnce() + Send + 'static,
-    ) -> Result<Arc<Self>, MakeError> {
-        let prepared = workshop.prepare_zygote(random_execution_id(), template, &limits())?;
-        let remains = Remains::of(&prepared.record, &workshop.home);
-        Self::launch(workshop, prepared, on_end).inspect_err(|_| dispose(&workshop.host, &remains))
+    ) -> io::Result<Arc<Self>> {
+        let socket = ZygoteSocket::new(socket, WARM_UP_TIMEOUT)?;
+        wait_until_warm(&socket)?;
+        socket.wait_patiently()?;
+        let is_alive = Arc::new(AtomicBool::new(true));
+        listen(socket.try_clone()?, Arc::clone(&is_alive), on_end)?;
+        let (host, owner, socket) = (Arc::clone(host), owner_of(slot.first_id()), Mutex::new(socket));
+        Ok(Arc::new(Self { host, remains, slot, owner, socket, is_alive }))
     }
 
-    fn launch(
-        workshop: &Arc<Workshop>,
-        prepared: Prepared,
-        on_end: impl FnOnce() + Send + 'static,
-    ) -> Result<Arc<Self>, MakeError> {
-        let owner = owner_of(prepared.slot.first_id());
-        let mut record = prepared.record.clone();
-        let directory = prepared.directory.clone();
-        let (ours, theirs) = zygote_pair().map_err(MakeError::Guest)?;
-        let launched = workshop.launch_zygote(prepared, theirs.as_fd())?;
-        record.init = Some(ProcessIdentity::of(launched.pid).map_err(MakeError::Guest)?);
-        record.save(&directory).map_err(MakeError::Record)?;
-        drop(theirs);
-        let socket = ZygoteSocket::new(ours, WARM_UP).map_err(MakeError::Guest)?;
-        wait_until_warm(&socket)?;
-        socket.wait_patiently().map_err(MakeError::Guest)?;
-        let is_alive = Arc::new(AtomicBool::new(true));
-        listen(socket.try_clone().map_err(MakeError::Guest)?, Arc::clone(&is_alive), on_end)?;
-        let remains = Remains::of(&record, &workshop.home);
-        let (workshop, socket) = (Arc::clone(workshop), Mutex::new(socket));
-        Ok(Arc::new(Self { workshop, remains, owner, socket, next: AtomicU64::new(1), is_alive }))
+    /// Its slot, which stays claimed as long as sandboxes name it as their owner.
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
     }
 
     /// Who must own a user namespace so that this zygote can enter it.
@@ -84,32 +80,56 @@ impl Zygote {
         self.is_alive.load(Ordering::Acquire)
     }
 
-    /// Sends an interpreter into the sandbox of this first process, to serve the given end of a connection. Nobody
-    /// waits: the guest at the other end sees when it has come.
-    pub(crate) fn enter(&self, pid: u32, cgroup: &SandboxCgroup, mother: &OwnedFd) -> io::Result<()> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let entrances = cgroup.entrances().map_err(io::Error::other)?;
+    /// Sends an interpreter into the sandbox of this first process, to serve the given end of a connection. It waits
+    /// outside until [`Entering::let_in`].
+    pub(crate) fn enter(&self, pid: u32, forkserver: &OwnedFd) -> io::Result<Entering> {
         let namespaces = Enter::NAMESPACES
             .iter()
             .map(|name| File::open(format!("/proc/{pid}/ns/{name}")))
             .collect::<io::Result<Vec<File>>>()?;
+        let (admission, theirs) = Admission::new(ENTER_TIMEOUT)?;
         let enter = Enter {
-            id,
             user: USER,
             group: USER,
             home: "/home/user",
-            cgroups: &entrances,
             namespaces: &namespaces,
-            mother: mother.as_fd(),
+            forkserver: forkserver.as_fd(),
+            admission: theirs.as_fd(),
         };
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).send(&enter)
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).send(&enter)?;
+        Ok(Entering { admission, owner: self.owner, init: pid, connection: socket_number(forkserver)? })
+    }
+}
+
+/// An interpreter on its way into a sandbox. It ends when this is dropped before it has arrived.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    admission: Admission,
+    owner: u32,
+    init: u32,
+    /// The number of the guest's connection.
+    connection: u64,
+}
+
+impl Entering {
+    /// Moves it into the sandbox's cgroups and lets it enter the namespaces. Nothing has happened to the sandbox on an
+    /// error.
+    pub(crate) fn let_in(&self, cgroup: &SandboxCgroup) -> Result<(), AdmissionError> {
+        self.admission.let_in(self.owner, cgroup)
+    }
+
+    /// Waits until it has dropped its rights, checks that from outside and lets it serve. On an error the sandbox must go:
+    /// something with too many rights may be in it.
+    pub(crate) fn check(&self, first_id: u32) -> Result<(), AdmissionError> {
+        let id = first_id + USER;
+        self.admission.check_and_let_serve(&Expected { uid: id, gid: id, init: self.init, connection: self.connection })
     }
 }
 
 impl Drop for Zygote {
     fn drop(&mut self) {
         // The listener's thread ends with the process.
-        dispose(&self.workshop.host, &self.remains);
+        dispose(&self.host, &self.remains);
     }
 }
 
@@ -134,24 +154,18 @@ pub(crate) fn role(first_id: u32) -> Role {
 }
 
 /// Its memory is shared by all that it forks, and counted once, here.
-fn limits() -> Limits {
-    Limits { memory: Bytes(2 << 30), disk: None, ..Limits::default() }
+pub(crate) fn limits() -> Limits {
+    Limits { memory: Bytes(2 << 30), disk: Some(DISK), ..Limits::default() }
 }
 
-fn wait_until_warm(socket: &ZygoteSocket) -> Result<(), MakeError> {
-    match socket.receive().map_err(MakeError::Guest)? {
+fn wait_until_warm(socket: &ZygoteSocket) -> io::Result<()> {
+    match socket.receive()? {
         ZygoteMessage::Ready { .. } => Ok(()),
-        ZygoteMessage::Failed { step, error, .. } => {
-            Err(MakeError::Guest(io::Error::other(format!("{step}: {error}"))))
-        }
+        ZygoteMessage::Failed { step, error } => Err(io::Error::other(format!("{step}: {error}"))),
     }
 }
 
-fn listen(
-    socket: ZygoteSocket,
-    is_alive: Arc<AtomicBool>,
-    on_end: impl FnOnce() + Send + 'static,
-) -> Result<(), MakeError> {
+fn listen(socket: ZygoteSocket, is_alive: Arc<AtomicBool>, on_end: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("zygote".to_owned()).stack_size(256 << 10);
     let listener = thread.spawn(move || {
         let mut next_line = Instant::now();
@@ -159,9 +173,9 @@ fn listen(
             match socket.receive() {
                 // It may say so as often as it likes, and more than fits into a log.
                 Ok(ZygoteMessage::Failed { .. }) if Instant::now() < next_line => {}
-                Ok(ZygoteMessage::Failed { id, step, error }) => {
+                Ok(ZygoteMessage::Failed { step, error }) => {
                     let (step, error) = (shortened(&step), shortened(&error));
-                    tracing::warn!(id, step, error, "an interpreter could not enter its sandbox");
+                    tracing::warn!(step, error, "the zygote refused an order");
                     next_line = Instant::now() + Duration::from_secs(1);
                 }
                 Ok(ZygoteMessage::Ready { .. }) => {}
@@ -171,7 +185,7 @@ fn listen(
         is_alive.store(false, Ordering::Release);
         on_end();
     });
-    listener.map(drop).map_err(MakeError::Guest)
+    listener.map(drop)
 }
 
 fn shortened(text: &str) -> String {

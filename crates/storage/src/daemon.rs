@@ -71,9 +71,17 @@ impl Daemon {
         Ok(Session::serve(self.vfs.clone(), fd, root)?)
     }
 
-    /// Goes on with a connection that another daemon served and that somebody kept open meanwhile.
+    /// As [`Daemon::serve`], for somebody who saw the same view before through a connection that is lost. The store is not
+    /// asked, because it may be away.
+    pub async fn serve_again(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
+        let root = self.resume_view(view).await?;
+        Ok(Session::serve(self.vfs.clone(), fd, root)?)
+    }
+
+    /// Goes on with a connection that another daemon served and that somebody kept open meanwhile. The store is not asked,
+    /// because it may be away.
     pub async fn take_over(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
-        let root = self.open_view(view).await?;
+        let root = self.resume_view(view).await?;
         Ok(Session::take_over(self.vfs.clone(), fd, root)?)
     }
 
@@ -100,10 +108,21 @@ impl Daemon {
         let Some(subtree) = &view.subtree else { return Ok(ROOT) };
         let all = self.ensure_directory(ROOT, subtree.kind.name().as_bytes()).await?;
         let root = self.ensure_directory(all, subtree.name.as_bytes()).await?;
+        self.hold(root, view.quota).await
+    }
+
+    /// As `open_view`, for a view that was open before.
+    async fn resume_view(&self, view: &View) -> Result<Ino, FsError> {
+        let Some(subtree) = &view.subtree else { return Ok(ROOT) };
+        let root = self.vfs.resume_directory(&[subtree.kind.name().as_bytes(), subtree.name.as_bytes()])?;
+        self.hold(root, view.quota).await
+    }
+
+    async fn hold(&self, root: Ino, quota: Quota) -> Result<Ino, FsError> {
         // The kernel is told of it by mounting; it must not go away while it is the top of something.
         self.vfs.remember(root)?;
-        if view.quota != Quota::default() {
-            self.vfs.limit(root, view.quota).await?;
+        if quota != Quota::default() {
+            self.vfs.limit(root, quota).await?;
         }
         Ok(root)
     }

@@ -6,7 +6,10 @@
 
 mod attributes;
 mod daemon;
+mod error_chain;
 mod fuse;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod name;
 mod object;
 mod service;
@@ -22,12 +25,13 @@ pub use object::prefixed::Prefixed;
 pub use object::s3::{Credentials, Keys, S3Settings, S3Store};
 pub use object::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
 pub use service::{
-    BucketSettings, ClientError, Collected, DaemonProgram, FailureKind, MountStatus, StorageClient, StorageSettings,
-    StorageStatus, StoreSettings, Tunables, WorkerError, run_keeper, run_worker,
+    Attachment, BucketSettings, ClientError, Collected, DaemonProgram, FailureKind, MountStatus, NewMount,
+    StorageClient, StorageSettings, StorageStatus, StoreSettings, SupervisorProgram, Tunables, WorkerError,
+    run_supervisor, run_worker,
 };
 pub use subtree::{ExecutionName, InvalidExecutionName, InvalidSubtree, Subtree, SubtreeKind};
 pub use sync::{Sync, SyncStatus};
 pub use vfs::{
-    Attr, Caller, Change, DirEntry, FsError, Ino, MountId, OpenError, Quota, ROOT, Replace, Room, SetAttr, Settings,
+    Attr, Caller, Change, DirEntry, FsError, Ino, MountId, OpenError, Quota, ROOT, Replace, SetAttr, Settings, Statfs,
     Usage, Vfs, Watcher, XattrMode,
 };

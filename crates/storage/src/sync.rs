@@ -17,7 +17,7 @@ use crate::vfs::{Body, Cache, Core, FsError, Ino, Record, Remote, Task, Vfs};
 const SOON: Duration = Duration::from_millis(10);
 /// How often spare files are looked at.
 const SPARES_EVERY: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is not in the bucket yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -75,7 +75,7 @@ impl Vfs {
     /// What the bucket does not have yet.
     pub fn sync_status(&self) -> SyncStatus {
         let core = self.core();
-        let mut status = SyncStatus { deletions: core.tree.doomed.len(), ..SyncStatus::default() };
+        let mut status = SyncStatus { deletions: core.tree.deletions.len(), ..SyncStatus::default() };
         for node in core.tree.nodes() {
             let Some(pending) = &node.pending else { continue };
             status.uploads += 1;
@@ -101,10 +101,10 @@ impl Vfs {
                 pending.since = pending.since.min(long_ago);
             }
         }
-        core.tree.doomed.values_mut().for_each(|doom| doom.due = now);
+        core.tree.deletions.values_mut().for_each(|deletion| deletion.due = now);
         let uploads = core.tree.nodes().filter(|node| node.pending.is_some());
         let mut awaited: Vec<Awaited> = uploads.map(|node| Awaited::Upload(node.ino, node.version)).collect();
-        awaited.extend(core.tree.doomed.keys().cloned().map(Awaited::Deletion));
+        awaited.extend(core.tree.deletions.keys().cloned().map(Awaited::Deletion));
         drop(core);
         self.work.notify_waiters();
         awaited
@@ -117,7 +117,7 @@ impl Vfs {
             Awaited::Upload(ino, version) => {
                 core.tree.get(*ino).is_ok_and(|node| node.pending.is_some() && node.uploaded < *version)
             }
-            Awaited::Deletion(key) => core.tree.doomed.contains_key(key),
+            Awaited::Deletion(key) => core.tree.deletions.contains_key(key),
         };
         awaited.into_iter().filter(is_open).collect()
     }
@@ -295,7 +295,7 @@ async fn finish(vfs: &Arc<Vfs>, ino: Ino, job: &Job, result: Result<String, Stor
             let remote = Remote { key: job.key.clone(), tag, size: job.size };
             if let Err(error) = uploaded(vfs, ino, job, remote) {
                 tracing::error!(key = job.key, %error, "an upload could not be noted");
-                again(vfs, ino, LONGEST_PAUSE);
+                again(vfs, ino, MAX_PAUSE);
             }
         }
         Err(StoreError::Changed(_) | StoreError::NotFound(_)) if job.source.is_some() => {
@@ -325,8 +325,8 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
     let alive = core.tree.get(ino).is_ok_and(|node| node.linked);
     if !alive {
         // Removed while it went up. Whoever stands at that key now will overrule this.
-        let doom = core.doom(job.key.clone(), Duration::ZERO);
-        core.commit(&[doom])?;
+        let deletion = core.plan_deletion(job.key.clone(), Duration::ZERO);
+        core.commit(&[deletion])?;
         vfs.work.notify_one();
         return Ok(());
     }
@@ -334,7 +334,7 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
     let old = core.tree.get(ino)?.remote.as_ref().map(|remote| remote.key.clone());
     core.tree.set_remote(ino, Some(remote))?;
     if let Some(old) = old.filter(|old| *old != job.key) {
-        records.push(core.doom(old, Duration::ZERO));
+        records.push(core.plan_deletion(old, Duration::ZERO));
     }
     let stands_there = core.tree.object_key(ino) == job.key;
     let node = core.tree.get_mut(ino)?;
@@ -366,8 +366,8 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
         let due = Instant::now() + vfs.settings.upload_delay;
         core.queue.insert((due, Task::Upload(ino)));
     }
-    if stands_there && core.tree.doomed.remove(&job.key).is_some() {
-        records.push(Record::Undoom(job.key.clone()));
+    if stands_there && core.tree.deletions.remove(&job.key).is_some() {
+        records.push(Record::DeletionSettled(job.key.clone()));
     }
     core.commit(&records)?;
     drop(core);
@@ -419,13 +419,13 @@ async fn delete(vfs: &Arc<Vfs>, key: String) {
     {
         let mut core = vfs.core();
         let now = Instant::now();
-        let Some(doom) = core.tree.doomed.get(&key) else { return vfs.settled.notify_waiters() };
-        let due = doom.due;
+        let Some(deletion) = core.tree.deletions.get(&key) else { return vfs.settled.notify_waiters() };
+        let due = deletion.due;
         let taken = core.tree.resolve(&key).and_then(|ino| core.tree.get(ino).ok());
         if taken.is_some_and(|node| node.pending.is_none()) {
             // Somebody stands there by now, and the object is theirs.
-            core.tree.doomed.remove(&key);
-            let _ = core.commit(&[Record::Undoom(key)]);
+            core.tree.deletions.remove(&key);
+            let _ = core.commit(&[Record::DeletionSettled(key)]);
             return vfs.settled.notify_waiters();
         }
         if due > now {
@@ -449,18 +449,18 @@ async fn delete(vfs: &Arc<Vfs>, key: String) {
     match result {
         Ok(()) => {
             tracing::trace!(key, "deleted");
-            core.tree.doomed.remove(&key);
+            core.tree.deletions.remove(&key);
             core.tree.note_deletion(&key, vfs.settings.deadline * 2);
-            if let Err(error) = core.commit(&[Record::Undoom(key)]) {
+            if let Err(error) = core.commit(&[Record::DeletionSettled(key)]) {
                 tracing::error!(%error, "a deletion could not be noted");
             }
         }
         Err(error) => {
             tracing::warn!(key, %error, "a deletion failed and will be tried again");
-            if let Some(doom) = core.tree.doomed.get_mut(&key) {
-                doom.attempts += 1;
-                doom.due = Instant::now() + pause(doom.attempts);
-                let due = doom.due;
+            if let Some(deletion) = core.tree.deletions.get_mut(&key) {
+                deletion.attempts += 1;
+                deletion.due = Instant::now() + pause(deletion.attempts);
+                let due = deletion.due;
                 core.queue.insert((due, Task::Delete(key)));
             }
         }
@@ -488,7 +488,7 @@ fn put_off(vfs: &Vfs, ino: Ino, reason: &str) {
 }
 
 fn pause(attempts: u32) -> Duration {
-    (Duration::from_millis(100) * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
+    (Duration::from_millis(100) * 2_u32.saturating_pow(attempts.min(10))).min(MAX_PAUSE)
 }
 
 impl Remote {

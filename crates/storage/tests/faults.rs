@@ -77,7 +77,10 @@ async fn a_full_disk_is_told_and_takes_nothing_that_was_acknowledged() {
     check_all(&vfs, &kept).await;
     let weak = Arc::downgrade(&vfs);
     drop(vfs);
-    assert_eq!(weak.strong_count(), 0);
+    // A task in the background may still be in its last call.
+    while weak.strong_count() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
 
     // A restart on the full disk: to the last byte, so that not even a number could be noted.
     while OpenOptions::new().create(true).append(true).open(disk.path().join("ballast")).is_ok_and(|mut file| {
@@ -180,7 +183,7 @@ fn sparse_files_read_as_zeros_and_take_no_room() {
     assert!(object.ends_with(b"\0\0mid") && object[..LENGTH as usize / 2].iter().all(|byte| *byte == 0));
 }
 
-/// S4.36: every block says where it belongs and how often it was written; many write through two mounts at once.
+/// Every block says where it belongs and how often it was written; many write through two mounts at once.
 #[test]
 fn blocks_written_by_many_at_once_are_all_there_and_whole() {
     if !can_mount() {
@@ -228,7 +231,7 @@ fn block<const SIZE: usize>(index: u64, round: u64) -> Vec<u8> {
     [index.to_le_bytes(), round.to_le_bytes()].concat().repeat(SIZE / 16)
 }
 
-/// S4.36: refusals have the number that POSIX gives them.
+/// Refusals have the number that POSIX gives them.
 #[test]
 fn refusals_are_those_of_posix() {
     use rustix::fs::{Mode, OFlags, RenameFlags};

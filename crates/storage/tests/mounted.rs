@@ -224,6 +224,15 @@ fn a_quota_is_kept() {
     fs::remove_file(top.join("f")).unwrap();
     fs::write(top.join("g"), vec![0; 800_000]).unwrap();
     fs::write(world.path("b/g"), vec![0; 2_000_000]).unwrap();
+
+    // A file without a name takes as much of the disk as any other, for as long as it is open.
+    let mut nameless = File::create(top.join("u")).unwrap();
+    fs::remove_file(top.join("u")).unwrap();
+    nameless.write_all(&[0; 100_000]).unwrap();
+    let error = nameless.write_all(&[0; 200_000]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::DQUOT.raw_os_error()));
+    drop(nameless);
+    fs::write(top.join("h"), vec![0; 190_000]).unwrap();
 }
 
 #[test]

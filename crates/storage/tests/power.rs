@@ -182,7 +182,7 @@ async fn fsync(vfs: &Vfs, model: &Model, promised: &mut Promised, random: &mut R
     promised.synced(Some(path), model);
 }
 
-/// S4.36: fsync is durable. What was fsynced is there after the power was cut, with its names, and what was removed
+/// fsync is durable. What was fsynced is there after the power was cut, with its names, and what was removed
 /// before stays away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_fsynced_survives_a_power_failure() {

@@ -72,7 +72,6 @@ async fn speaks_well(store: &Arc<S3Store>, keys: &[&str]) {
     assert!(store.get("big", &info.tag, 0..info.size).await.unwrap() == bytes, "the parts make another file");
 }
 
-/// S4.11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rclone_takes_our_signatures_and_wrong_keys_are_told_as_such() {
     let server = Rclone::start();
@@ -89,7 +88,6 @@ async fn a_server_without_keys_takes_any() {
     speaks_well(&store(&server.endpoint(), "any", "any"), &["one", "two/three"]).await;
 }
 
-/// S4.11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_takes_our_signatures_and_wrong_keys_are_told_as_such() {
     let Some((server, access_key, secret_key)) = Server::start_with_keys().await else { return };
@@ -153,7 +151,7 @@ async fn what_is_written_while_the_server_is_gone_goes_up_when_it_is_back() {
     }
 }
 
-/// S4.11: https with an authority of one's own, and signatures that are checked.
+/// https with an authority of one's own, and signatures that are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_tls_and_keys_is_written_and_read_through_a_mount() {
     if !can_mount() {

@@ -22,6 +22,12 @@ impl Isopod {
         Self { binary: binary.to_owned(), state: state.to_owned() }
     }
 
+    /// The same program on another state directory.
+    #[must_use]
+    pub fn with_state(&self, state: &Path) -> Self {
+        Self::new(&self.binary, state)
+    }
+
     /// A command that is not started yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);

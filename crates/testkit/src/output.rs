@@ -1,6 +1,6 @@
 //! What a command gave.
 
-use isopod_client::guest::Output;
+use isopod_guest_client::guest::Output;
 
 /// Output and exit code of a command, as text.
 #[derive(Debug)]

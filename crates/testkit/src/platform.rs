@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use isopod_client::guest::Guest;
+use isopod_disk::DiskOptions;
+use isopod_guest_client::guest::Guest;
 use isopod_node::base::{BaseOptions, HostEnvironment};
-use isopod_node::disk::DiskOptions;
 use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram, StateRoot};
 use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
@@ -14,6 +14,8 @@ use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 use crate::residue::{Residue, assert_nothing_left};
 use crate::{Isopod, TestSandbox};
 
+/// With this variable, what a failed test made stays: its state directory with logs and records, and its sandboxes.
+const KEEP_FAILED: &str = "ISOPOD_KEEP_FAILED";
 /// How long the end of a failed test is waited for.
 const UNINSTALL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -110,6 +112,7 @@ impl StateDir {
             // Tests ask nobody outside; those of registries bring their own.
             registries: RegistrySettings { offline: true, ..RegistrySettings::default() },
             pool_network: None,
+            private_networks: Vec::new(),
             workspace: None,
         }
     }
@@ -121,6 +124,13 @@ impl StateDir {
     pub async fn open_node(&self, pool: PoolSize) -> Node {
         let state = StateRoot::open(self.path()).expect("a state directory");
         Node::open(state, self.node_config(pool)).await.expect("a node")
+    }
+
+    #[expect(clippy::print_stderr, reason = "it tells whoever asked for it")]
+    fn keep(&mut self) {
+        self.directory.disable_cleanup(true);
+        let (binary, state) = (self.binary.display(), self.path().display());
+        eprintln!("kept: {state}\nremove it with: {binary} --state-dir {state} uninstall --yes");
     }
 
     /// A node that a panic left in another thread of the test holds the state directory for a moment longer.
@@ -145,6 +155,10 @@ impl StateDir {
 impl Drop for StateDir {
     /// A test that failed half-way leaves sandboxes; they go, and the failure stays the only message.
     fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os(KEEP_FAILED).is_some() {
+            self.keep();
+            return;
+        }
         if Residue::of(self.path()).is_empty() {
             return;
         }
@@ -163,8 +177,12 @@ impl Platform {
 
     /// Starts a node with a pool.
     pub async fn start_with(binary: impl AsRef<Path>, pool: PoolSize) -> Self {
+        Self::open(StateDir::new(binary), pool).await
+    }
+
+    /// Starts a node on a state directory that a test has prepared.
+    pub async fn open(state: StateDir, pool: PoolSize) -> Self {
         init_logging();
-        let state = StateDir::new(binary);
         Self { node: state.open_node(pool).await, state }
     }
 

@@ -1,4 +1,7 @@
 //! What a state directory has on the host, apart from its own files: processes, mounts, cgroups, network, slots, loops.
+//!
+//! Only its own: other tests and other people's servers run on the same host. What is made outside the directory bears its
+//! tag; the rest names a path in it.
 
 use std::fs;
 use std::path::Path;
@@ -57,8 +60,7 @@ impl Residue {
 
     fn add_mounts(&mut self, state: &Path) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let state = state.to_string_lossy();
-        for line in mounts.lines().filter(|line| line.contains(&*state)) {
+        for line in mounts.lines().filter(|line| names(line, state)) {
             self.add("mount", line);
         }
     }
@@ -66,7 +68,7 @@ impl Residue {
     /// A process of ours names the state directory in its arguments, has it as its directory, or lives in its cgroup.
     fn add_processes(&mut self, state: &Path) {
         let tag = fs::read_to_string(state.join("tag")).unwrap_or_default();
-        let group = format!("/isopod-{}", tag.trim());
+        let group = format!("/isopod-{}/", tag.trim());
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
             if pid == std::process::id() {
@@ -76,8 +78,11 @@ impl Residue {
             let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
             let cgroups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
             let is_spawner = arguments.contains("__spawner") && holds(&entry.path(), state);
-            let is_ours = arguments.contains(&*state.to_string_lossy()) && arguments.contains("isopod");
-            if is_spawner || is_ours || (!tag.is_empty() && cgroups.contains(&group)) {
+            let names_state = names(&arguments, state);
+            // The storage daemon and its supervisor call themselves by their verb, whatever path they were started by.
+            let is_ours = names_state && ["isopod", "__storaged"].iter().any(|word| arguments.contains(word));
+            let is_inside = cgroups.lines().any(|line| format!("{line}/").contains(&group));
+            if is_spawner || is_ours || (!tag.is_empty() && is_inside) {
                 self.add("process", format!("{pid}: {arguments}"));
             }
         }
@@ -100,7 +105,7 @@ impl Residue {
     fn add_loops(&mut self, state: &Path) {
         for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let file = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-            if file.contains(&*state.to_string_lossy()) {
+            if names(&file, state) {
                 self.add("loop device", device.file_name().to_string_lossy());
             }
         }
@@ -144,4 +149,31 @@ impl Residue {
 fn holds(process: &Path, state: &Path) -> bool {
     let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     links.filter_map(|link| fs::read_link(link.path()).ok()).any(|target| target.starts_with(state))
+}
+
+/// Whether a text of the kernel names this directory or something below it, and not only one whose name begins alike.
+fn names(text: &str, state: &Path) -> bool {
+    let state = state.to_string_lossy();
+    let mut after = text.match_indices(&*state).map(|(at, found)| &text[at + found.len()..]);
+    after.any(|rest| rest.chars().next().is_none_or(|next| next == '/' || next.is_whitespace()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_whose_name_begins_alike_is_another() {
+        let state = Path::new("/var/tmp/isopod-test-a");
+        for own in
+            ["/var/tmp/isopod-test-a", "/var/tmp/isopod-test-a/disk.btrfs (deleted)\n", "x /var/tmp/isopod-test-a y"]
+        {
+            assert!(names(own, state), "{own}");
+        }
+        for other in ["", "/var/tmp/isopod-test-ab/disk.btrfs", "/var/tmp/isopod-test-a-other/disk", "/var/tmp/isopod"]
+        {
+            assert!(!names(other, state), "{other}");
+        }
+        assert!(names("/var/tmp/isopod-test-ab /var/tmp/isopod-test-a/x", state));
+    }
 }

@@ -1,6 +1,6 @@
 //! A sandbox of a test.
 
-use isopod_client::guest::{Guest, GuestError, StartProcess};
+use isopod_guest_client::guest::{Guest, GuestError, StartProcess};
 use isopod_wire::node::Incarnation;
 
 use crate::ShellOutput;

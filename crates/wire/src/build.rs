@@ -1,7 +1,7 @@
-//! Building templates: what a node is told to build, what it tells while it does, and what comes of it.
+//! Template builds: what a node should build, the events of a build, and its result.
 //!
-//! A build has phases: the base it starts from, its steps (counted from 1, as E2B's SDKs count them) and the end, where
-//! its start command is tried. Every message and every error names the phase it belongs to.
+//! A build has phases: fetching the base, the steps (counted from 1, as in E2B's SDKs) and the final phase, which tries the
+//! start command. Every event and every error names its phase.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,36 +10,37 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::Secret;
-use crate::{Bytes, Limits};
+use crate::{Bytes, Limits, Secret};
 
 /// What to build.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuildSpec {
-    /// What the build is called in logs.
+    /// The name of the build in logs.
     pub build: String,
-    /// What it is built from.
+    /// What to build it from.
     pub source: BuildSource,
-    /// Use nothing that an earlier build made.
+    /// Do not reuse results of earlier builds.
     pub force: bool,
-    /// Runs in every new sandbox of the template, before its owner gets it.
+    /// Builds reuse the steps of earlier builds with the same scope. `None` is a scope too.
+    pub cache_scope: Option<String>,
+    /// The command that runs in every new sandbox of the template before its owner gets it.
     pub start_cmd: Option<String>,
-    /// Is tried until it succeeds; then the sandbox is ready.
+    /// The command that is repeated until it succeeds; then the sandbox is ready.
     pub ready_cmd: Option<String>,
-    /// What each step may use.
+    /// The resources of each step.
     pub limits: Limits,
-    /// For the whole build.
+    /// The time limit for the whole build.
     pub timeout: Duration,
 }
 
 /// What a template is built from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BuildSource {
-    /// The SDK's list of steps.
+    /// A list of steps from the SDK.
     Steps {
-        /// What it starts from.
+        /// What the first step starts from.
         from: BuildFrom,
-        /// In order.
+        /// The steps, in order.
         steps: Vec<BuildStep>,
     },
     /// A Dockerfile with its context.
@@ -49,63 +50,63 @@ pub enum BuildSource {
 /// A Dockerfile with its context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DockerfileSource {
-    /// A directory that this node can read; none when the file copies nothing from outside.
+    /// A directory that the node can read. `None` if the Dockerfile copies nothing from outside.
     pub context: Option<PathBuf>,
-    /// The name that errors show, `e2b.Dockerfile` for example.
+    /// The name in error messages, for example `e2b.Dockerfile`.
     pub name: String,
-    /// Its text.
+    /// The text of the Dockerfile.
     pub text: String,
-    /// Values for its `ARG`s.
+    /// The values of its `ARG`s.
     pub args: BTreeMap<String, String>,
-    /// The stage to build; the last one when it is not said.
+    /// The stage to build. `None` means the last one.
     pub target: Option<String>,
-    /// For the registry of its images.
+    /// Credentials for the registry of its images.
     pub auth: Option<RegistryAuth>,
 }
 
-/// What the SDK's steps start from.
+/// The base of the SDK's steps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BuildFrom {
-    /// An image in a registry, in the local store, or one that can be made of this host.
+    /// An image in a registry or in the local store, or one that the node makes from its host.
     Image {
-        /// As people write it: `python:3.11`, `ghcr.io/a/b@sha256:…`.
+        /// The reference as users write it: `python:3.11`, `ghcr.io/a/b@sha256:…`.
         reference: String,
-        /// For its registry.
+        /// Credentials for its registry.
         auth: Option<RegistryAuth>,
     },
-    /// A template of this node, by its name or its id.
+    /// A template of this node, by name or id.
     Template(String),
 }
 
-/// How to sign in to a registry.
+/// Credentials for a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistryAuth {
-    /// A name and a password or token.
+    /// A user name with a password or token.
     Basic {
-        /// Who.
+        /// The user name.
         username: String,
-        /// What only they know.
+        /// The password or token.
         password: Secret,
     },
-    /// A service account of Google's cloud, as its JSON file.
+    /// A service account of Google Cloud, as its JSON file.
     Gcp(Secret),
-    /// Keys of Amazon's cloud, with which a password is asked for.
+    /// AWS keys, which are exchanged for a password.
     Aws {
-        /// The name of the key.
+        /// The id of the key.
         access_key_id: String,
-        /// The key.
+        /// The secret key.
         secret_access_key: Secret,
-        /// Where the registry is.
+        /// The region of the registry.
         region: String,
     },
 }
 
-/// One step of the SDK's list.
+/// One step of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildStep {
-    /// What to do.
+    /// What the step does.
     pub instruction: BuildInstruction,
-    /// Do this and all that follow, even if an earlier build did.
+    /// Run this step and all later ones even if an earlier build has run them.
     pub force: bool,
 }
 
@@ -116,56 +117,56 @@ pub enum BuildInstruction {
     Run {
         /// The command.
         command: String,
-        /// As whom, when not as the present user.
+        /// The user that runs it, if not the current one.
         user: Option<String>,
     },
-    /// Puts files into the template.
+    /// Copies files into the template.
     Copy {
-        /// The path or pattern that the archive was made with, relative to its top.
+        /// The path or pattern that the archive was created with, relative to its root.
         source: String,
-        /// Where to; relative to the working directory, a directory if it ends in `/`.
+        /// The destination, relative to the working directory; a directory if it ends in `/`.
         destination: String,
-        /// `name` or `name:group`, when not the present user.
+        /// The owner as `name` or `name:group`, if not the current user.
         owner: Option<String>,
-        /// Permissions, when not those of the archive.
+        /// The permissions, if not those of the archive.
         mode: Option<u32>,
-        /// A tar archive, perhaps compressed with gzip, that this node can read.
+        /// A tar archive that the node can read; it may be compressed with gzip.
         archive: PathBuf,
     },
-    /// Sets variables for the steps that follow and for sandboxes.
+    /// Sets environment variables for later steps and for sandboxes.
     Env(Vec<(String, String)>),
-    /// Changes the working directory, and makes it.
+    /// Changes the working directory; creates it if it is missing.
     Workdir(String),
     /// Changes the user.
     User(String),
 }
 
-/// Why a step of the SDK's list cannot be understood.
+/// Why a step is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// No such instruction.
-    #[error("there is no instruction {0:?}")]
+    /// The instruction does not exist.
+    #[error("unknown instruction {0:?}")]
     Unknown(String),
     /// Too few or too many arguments, or an empty one.
-    #[error("{kind} takes {wanted}, this one has {given}")]
+    #[error("{kind} takes {wanted}, but got {given} arguments")]
     Arguments {
-        /// Which instruction.
+        /// The instruction.
         kind: &'static str,
-        /// What it takes.
+        /// The arguments it takes.
         wanted: &'static str,
-        /// How many it has.
+        /// The number of arguments given.
         given: usize,
     },
-    /// A COPY whose files were not uploaded.
-    #[error("COPY has no files")]
+    /// The files of a COPY were not uploaded.
+    #[error("the files of COPY were not uploaded")]
     NoFiles,
-    /// Not octal permissions.
+    /// The permissions are not an octal number.
     #[error("{0:?} is not a file mode such as 0755")]
     Mode(String),
 }
 
 impl BuildStep {
-    /// Understands a step as the SDKs send it. `archive` holds the files of a COPY.
+    /// Parses a step as the SDKs send it. `archive` holds the files of a COPY.
     pub fn parse(kind: &str, arguments: &[String], archive: Option<PathBuf>, force: bool) -> Result<Self, StepError> {
         Ok(Self { instruction: parse_instruction(kind, arguments, archive)?, force })
     }
@@ -211,11 +212,11 @@ fn parse_mode(text: String) -> Result<u32, StepError> {
     }
 }
 
-/// A part of a build.
+/// A phase of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildPhase {
-    /// Getting what it starts from.
+    /// Fetching the base.
     Base,
     /// A step, counted from 1.
     Step(u32),
@@ -233,95 +234,95 @@ impl fmt::Display for BuildPhase {
     }
 }
 
-/// How much a message matters.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildLevel {
-    /// Output of programs.
+    /// The output of programs.
     Debug,
-    /// What the builder does.
+    /// An action of the builder.
     Info,
-    /// What may surprise.
+    /// Something unexpected that did not stop the build.
     Warn,
-    /// What ended the build.
+    /// The error that ended the build.
     Error,
 }
 
-/// What a build tells.
+/// A line in the log of a build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildEvent {
-    /// When.
+    /// When it happened.
     pub at: SystemTime,
-    /// How much it matters.
+    /// Its severity.
     pub level: BuildLevel,
-    /// In which part.
+    /// The phase it belongs to.
     pub phase: BuildPhase,
-    /// One line.
+    /// The text, one line.
     pub message: String,
 }
 
-/// What a build gave. Kept by the node under its id, also over a restart, until it is removed.
+/// The result of a build. The node keeps it under its id, across restarts, until it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuiltTemplate {
-    /// Follows from the content: the same files and settings have the same id.
+    /// Derived from the content: the same files and settings have the same id.
     pub id: String,
-    /// Its layers, lowest first.
+    /// The layers, lowest first.
     pub layers: Vec<String>,
-    /// Variables of its sandboxes.
+    /// The environment variables of its sandboxes.
     pub env: BTreeMap<String, String>,
-    /// Whose name commands run under when nobody else is named.
+    /// The default user of commands.
     pub user: String,
-    /// Where they run.
+    /// The default working directory of commands.
     pub workdir: String,
-    /// Runs in every new sandbox.
+    /// The command that runs in every new sandbox.
     pub start_cmd: Option<String>,
-    /// Tells when it is ready.
+    /// The command that succeeds once the sandbox is ready.
     pub ready_cmd: Option<String>,
-    /// What its sandboxes usually get: those are kept ready.
+    /// The default resources of its sandboxes. The pool holds sandboxes with these.
     pub limits: Limits,
-    /// What its own layers take on the disk.
+    /// The disk space of its own layers.
     pub size: Bytes,
-    /// When it was built first.
+    /// When it was first built.
     pub made_at: SystemTime,
 }
 
-/// A template that a node keeps.
+/// A built template on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptTemplate {
-    /// What was built.
+    /// The template.
     pub template: BuiltTemplate,
-    /// Whether sandboxes stand on it now.
+    /// Whether sandboxes use it now.
     pub in_use: bool,
 }
 
 /// Why a build failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BuildFailure {
-    /// The request, the file or the context is wrong.
+    /// The request, the Dockerfile or the context is not valid.
     Invalid,
-    /// A step ended with an error.
+    /// A step failed.
     Step,
-    /// The base cannot be had.
+    /// The base is not available.
     Image,
-    /// It took too long.
+    /// The build exceeded its time limit.
     TimedOut,
-    /// Somebody cancelled it.
+    /// The build was cancelled.
     Cancelled,
-    /// Something broke on this side.
+    /// The node failed.
     Internal,
 }
 
-/// Why there is no template. Nothing of it is left but steps that the next build can use.
+/// Why a build failed. Nothing is left of it except steps that the next build can reuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", self.place())]
 pub struct BuildError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub failure: BuildFailure,
-    /// In which part.
+    /// The phase it belongs to.
     pub phase: BuildPhase,
-    /// In which file, and on which line of it, counted from 1.
+    /// The file and the line in it, counted from 1.
     pub place: Option<(String, u32)>,
-    /// What went wrong.
+    /// What failed.
     pub message: String,
 }
 
@@ -337,18 +338,18 @@ impl BuildError {
 /// Why a template was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveTemplateError {
-    /// Not here.
+    /// The template is not on this node.
     #[error("template {0:?} is not on this node")]
     NotFound(String),
-    /// Sandboxes stand on it.
+    /// Sandboxes use it.
     #[error("template {0:?} is in use")]
     InUse(String),
-    /// Something broke on the way.
+    /// The removal failed.
     #[error("could not remove template {id:?}")]
     Failed {
-        /// Which.
+        /// The template.
         id: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_say_too_little_are_refused() {
+    fn steps_with_missing_arguments_are_refused() {
         for (kind, arguments) in [
             ("RUN", &[][..]),
             ("RUN", &[""]),
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_the_sdk_are_understood() {
+    fn steps_of_the_sdk_are_parsed() {
         let copy = ["a.txt", "/app/", "", "0644"].map(ToString::to_string);
         let step = BuildStep::parse("COPY", &copy, Some("/x.tar".into()), true).unwrap();
         let BuildInstruction::Copy { owner, mode, .. } = step.instruction else { panic!("not a copy") };

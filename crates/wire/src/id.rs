@@ -1,29 +1,29 @@
-//! Ids as types: lowercase letters and digits only, because an id is also a DNS label part and a directory name.
+//! Typed ids. They have only lowercase letters and digits, because an id is also part of a DNS label and a directory name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Names a sandbox for as long as its owner knows it, across pauses and resumes.
+/// Identifies a sandbox for its whole life, across pauses and resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SandboxId(String);
 
-/// Names one incarnation of a sandbox: a new one is made for every cold start.
+/// Identifies one incarnation of a sandbox. Every cold start gets a new one.
 ///
-/// A sweep or a retry names the execution it means, so a late one never hits the next incarnation.
+/// A sweep or a retry names the execution it means, so a late one never affects the next incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExecutionId(String);
 
-/// Why a text is not an id.
+/// Why a text is not a valid id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// The text is empty or too long to be a part of a DNS label.
+    /// The text is empty or too long for a DNS label.
     #[error("an id has 1 to 40 characters, this one has {0}")]
     Length(usize),
-    /// The text has a character that cannot stand in a host name or is an upper-case letter.
+    /// The text has a character other than a lowercase letter or a digit.
     #[error("an id has only lowercase letters and digits, this one has {0:?}")]
     Character(char),
 }
@@ -32,14 +32,14 @@ const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const RANDOM_LENGTH: usize = 20;
 
 impl SandboxId {
-    /// Builds an id from random bytes, `i` first as E2B does. Each byte gives one character.
+    /// Makes an id from random bytes, one character each, after an `i` as in E2B.
     pub fn from_random(bytes: [u8; RANDOM_LENGTH]) -> Self {
         Self(with_prefix('i', bytes))
     }
 }
 
 impl ExecutionId {
-    /// Builds an id from random bytes, `x` first so that the two kinds of id are told apart in a log.
+    /// Makes an id from random bytes, after an `x`, so that the two kinds of ids look different in a log.
     pub fn from_random(bytes: [u8; RANDOM_LENGTH]) -> Self {
         Self(with_prefix('x', bytes))
     }

@@ -1,25 +1,32 @@
-//! Contracts that the parts of Isopod share: typed ids, limits, network policy, the node API and the guest's RPC
-//! messages. Nothing here does I/O or knows how a contract is kept.
+//! Contracts between the parts of Isopod: typed ids, limits, network policy, the node API and the guest's RPC messages.
+//! Nothing here does I/O or knows how a contract is implemented.
 
 pub mod build;
+pub mod delivery;
+mod error_chain;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod id;
 mod limits;
 mod network;
 pub mod node;
 #[cfg(feature = "rpc")]
 pub mod rpc;
+mod secret;
 
+pub use error_chain::error_chain;
 pub use id::{ExecutionId, IdError, SandboxId};
 pub use limits::{Bytes, Limits, LimitsError};
-pub use network::{Cidr, NetworkPolicy, NetworkPolicyError};
+pub use network::{Cidr, NetworkPolicy, NetworkPolicyError, PRIVATE_NETWORKS};
+pub use secret::Secret;
 
-/// The version of the in-sandbox protocol that the guest speaks and the API reports as `envdVersion`.
+/// The version of the protocol between clients and the guest, which the API reports as `envdVersion`.
 ///
-/// The official SDKs switch features on by comparing against it, so every feature gated at or below it must work.
+/// The official SDKs enable features by this version, so every feature up to it must work.
 pub const ENVD_VERSION: &str = "0.6.13";
 
-/// The port on which clients believe the guest listens.
+/// The port at which clients address the guest.
 pub const GUEST_PORT: u16 = 49983;
 
-/// The port on which clients believe the code interpreter listens.
+/// The port at which clients address the code interpreter.
 pub const INTERPRETER_PORT: u16 = 49999;

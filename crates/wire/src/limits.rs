@@ -1,4 +1,4 @@
-//! What one sandbox may use. A value of these types is always inside the bounds that a host can be asked for.
+//! The resource limits of a sandbox.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// So many mebibytes.
+    /// This many mebibytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
@@ -35,7 +35,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = LimitsError;
 
-    /// Reads `512`, `64k`, `512M`, `2G`, `2GiB`: the letter counts in powers of 1024.
+    /// Parses `512`, `64k`, `512M`, `2G` or `2GiB`. Units are powers of 1024.
     fn from_str(text: &str) -> Result<Self, LimitsError> {
         let bad = || LimitsError::NotASize(text.to_owned());
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -55,13 +55,13 @@ impl FromStr for Bytes {
 /// The resources of one sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Thousandths of a CPU: 1500 is one and a half.
+    /// Thousandths of a CPU: 1500 is one and a half CPUs.
     pub cpu_millis: u32,
-    /// Memory with everything that counts as such (tmpfs too). Past it the kernel kills inside the sandbox.
+    /// Memory, including tmpfs. If a sandbox exceeds it, the kernel kills processes inside.
     pub memory: Bytes,
-    /// What may be written to disk. `None`: as much as the host has, where the host cannot limit it.
+    /// Disk space. `None` means no limit of its own; some hosts cannot enforce one.
     pub disk: Option<Bytes>,
-    /// Processes and threads together.
+    /// The number of processes and threads together.
     pub pids: u32,
 }
 
@@ -71,19 +71,19 @@ impl Default for Limits {
     }
 }
 
-/// Why limits are not acceptable.
+/// Why limits are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// Not a number of bytes.
+    /// The text is not a size.
     #[error("{0:?} is not a size; write for example 512M or 2G")]
     NotASize(String),
-    /// Outside the bounds.
-    #[error("{what} must be between {least} and {most}, not {given}")]
-    OutOfBounds { what: &'static str, least: String, most: String, given: String },
+    /// A value is out of bounds.
+    #[error("{what} must be between {min} and {max}, not {given}")]
+    OutOfBounds { what: &'static str, min: String, max: String, given: String },
 }
 
 impl Limits {
-    /// Checks each figure against what is sensible for any host.
+    /// Checks that each value is within bounds that make sense on any host.
     pub fn check(&self) -> Result<(), LimitsError> {
         within("cpu (thousandths)", u64::from(self.cpu_millis), 50, 256_000)?;
         within_size("memory", self.memory, Bytes::mib(32), Bytes::mib(1 << 22))?;
@@ -93,24 +93,24 @@ impl Limits {
         within("pids", u64::from(self.pids), 8, 1 << 20)
     }
 
-    /// Whole CPUs that programs inside should believe in, at least one.
+    /// The number of CPUs that programs inside see: rounded up, at least one.
     pub fn whole_cpus(&self) -> u32 {
         self.cpu_millis.div_ceil(1000).max(1)
     }
 }
 
-fn within(what: &'static str, given: u64, least: u64, most: u64) -> Result<(), LimitsError> {
-    if (least..=most).contains(&given) {
+fn within(what: &'static str, given: u64, min: u64, max: u64) -> Result<(), LimitsError> {
+    if (min..=max).contains(&given) {
         return Ok(());
     }
-    Err(LimitsError::OutOfBounds { what, least: least.to_string(), most: most.to_string(), given: given.to_string() })
+    Err(LimitsError::OutOfBounds { what, min: min.to_string(), max: max.to_string(), given: given.to_string() })
 }
 
-fn within_size(what: &'static str, given: Bytes, least: Bytes, most: Bytes) -> Result<(), LimitsError> {
-    if (least..=most).contains(&given) {
+fn within_size(what: &'static str, given: Bytes, min: Bytes, max: Bytes) -> Result<(), LimitsError> {
+    if (min..=max).contains(&given) {
         return Ok(());
     }
-    Err(LimitsError::OutOfBounds { what, least: least.to_string(), most: most.to_string(), given: given.to_string() })
+    Err(LimitsError::OutOfBounds { what, min: min.to_string(), max: max.to_string(), given: given.to_string() })
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_are_parsed_as_people_write_them() {
         assert_eq!("512M".parse(), Ok(Bytes::mib(512)));
         assert_eq!("2GiB".parse(), Ok(Bytes::mib(2048)));
         assert_eq!("4096".parse(), Ok(Bytes(4096)));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_limits_are_acceptable_and_zero_is_not() {
+    fn the_default_limits_are_valid_and_zero_is_not() {
         assert_eq!(Limits::default().check(), Ok(()));
         assert!(Limits { memory: Bytes(0), ..Limits::default() }.check().is_err());
         assert!(Limits { cpu_millis: 0, ..Limits::default() }.check().is_err());

@@ -1,5 +1,5 @@
-//! Whom a sandbox may talk to. Allow wins over deny; what is denied for every sandbox (the host, its neighbours, the
-//! cloud's metadata address) is not expressed here and cannot be allowed.
+//! The network policy of a sandbox. Allow rules override deny rules. Addresses that are denied to every sandbox (the host, its
+//! neighbours, the cloud's metadata service) are not part of the policy and cannot be allowed.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An IPv4 network such as `10.0.0.0/8`; a bare address is a network of one.
+/// An IPv4 network such as `10.0.0.0/8`. An address without a prefix is a network of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidr {
@@ -15,18 +15,27 @@ pub struct Cidr {
     prefix: u8,
 }
 
-/// What a sandbox may reach.
+/// Private networks. A policy can open only those that the operator of the host has configured.
+pub const PRIVATE_NETWORKS: [Cidr; 4] = [
+    Cidr::new(Ipv4Addr::new(10, 0, 0, 0), 8),
+    Cidr::new(Ipv4Addr::new(100, 64, 0, 0), 10),
+    Cidr::new(Ipv4Addr::new(172, 16, 0, 0), 12),
+    Cidr::new(Ipv4Addr::new(192, 168, 0, 0), 16),
+];
+
+/// Which addresses a sandbox may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
-    /// No outbound traffic at all, except to what `allow_out` names.
+    /// Denies all outbound traffic except to `allow_out`.
     pub deny_internet: bool,
-    /// Reachable although denied below or by `deny_internet`.
+    /// Allowed networks; they override `deny_out` and `deny_internet`. Of [`PRIVATE_NETWORKS`], only those that the node is
+    /// configured to open.
     pub allow_out: Vec<Cidr>,
-    /// Not reachable.
+    /// Denied networks.
     pub deny_out: Vec<Cidr>,
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkPolicyError {
     /// Not `a.b.c.d` or `a.b.c.d/n`.
@@ -38,10 +47,10 @@ impl Cidr {
     /// All of IPv4.
     pub const ALL: Self = Self { address: Ipv4Addr::UNSPECIFIED, prefix: 0 };
 
-    /// The network that `address` is in. Bits below the prefix are cleared.
+    /// The network that contains `address`: bits after the prefix are cleared.
     ///
     /// # Panics
-    /// When `prefix` is more than 32.
+    /// If `prefix` is more than 32.
     pub const fn new(address: Ipv4Addr, prefix: u8) -> Self {
         assert!(prefix <= 32, "an IPv4 prefix has at most 32 bits");
         let mask = if prefix == 0 { 0 } else { u32::MAX << (32 - prefix) };
@@ -59,7 +68,12 @@ impl Cidr {
         Ipv4Addr::from_bits(self.address.to_bits() | if self.prefix == 32 { 0 } else { host_bits })
     }
 
-    /// The number of leading bits that count.
+    /// Whether it contains all of `other`.
+    pub const fn contains(self, other: Self) -> bool {
+        self.first().to_bits() <= other.first().to_bits() && other.last().to_bits() <= self.last().to_bits()
+    }
+
+    /// The length of the prefix in bits.
     pub const fn prefix(self) -> u8 {
         self.prefix
     }
@@ -68,7 +82,7 @@ impl Cidr {
 impl FromStr for Cidr {
     type Err = NetworkPolicyError;
 
-    /// Only the dotted form is read: `0x7f.1` and `2130706433` mean different things to different programs.
+    /// Accepts only the dotted form: `0x7f.1` and `2130706433` mean different things to different programs.
     fn from_str(text: &str) -> Result<Self, NetworkPolicyError> {
         let bad = || NetworkPolicyError::NotACidr(text.to_owned());
         let (address, prefix) = text.split_once('/').unwrap_or((text, "32"));

@@ -1,7 +1,7 @@
-//! The node API: what a machine that runs sandboxes does for those who decide about them.
+//! The node API, through which the control plane drives a machine that runs sandboxes.
 //!
-//! `isopod-node` implements it in process; a remote node will be another implementation. Every call names an
-//! incarnation (sandbox and execution), every ending has a reason, and every call may be repeated without harm.
+//! `isopod-node` implements it in process. Every call names an incarnation (sandbox and execution), every end has a reason,
+//! and every call may be repeated without harm.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,14 +17,16 @@ use tokio_util::sync::CancellationToken;
 use crate::build::{
     BuildError, BuildEvent, BuildFailure, BuildPhase, BuildSpec, BuiltTemplate, KeptTemplate, RemoveTemplateError,
 };
+// Users of the node API find the type of its tokens here too.
+pub use crate::secret::Secret;
 use crate::{Bytes, ExecutionId, Limits, NetworkPolicy, SandboxId};
 
-/// One life of one sandbox.
+/// One incarnation of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// The sandbox its owner knows.
+    /// The sandbox.
     pub sandbox: SandboxId,
-    /// This life of it.
+    /// This execution of it.
     pub execution: ExecutionId,
 }
 
@@ -34,135 +36,126 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// The label of a sandbox that says whose it is. What a node keeps warm of a team's own template serves that team alone.
+/// The label that holds a sandbox's team. Pooled sandboxes of a team's own template serve that team alone.
 pub const TEAM_LABEL: &str = "isopod.team";
 
-/// What to make.
+/// How to create a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// The id its owner will use.
+    /// The id of the sandbox.
     pub sandbox: SandboxId,
-    /// Id or name of a template that this node has.
+    /// The id or name of a template on this node.
     pub template: String,
-    /// What it may use.
+    /// Its resource limits.
     pub limits: Limits,
-    /// Whom it may talk to.
+    /// Its network policy.
     pub network: NetworkPolicy,
-    /// Variables that every process inside gets.
+    /// Environment variables of every process inside.
     pub env: BTreeMap<String, String>,
-    /// The token that the guest asks for; none means that it answers everyone who can reach it.
+    /// The token that the guest requires. `None` means that it answers every request that reaches it.
     pub access_token: Option<Secret>,
-    /// Words of the owner that the node keeps in the record and gives back after adoption, unread.
+    /// Labels of the owner. The node stores them in the record, returns them after adoption, and does not interpret them.
     pub labels: BTreeMap<String, String>,
-    /// Parts of the workspace that it sees, made anew with every life of it.
+    /// Parts of the workspace to mount. Every incarnation mounts them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<WorkspaceMount>,
 }
 
-/// A part of the workspace inside a sandbox. No other part can be named from there.
+/// A part of the workspace that is mounted in a sandbox. The sandbox cannot reach any other part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceMount {
-    /// Where it is seen inside: an absolute path, made of directories that are made where they are missing.
+    /// The mount point inside: an absolute path. Missing directories are created.
     pub path: String,
-    /// Which part: `executions/<id>` or `volumes/<id>`. It is made when it is not there.
+    /// The part: `executions/<id>` or `volumes/<id>`. It is created if it does not exist.
     pub subtree: String,
-    /// Nothing can be written through it.
+    /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
 }
 
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
-/// A sandbox as the node knows it.
+/// A sandbox on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSandbox {
-    /// Which life of which sandbox.
+    /// The incarnation.
     pub incarnation: Incarnation,
-    /// As given at create, with later changes of the network.
+    /// The spec it was created with, with later changes of the network policy.
     pub spec: SandboxSpec,
-    /// Running or not.
+    /// Its state.
     pub state: NodeState,
 }
 
-/// Whether the processes of a sandbox run.
+/// The state of a sandbox on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// Processes run, the guest answers.
+    /// Its processes run, and the guest answers.
     Running,
-    /// Processes are frozen with their memory in place.
+    /// Its processes are frozen, with their memory in place.
     Frozen,
-    /// No processes; the files are kept.
+    /// It has no processes; its files are kept.
     Stopped,
 }
 
-/// What is kept while a sandbox is paused.
+/// What a pause keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseMode {
-    /// Memory and files: instant to resume, gone with a reboot of the host.
+    /// Memory and files. Resumes instantly, but does not survive a reboot of the host.
     Memory,
-    /// Files only: processes end, a resume starts the guest anew.
+    /// Only the files. The processes end, and a resume starts a new guest.
     Filesystem,
 }
 
-/// Why a sandbox's life ended.
+/// Why an incarnation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// Someone asked for it.
+    /// A client or the server killed it.
     Killed,
-    /// Its guest or init died.
+    /// Its guest died.
     GuestDied,
-    /// The kernel killed its init for want of memory.
+    /// The kernel killed its guest because it ran out of memory.
     OutOfMemory,
-    /// The host was started anew.
+    /// The host was rebooted.
     HostRebooted,
-    /// The process that owned it is gone (`isopod run` that was killed).
+    /// The process that owned it is gone, for example a killed `isopod run`.
     OwnerGone,
+    /// It runs, but a new server could not take it over, or the socket that leads to its guest was removed.
+    GuestUnreachable,
 }
 
-/// What a node tells without being asked.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
-    /// A life is over and everything of it is gone.
+    /// An incarnation has ended, and everything of it is removed.
     Ended { incarnation: Incarnation, reason: EndReason },
 }
 
-/// Present use of resources.
+/// Current use of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time used since the start, in microseconds.
+    /// CPU time since the start, in microseconds.
     pub cpu_micros: u64,
-    /// Memory in use without what the kernel could drop.
+    /// Memory in use, without what the kernel can reclaim.
     pub memory: u64,
-    /// Page cache that is charged to the sandbox.
+    /// Page cache charged to the sandbox.
     pub cache: u64,
-    /// Bytes written to its own layer.
+    /// Disk space used by its own layer, in bytes.
     pub disk: u64,
-    /// How much `disk` may grow to.
+    /// The limit of `disk`.
     pub disk_total: u64,
-    /// Processes and threads.
+    /// The number of processes and threads.
     pub pids: u64,
 }
 
-/// What can be dialled inside a sandbox.
+/// What to connect to inside a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The guest's HTTP and RPC service.
     Guest,
     /// The code interpreter's HTTP service.
     Interpreter,
-    /// Whatever listens on this TCP port of the sandbox's loopback (or any) address.
+    /// The program that listens on this TCP port of the loopback address, or of all addresses.
     Port(u16),
 }
 
@@ -171,119 +164,125 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What a node has made before somebody asks.
+/// The sandboxes that a node has prepared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stock {
-    /// The shelves of each template in use.
-    pub shelves: Vec<Shelf>,
+pub struct PoolStatus {
+    /// The pool of each template in use.
+    pub templates: Vec<TemplatePoolStatus>,
     /// How many more sandboxes this host has numbers for, where that is limited.
     pub free_slots: Option<u32>,
 }
 
-/// The sandboxes of one template that wait to be asked for.
+/// The prepared sandboxes of one template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shelf {
+pub struct TemplatePoolStatus {
     /// What they are made of.
     pub template: String,
-    /// Those whose guest listens.
+    /// The number of sandboxes whose guest listens.
     pub ready: usize,
-    /// Those whose first process waits.
+    /// The number of sandboxes whose first process waits to become the guest.
     pub prepared: usize,
-    /// How many of both there should be.
+    /// The target for `ready`.
     pub wanted_ready: usize,
-    /// As above.
+    /// The target for `prepared`.
     pub wanted_prepared: usize,
 }
 
-/// A template that this node has or can make.
+/// A template that this node has or can build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateInfo {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Other names that mean the same.
+    /// Other names of the same template.
     pub aliases: Vec<String>,
-    /// What it is for, in a line.
+    /// A one-line description.
     pub summary: String,
-    /// When its present form was made.
+    /// When its current version was made.
     pub made_at: Option<SystemTime>,
-    /// Whether it can be used.
+    /// Its state.
     pub state: TemplateState,
 }
 
 impl TemplateInfo {
-    /// Whether it is called so.
+    /// Whether this is its name or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 }
 
-/// Whether a template can be used.
+/// The state of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplateState {
-    /// At once.
+    /// Ready to use.
     Ready,
-    /// At once, but without what could not be installed.
+    /// Ready to use, but a part of it could not be installed.
     Reduced {
-        /// What went wrong.
+        /// What failed.
         reason: String,
     },
-    /// Soon.
+    /// It is being built.
     Building {
-        /// Steps that are done, and how many there are; zero when that is not known yet.
+        /// The number of finished steps, and of all steps. Zero if that is not known yet.
         done: u32,
         total: u32,
-        /// What is being done.
+        /// The current step.
         message: String,
     },
-    /// It is made when it is first asked for.
+    /// The node builds it on first use.
     NotBuilt,
 }
 
-/// Why a sandbox was not made. Nothing of it is left.
+/// Why a sandbox was not created. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// No such template here.
-    #[error("template {0:?} is not known")]
+    /// The template does not exist on this node.
+    #[error("unknown template {0:?}")]
     UnknownTemplate(String),
-    /// It is being made; a later try will find it.
+    /// The template is being built; retry later.
     #[error("template {template:?} is being built: {progress}")]
     TemplateNotReady {
-        /// Which.
+        /// The template.
         template: String,
-        /// How far it is.
+        /// The progress of the build.
         progress: String,
     },
-    /// The limits cannot be had or not enforced here.
+    /// This host cannot provide or enforce the limits.
     #[error("limits: {0}")]
     Limits(String),
-    /// The workspace cannot be mounted like that.
+    /// The mounts are not valid.
     #[error("mounts: {0}")]
     Mounts(String),
-    /// The host has no room; a later try may find some.
+    /// The host is full; a later attempt may succeed.
     #[error("the host is full: {0}")]
     Full(String),
-    /// A live sandbox has this id.
-    #[error("sandbox {0} exists already")]
+    /// The workspace cannot be mounted now; a later attempt may succeed.
+    #[error("the workspace is not available: {0}")]
+    Workspace(String),
+    /// A sandbox with this id exists.
+    #[error("sandbox {0} already exists")]
     Exists(SandboxId),
-    /// Something broke on the way.
+    /// The operation failed.
     #[error("could not start the sandbox")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Why something was not done to a sandbox.
+/// Why an operation on a sandbox failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Not here, or this life is over.
+    /// The sandbox is not on this node, or this incarnation has ended.
     #[error("sandbox {0} is not on this node")]
     NotFound(Incarnation),
-    /// Not possible in its present state.
+    /// The operation is not possible in this state.
     #[error("sandbox {incarnation} is {state:?}")]
     WrongState { incarnation: Incarnation, state: NodeState },
-    /// It runs on: something in it waits for a call that is not answered, such as one to the workspace.
+    /// It still runs: a process in it is stuck in a system call, for example on the workspace.
     #[error("sandbox {0} could not be stopped in time")]
     NotStopped(Incarnation),
-    /// Something broke on the way.
+    /// Its workspace cannot be mounted now; a later attempt may succeed.
+    #[error("the workspace of sandbox {incarnation} is not available: {reason}")]
+    Workspace { incarnation: Incarnation, reason: String },
+    /// The operation failed.
     #[error("could not {what} sandbox {incarnation}")]
     Failed {
         what: &'static str,
@@ -293,19 +292,19 @@ pub enum NodeError {
     },
 }
 
-/// Why nothing answers inside.
+/// Why a connection into a sandbox failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// Not here, or this life is over.
+    /// The sandbox is not on this node, or this incarnation has ended.
     #[error("sandbox {0} is not on this node")]
     NotFound(Incarnation),
-    /// It is frozen or stopped: resume it first.
+    /// The sandbox is paused: resume it first.
     #[error("sandbox {0} is paused")]
     Paused(Incarnation),
-    /// Nobody listens on that port.
+    /// No program listens on this port.
     #[error("port {port} of sandbox {incarnation} is not open")]
     Refused { incarnation: Incarnation, port: u16 },
-    /// Something broke on the way.
+    /// The operation failed.
     #[error("could not reach sandbox {incarnation}")]
     Failed {
         incarnation: Incarnation,
@@ -317,48 +316,47 @@ pub enum DialError {
 /// A machine that runs sandboxes.
 #[async_trait]
 pub trait NodeApi: Send + Sync + 'static {
-    /// Makes a sandbox and waits until its guest answers. On an error nothing is left.
+    /// Creates a sandbox and waits until its guest answers. On error nothing is left of it.
     async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError>;
 
-    /// Ends a life and removes everything of it. Ending what is already gone is fine.
+    /// Ends an incarnation and removes everything of it. Succeeds if it is already gone.
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError>;
 
-    /// Stops a running sandbox. With `Filesystem` the execution ends but its files stay with this incarnation; that can be
-    /// done to a frozen one too, which then loses its memory.
+    /// Pauses a running sandbox. With `Filesystem` its processes end, and its files stay with this incarnation; a frozen sandbox
+    /// can be paused this way too, and then loses its memory.
     async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError>;
 
-    /// Runs a paused sandbox again. The incarnation is a new one where processes had to be started anew.
+    /// Resumes a paused sandbox. Returns a new incarnation if its processes had to be started again.
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError>;
 
-    /// Replaces the network policy of a live sandbox.
+    /// Replaces the network policy of a sandbox.
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError>;
 
-    /// Present use of resources.
+    /// Current use of resources.
     async fn usage(&self, incarnation: &Incarnation) -> Result<Usage, NodeError>;
 
-    /// Opens a byte stream to something inside.
+    /// Opens a byte stream into a sandbox.
     async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError>;
 
-    /// Everything that is here, also what an earlier server process made.
+    /// All sandboxes on this node, also those that an earlier server process created.
     async fn list(&self) -> Vec<NodeSandbox>;
 
-    /// The next event; `None` when the node shuts down. Events wait for one reader.
+    /// Waits for the next event. `None` when the node shuts down. Events are for a single reader.
     async fn next_event(&self) -> Option<NodeEvent>;
 
-    /// How much more memory may be promised, for admission and display.
+    /// How much memory is left for new sandboxes, for admission and display.
     async fn free_memory(&self) -> Bytes;
 
     /// What was made before somebody asks, for display. A node that makes nothing ahead has nothing to tell.
-    async fn stock(&self) -> Stock {
-        Stock::default()
+    async fn pool_status(&self) -> PoolStatus {
+        PoolStatus::default()
     }
 
-    /// The templates that this node has or can make.
+    /// The templates that this node has or can build.
     async fn templates(&self) -> Vec<TemplateInfo>;
 
-    /// Builds a template and waits for the end of it. Whoever reads `events` slowly slows the build down. After
-    /// `cancel`, or when it fails, nothing is left but steps that the next build can use. A node that cannot build
-    /// says so.
+    /// Builds a template and waits for the result. A slow reader of `events` slows the build down. After `cancel` or a failure,
+    /// nothing is left except steps that the next build can reuse. A node that cannot build returns an error.
     async fn build_template(
         &self,
         spec: BuildSpec,
@@ -374,12 +372,12 @@ pub trait NodeApi: Send + Sync + 'static {
         })
     }
 
-    /// The templates that builds left here. Their ids are names for [`SandboxSpec::template`].
+    /// The built templates on this node. [`SandboxSpec::template`] accepts their ids.
     async fn built_templates(&self) -> Vec<KeptTemplate> {
         Vec::new()
     }
 
-    /// Removes what a build left. Layers that other templates share stay.
+    /// Removes a built template. Layers that other templates share stay.
     async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
         Err(RemoveTemplateError::NotFound(id.to_owned()))
     }

@@ -171,7 +171,7 @@ def templates_are_listed(cli):
 
 @case("builds", core=True)
 def a_dockerfile_is_built_listed_published_and_removed(cli):
-    """S4.2: the official command line's own verbs."""
+    """The official command line's own verbs."""
     name = f"cli-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as place:
         Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nCOPY a.txt /srv/\nRUN cp /srv/a.txt /srv/b.txt\n")
@@ -197,7 +197,7 @@ def a_dockerfile_is_built_listed_published_and_removed(cli):
 
 @case("builds", core=True)
 def a_project_is_begun_and_an_old_one_migrated(cli):
-    """S4.2: `template init` and `template migrate`; the second reads e2b.toml."""
+    """`template init` and `template migrate`; the second reads e2b.toml."""
     with tempfile.TemporaryDirectory() as place:
         cli.run("template", "init", "--path", place, "--name", "begun", "--language", "python-sync")
         assert any(path.suffix == ".py" for path in Path(place).rglob("*")), list(Path(place).rglob("*"))

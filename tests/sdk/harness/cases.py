@@ -46,7 +46,10 @@ def main(flavour, workers):
     parser.add_argument("--workers", type=int, default=workers)
     args = parser.parse_args()
     good = run_all(flavour(args.flavour), args.core, args.only, args.workers)
-    sys.exit(0 if good else 1)
+    # Every result is printed. Threads of the SDK may still run, and have aborted Python while it took itself apart.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if good else 1)
 
 
 def run_all(context, core_only, chosen, workers):

@@ -24,6 +24,7 @@ class Outside:
         self.host_server = None
 
     def open(self):
+        _remove_abandoned()
         inner = f"{self.link}i"[:15]
         _ip("netns", "add", self.namespace)
         _ip("link", "add", self.link, "type", "veth", "peer", "name", inner, "netns", self.namespace)
@@ -78,6 +79,16 @@ class _Empty(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def _remove_abandoned():
+    """What a run left that was killed: its link has our address, and would get our packets."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    for name in (line.split()[0] for line in listed.splitlines() if line.startswith("sdk")):
+        pid = name.removeprefix("sdk")
+        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            for what in (("link", "delete", name[:15]), ("netns", "delete", name)):
+                subprocess.run(["ip", *what], capture_output=True)
 
 
 def _ip(*words):

@@ -1,5 +1,7 @@
 """The published packages, each version in a place of its own under the cache, installed once."""
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -53,11 +55,31 @@ def node_project(package, version):
     return home
 
 
+def moto_server():
+    """The program of moto, an S3 server. The tests of the storage crate share it, and its lock."""
+    home = cache_root().parent / "moto-venv"
+    with _locked(home):
+        if not (home / "bin" / "moto_server").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+            subprocess.run([str(home / "bin" / "pip"), "install", "-q", "moto[server]"], check=True)
+    return home / "bin" / "moto_server"
+
+
 def _once(home, install):
     ready = home / ".ready"
-    if ready.exists():
-        return
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    install()
-    ready.touch()
+    with _locked(home):
+        if ready.exists():
+            return
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        install()
+        ready.touch()
+
+
+@contextlib.contextmanager
+def _locked(home):
+    """Suites run beside each other and share their packages: one installs, the others wait."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.parent / f".{home.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from harness.packages import cache_root
+from harness.paths import names
 
 START_DEADLINE = 120
 STOP_DEADLINE = 60
@@ -143,12 +144,13 @@ class Server:
     def _look(self):
         found = [f"process {pid}" for pid in _processes_of(str(self.state))]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
-        found += [f"mount {line}" for line in mounts if str(self.state) in line]
+        found += [f"mount {line}" for line in mounts if names(line, self.state)]
         found += [str(path) for path in _cgroups(f"isopod-{self.tag}")]
         tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout.split()
         found += [f"nft table {name}" for name in tables if name == f"isopod-{self.tag}"]
         links = os.listdir("/sys/class/net")
         found += [f"interface {name}" for name in links if name.startswith(f"i{self.tag}-")]
+        found += [f"loop device {device.name}" for device in Path("/sys/block").glob("loop*") if names(_backing_file(device), self.state)]
         if self.state.exists() and any(self.state.iterdir()):
             found.append(f"files in {self.state}: {sorted(p.name for p in self.state.iterdir())}")
         return found
@@ -172,7 +174,14 @@ def _processes_of(state):
             yield int(entry.name)
 
 
+def _backing_file(device):
+    try:
+        return (device / "loop/backing_file").read_text()
+    except OSError:
+        return ""
+
+
 def _cgroups(name):
     roots = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines() if " cgroup" in line]
     for root in roots:
-        yield from (path for path in root.glob(f"**/{name}*") if path.is_dir())
+        yield from (path for path in root.glob(f"**/{name}") if path.is_dir())

@@ -55,7 +55,7 @@ def directory(**files):
 
 @case("builds")
 async def every_kind_of_step_leaves_its_mark(sdk):
-    """S3.13: copy, run, env, workdir, user and the helpers made of them."""
+    """Copy, run, env, workdir, user and the helpers made of them."""
     async with builder(sdk) as templates:
         with directory(hello_dot_txt="hello\n", app__main_dot_py="print('main')\n") as place:
             template = (
@@ -101,7 +101,7 @@ async def a_template_is_built_on_another(sdk):
 
 @case("builds")
 async def a_dockerfile_is_taken_apart_by_the_sdk(sdk):
-    """S3.3: FROM, RUN, COPY, ENV, WORKDIR; later steps see earlier files."""
+    """FROM, RUN, COPY, ENV, WORKDIR; later steps see earlier files."""
     async with builder(sdk) as templates:
         text = "FROM debian:12\nENV A=1\nWORKDIR /opt/app\nCOPY a.txt .\nRUN cat a.txt > b.txt && \\\n    echo $A >> b.txt\n"
         with directory(a_dot_txt="from here\n") as place:
@@ -112,7 +112,7 @@ async def a_dockerfile_is_taken_apart_by_the_sdk(sdk):
 
 @case("builds")
 async def a_start_command_is_up_when_the_sandbox_is_there(sdk):
-    """S3.4: started, and ready by its port."""
+    """Started, and ready by its port."""
     async with builder(sdk) as templates:
         template = templates.Template().from_image("python:3.11").run_cmd("echo served > /home/user/index.html")
         template = template.set_start_cmd("cd /home/user && python3 -m http.server 8123", e2b.wait_for_port(8123))
@@ -127,7 +127,7 @@ async def a_start_command_is_up_when_the_sandbox_is_there(sdk):
 
 @case("builds")
 async def what_a_start_command_says_is_in_the_logs(sdk):
-    """S4.5: the logs of a start-up script can be looked at."""
+    """The logs of a start-up script can be looked at."""
     async with builder(sdk) as templates:
         template = templates.Template().from_template("base")
         template = template.set_start_cmd("echo start-up says hello; sleep 600", e2b.wait_for_timeout(500))
@@ -142,7 +142,7 @@ async def what_a_start_command_says_is_in_the_logs(sdk):
 
 @case("builds")
 async def a_step_that_fails_is_told(sdk):
-    """S3.25: the step's own words, and the template stays as it was."""
+    """The step's own words, and the template stays as it was."""
     async with builder(sdk) as templates:
         name, _ = await templates.build(templates.Template().from_image("debian:12").run_cmd("echo good > /tmp/x"))
         lines = []
@@ -186,7 +186,7 @@ async def what_was_built_once_is_not_built_again(sdk):
 
 @case("builds", when=IS_FULL)
 async def packages_are_installed(sdk):
-    """S3.3: apt, npm and pip with the network."""
+    """apt, npm and pip with the network."""
     async with builder(sdk) as templates:
         template = templates.Template().from_python_image("3.11").pip_install(["cowsay==6.1"]).apt_install(["tree"])
         template = template.npm_install(["is-odd@3.0.1"], g=True)
@@ -198,7 +198,7 @@ async def packages_are_installed(sdk):
 
 @case("tags")
 async def tags_name_versions_and_go_back(sdk):
-    """S3.9, S4.3: versions, rollback, and a rebuild that leaves running sandboxes alone."""
+    """Versions, rollback, and a rebuild that leaves running sandboxes alone."""
     async with builder(sdk) as templates:
         base = lambda text: templates.Template().from_image("debian:12").run_cmd(f"echo {text} > /tmp/version")  # noqa: E731
         name = templates.name()
@@ -227,7 +227,7 @@ async def tags_name_versions_and_go_back(sdk):
 
 @case("tags")
 async def exists_tells(sdk):
-    """S4.4: what is not there is a clear error."""
+    """What is not there is a clear error."""
     async with builder(sdk) as templates:
         name = templates.name()
         assert not await go(templates.Template.exists(name))

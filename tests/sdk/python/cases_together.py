@@ -1,4 +1,4 @@
-"""Several clients on one sandbox at once (S3.9): one terminal, one process, one directory that all of them see."""
+"""Several clients on one sandbox at once: one terminal, one process, one directory that all of them see."""
 
 import asyncio
 

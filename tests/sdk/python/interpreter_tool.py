@@ -17,7 +17,6 @@ from agent_tool import SandboxTool, execute_task  # noqa: E402
 
 @case("tool", only="async")
 async def the_tool_writes_files_and_runs_code_and_commands(sdk):
-    """S3.5, S3.7, S3.20, S3.21."""
     async with SandboxTool() as tool:
         async with raises(RuntimeError):
             await tool.run_code("1")
@@ -32,7 +31,6 @@ async def the_tool_writes_files_and_runs_code_and_commands(sdk):
 
 @case("tool", only="async")
 async def a_second_create_ends_the_first(sdk):
-    """S3.22."""
     async with SandboxTool() as tool:
         first = await tool.create_sandbox("python3")
         second = await tool.create_sandbox("python3")
@@ -42,7 +40,6 @@ async def a_second_create_ends_the_first(sdk):
 
 @case("tool", only="async")
 async def an_agent_runs_a_task(sdk):
-    """S3.6."""
     assert await execute_task("print(open('a.txt').read())", {"a.txt": "hello"}) == "hello\n"
     assert await execute_task("x = 1") == "Task completed successfully"
     assert await execute_task("1/0") == "Error: ZeroDivisionError: division by zero"
@@ -50,7 +47,7 @@ async def an_agent_runs_a_task(sdk):
 
 @case("tool", only="async")
 async def the_practices_of_the_seed_hold(sdk):
-    """S3.8: always closed, time limits, errors as values, input checked, keys outside, least privilege, one sandbox used
+    """Always closed, time limits, errors as values, input checked, keys outside, least privilege, one sandbox used
     again, the template made once, and figures of what it uses. (Retries are the SDK's: cases_lifecycle, edge.)"""
     tool = SandboxTool()
     async with raises(ZeroDivisionError):

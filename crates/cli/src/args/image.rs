@@ -36,6 +36,9 @@ pub(crate) struct ImagePullArgs {
     /// Another place for images whose names begin so, NAME=PLACE; several with commas.
     #[arg(long, env = env_names::REGISTRY_MIRRORS, value_name = "NAME=PLACE", value_delimiter = ',')]
     pub(crate) registry_mirror: Vec<String>,
+    /// Internal hosts and networks that may be asked, such as 10.0.0.0/8 or registry.lan:5000; several with commas.
+    #[arg(long, env = env_names::ALLOW_OUTBOUND, value_name = "PLACE", value_delimiter = ',')]
+    pub(crate) allow_outbound: Vec<String>,
     /// Sign in under this name.
     #[arg(long, value_name = "NAME", requires = "password_stdin")]
     pub(crate) username: Option<String>,

@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Type code and see what it gives, in a fresh sandbox.
     Repl(ReplArgs),
     /// Serve the E2B API on one port.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Make a sandbox, and open a shell in it or leave it running.
     Create(CreateArgs),
     /// List sandboxes.

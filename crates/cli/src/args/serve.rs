@@ -38,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// Listen on an address that others can reach although the connection is not encrypted.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
+    /// Answer GET /metrics without a key. Otherwise it wants an admin key.
+    #[arg(long)]
+    pub(crate) open_metrics: bool,
     /// Templates to make ready at the start, or `none`. Others are made when they are first asked for
     /// [default: code-interpreter-v1].
     #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
@@ -63,6 +66,14 @@ pub(crate) struct ServeArgs {
     /// Another place for images whose names begin so, NAME=PLACE; several with commas, or `offline` to ask nobody.
     #[arg(long, env = env_names::REGISTRY_MIRRORS, value_name = "NAME=PLACE", value_delimiter = ',')]
     pub(crate) registry_mirror: Option<Vec<String>>,
+    /// Internal hosts and networks that users may name in webhooks, agents, ADD and image names, such as 10.0.0.0/8 or
+    /// registry.lan:5000; several with commas. Without it they reach public addresses only.
+    #[arg(long, env = env_names::ALLOW_OUTBOUND, value_name = "PLACE", value_delimiter = ',')]
+    pub(crate) allow_outbound: Option<Vec<String>>,
+    /// Private networks that sandboxes may reach if their `allowOut` names them, such as 10.1.0.0/16; several with commas.
+    /// Without it they reach none.
+    #[arg(long, env = env_names::SANDBOX_NETWORKS, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) sandbox_networks: Option<Vec<String>>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Where the sandboxes of the service come from: this server's own node, or another E2B-compatible server, whose key is

@@ -63,8 +63,15 @@ pub(crate) enum StorageCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// End the daemon. Mounts go; what is not uploaded is uploaded after the next start.
-    Stop,
+    /// Upload what is left and end the daemon, unless a server, a sandbox or a program uses it.
+    Stop {
+        /// End it whoever uses it, without uploading first. What is not uploaded is uploaded after the next start.
+        #[arg(long)]
+        force: bool,
+        /// Seconds to wait for uploads.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "force")]
+        timeout: u64,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -111,15 +118,21 @@ pub(crate) struct TunableArgs {
     /// What local copies may take [default: 10G].
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache: Option<Bytes>,
+    /// Seconds without use, and with everything uploaded, after which the daemon ends by itself [default: 300].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle_exit: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoragedArgs {
     /// The daemon's directory.
     pub(crate) directory: PathBuf,
-    /// Be the daemon, not its keeper.
+    /// Be the daemon, not its supervisor.
     #[arg(long)]
     pub(crate) worker: bool,
+    /// Be the supervisor of a daemon that runs.
+    #[arg(long, conflicts_with = "worker")]
+    pub(crate) adopt: bool,
 }
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_control::{AuditLine, Store, Verified};
+use isopod_store::Store;
+use isopod_store::service::{AuditLine, Verified};
 use serde_json::json;
 
 use super::database;
 use super::show::{print_table, printable};
 use crate::args::{AuditArgs, AuditCommand};
+use crate::say::print_json;
 
 const PAGE: u32 = 1000;
 
@@ -51,7 +53,7 @@ async fn export(store: &Store) -> anyhow::Result<ExitCode> {
 
 fn print_lines(lines: &[AuditLine]) {
     for line in lines {
-        say!("{}", json!(line));
+        print_json(&json!(line));
     }
 }
 
@@ -64,12 +66,12 @@ async fn verify(store: &Store, contains: Option<&str>, as_json: bool) -> anyhow:
             found = has_hash(store, &chain.server, hash).await?;
         }
         match as_json {
-            true => say!("{}", json!(verified)),
+            true => print_json(&json!(verified)),
             false => say!("{}", sentence(&verified)),
         }
     }
     if !found {
-        eprintln!("isopod: the hash is in no chain: lines were cut off or replaced");
+        say_error!("isopod: the hash is in no chain: lines were cut off or replaced");
     }
     Ok(if is_good && found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,6 +9,7 @@ use super::connect::{require_terminal, shell};
 use super::environment::environment;
 use super::remote::{client, explain};
 use crate::args::CreateArgs;
+use crate::say::print_json;
 
 pub(super) async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
     if !args.detach {
@@ -20,7 +21,7 @@ pub(super) async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
         return stay(client, &sandbox).await;
     }
     match args.json {
-        true => say!("{}", json!({ "sandboxID": sandbox.id(), "templateID": sandbox.template() })),
+        true => print_json(&json!({ "sandboxID": sandbox.id(), "templateID": sandbox.template() })),
         false => say!("{}", sandbox.id()),
     }
     Ok(ExitCode::SUCCESS)
@@ -28,7 +29,7 @@ pub(super) async fn run(args: CreateArgs) -> anyhow::Result<ExitCode> {
 
 /// The sandbox was made for the shell and goes with it.
 async fn stay(client: Client, sandbox: &Sandbox) -> anyhow::Result<ExitCode> {
-    eprintln!("isopod: sandbox {} ends with this shell", sandbox.id());
+    say_error!("isopod: sandbox {} ends with this shell", sandbox.id());
     let ended = shell(client, sandbox, None).await;
     sandbox.kill().await.map_err(explain)?;
     ended

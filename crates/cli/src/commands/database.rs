@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use isopod_control::Store;
+use isopod_store::Store;
 
 use super::DATABASE;
 use crate::args::DatabaseArgs;

@@ -9,6 +9,7 @@ use isopod_node::{StateRoot, list_layers};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
+use crate::say::print_json_pretty;
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -36,7 +37,7 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         in_use: true,
     });
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&rows)?);
+        print_json_pretty(&rows);
     } else {
         say!("{:<10} {:<38} {:>12}  IN USE", "KIND", "NAME", "SIZE");
         for row in rows {

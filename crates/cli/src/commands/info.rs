@@ -7,11 +7,12 @@ use isopod_client::sandbox::SandboxDetail;
 use super::remote::{client, explain};
 use super::show::{from_now, moment, printable, state};
 use crate::args::InfoArgs;
+use crate::say::print_json_pretty;
 
 pub(super) async fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
     let detail = client(&args.server)?.info(&args.sandbox).await.map_err(explain)?;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&detail)?);
+        print_json_pretty(&detail);
     } else {
         for (what, value) in rows(&detail) {
             say!("{what:<12} {}", printable(&value));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use isopod_client::sandbox::{ApiKeyInfo, NewKey};
-use isopod_control::{KeyGrant, LocalKey, Rotation, Scope};
+use isopod_store::{KeyGrant, LocalKey, Rotation, Scope};
 use serde::Serialize;
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
@@ -15,6 +15,7 @@ use super::database;
 use super::remote::{client, explain};
 use super::show::{print_table, printable};
 use crate::args::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
+use crate::say::{print_json, print_json_pretty};
 
 pub(super) async fn run(state_dir: &Path, args: KeyArgs) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -79,7 +80,7 @@ async fn rotate(state_dir: &Path, id: &str, overlap: Duration, common: &KeyCommo
         }
     };
     let Some((new_id, name, key)) = made else {
-        eprintln!("isopod: there is no key {id:?}");
+        say_error!("isopod: there is no key {id:?}");
         return Ok(ExitCode::FAILURE);
     };
     print_key(common, &new_id, &name, &key);
@@ -89,7 +90,7 @@ async fn rotate(state_dir: &Path, id: &str, overlap: Duration, common: &KeyCommo
 /// The one place where a key is printed.
 fn print_key(common: &KeyCommon, id: &str, name: &str, key: &str) {
     match common.json {
-        true => say!("{}", json!({ "id": id, "name": name, "key": key })),
+        true => print_json(&json!({ "id": id, "name": name, "key": key })),
         false => say!("{key}"),
     }
 }
@@ -106,7 +107,7 @@ async fn list(state_dir: &Path, common: &KeyCommon) -> anyhow::Result<ExitCode> 
         false => client(&common.server)?.list_keys().await.map_err(explain)?.into_iter().map(Shown::from).collect(),
     };
     if common.json {
-        say!("{}", serde_json::to_string_pretty(&keys)?);
+        print_json_pretty(&keys);
     } else {
         print_table(
             &["ID", "NAME", "SCOPE", "MADE", "LAST USED", "EXPIRES"],
@@ -125,7 +126,7 @@ async fn revoke(state_dir: &Path, ids: &[String], common: &KeyCommon) -> anyhow:
         };
         match found {
             true => say!("{id}"),
-            false => eprintln!("isopod: there is no key {id:?}"),
+            false => say_error!("isopod: there is no key {id:?}"),
         }
         missing |= !found;
     }

@@ -22,7 +22,7 @@ pub(super) async fn run(args: KillArgs) -> anyhow::Result<ExitCode> {
             false if args.all => {}
             false => {
                 missing = true;
-                eprintln!("isopod: there is no sandbox {sandbox}");
+                say_error!("isopod: there is no sandbox {sandbox}");
             }
         }
     }

@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use super::remote::{client, explain};
 use super::show::printable;
 use crate::args::LogsArgs;
+use crate::say::print_json;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// As many as servers give at once.
@@ -93,7 +94,7 @@ fn milliseconds(timestamp: &str) -> Option<i64> {
 
 fn print(entry: &LogEntry, json: bool) -> anyhow::Result<()> {
     if json {
-        say!("{}", serde_json::to_string(entry)?);
+        print_json(entry);
         return Ok(());
     }
     let fields: String = entry.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();

@@ -7,12 +7,13 @@ use isopod_client::sandbox::{ListSandboxes, SandboxInfo, SandboxState};
 use super::remote::{client, explain};
 use super::show::{from_now, mebibytes, moment, print_table, printable, state};
 use crate::args::{LsArgs, Pair, StateArg};
+use crate::say::print_json_pretty;
 
 pub(super) async fn run(args: LsArgs) -> anyhow::Result<ExitCode> {
     let which = which(args.state, &args.metadata);
     let sandboxes = client(&args.server)?.list(which).collect().await.map_err(explain)?;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&sandboxes)?);
+        print_json_pretty(&sandboxes);
     } else if args.quiet {
         sandboxes.iter().for_each(|sandbox| say!("{}", sandbox.id));
     } else {

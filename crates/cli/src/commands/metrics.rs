@@ -9,6 +9,7 @@ use isopod_client::{ApiError, Client};
 use super::remote::{client, explain};
 use super::show::{mebibytes, moment, print_table};
 use crate::args::MetricsArgs;
+use crate::say::print_json_pretty;
 
 /// As often as servers take a sample.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -17,7 +18,7 @@ pub(super) async fn run(args: MetricsArgs) -> anyhow::Result<ExitCode> {
     let client = client(&args.server)?;
     let samples = client.metrics(&args.sandbox, None, None).await.map_err(explain)?;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&samples)?);
+        print_json_pretty(&samples);
         return Ok(ExitCode::SUCCESS);
     }
     let headings = ["TIME                ", "CPU    ", "OF", "MEMORY    ", "OF        ", "CACHE     ", "DISK"];

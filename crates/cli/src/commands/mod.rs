@@ -38,13 +38,14 @@ mod storage;
 mod sweep;
 mod template;
 mod tls;
+mod transfer;
 mod uninstall;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use isopod_control::OtlpExporter;
+use isopod_otlp::OtlpExporter;
 
 use crate::args::{Args, Command};
 use crate::privilege::require_root;
@@ -88,7 +89,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
             match command {
                 Command::Run(run) => block_on(run::run(&state_dir, run)),
                 Command::Repl(repl) => block_on(repl::run(&state_dir, repl)),
-                Command::Serve(serve) => block_on(serve::run(args.state_dir, serve, traces)),
+                Command::Serve(serve) => block_on(serve::run(args.state_dir, *serve, traces)),
                 Command::Storage(storage) => storage::run(&state_dir, &storage),
                 Command::Storaged(storaged) => storage::daemon::run(&storaged),
                 Command::Image(image) => block_on(image::run(&state_dir, image)),

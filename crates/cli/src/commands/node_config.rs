@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use isopod_disk::DiskOptions;
 use isopod_node::base::{BaseOptions, HostEnvironment};
-use isopod_node::disk::DiskOptions;
 use isopod_node::{HomeKind, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram};
-use isopod_wire::Limits;
+use isopod_outbound::Policy;
+use isopod_wire::{Cidr, Limits, PRIVATE_NETWORKS};
 
 use crate::env_names;
 
@@ -19,17 +20,40 @@ pub(super) fn for_server(pool: PoolSize, prepare: Vec<String>, registries: Regis
 pub(super) fn for_command(state_dir: &Path) -> anyhow::Result<NodeConfig> {
     let mut bytes = [0; 6];
     getrandom::fill(&mut bytes)?;
-    let random: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("run-{}-{random}", std::process::id());
+    let name = format!("run-{}-{}", std::process::id(), hex::encode(bytes));
     let arguments = vec!["__spawner".into(), "--sweep-when-orphaned".into(), state_dir.into()];
-    Ok(NodeConfig { registries: registries()?, ..config(HomeKind::Command { name }, arguments, PoolSize::NONE) })
+    Ok(NodeConfig {
+        registries: registries()?,
+        // Whoever runs the command is the operator, and names what it may reach.
+        private_networks: PRIVATE_NETWORKS.to_vec(),
+        ..config(HomeKind::Command { name }, arguments, PoolSize::NONE)
+    })
 }
 
 /// Where images come from, as the environment says.
 fn registries() -> anyhow::Result<RegistrySettings> {
     let text = std::env::var(env_names::REGISTRY_MIRRORS).unwrap_or_default();
     let words: Vec<String> = text.split(',').map(str::to_owned).collect();
-    parse_mirrors(&words).context(env_names::REGISTRY_MIRRORS)
+    let settings = parse_mirrors(&words).context(env_names::REGISTRY_MIRRORS)?;
+    let text = std::env::var(env_names::ALLOW_OUTBOUND).unwrap_or_default();
+    let words: Vec<String> = text.split(',').map(str::to_owned).collect();
+    Ok(RegistrySettings { outbound: parse_outbound(&words).context(env_names::ALLOW_OUTBOUND)?, ..settings })
+}
+
+/// Where requests may go that others name, besides public addresses.
+pub(super) fn parse_outbound(words: &[String]) -> anyhow::Result<Policy> {
+    let words = words.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
+    Ok(Policy::new(words.map(str::parse).collect::<Result<_, _>>()?))
+}
+
+/// Private networks that sandboxes may be allowed to reach. Others would be named to no effect.
+pub(super) fn parse_private_networks(words: &[String]) -> anyhow::Result<Vec<Cidr>> {
+    let words = words.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
+    let networks = words.map(str::parse).collect::<Result<Vec<Cidr>, _>>()?;
+    match networks.iter().find(|network| !PRIVATE_NETWORKS.iter().any(|private| private.contains(**network))) {
+        None => Ok(networks),
+        Some(other) => bail!("{other} does not lie in a private network (10/8, 100.64/10, 172.16/12, 192.168/16)"),
+    }
 }
 
 /// Where images come from: `name=place` each, or `offline`.
@@ -58,6 +82,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         sweep_every: isopod_node::DEFAULT_SWEEP,
         registries: RegistrySettings::default(),
         pool_network: None,
+        private_networks: Vec::new(),
         workspace: None,
     }
 }

@@ -10,7 +10,7 @@ pub(super) async fn run(args: PauseArgs) -> anyhow::Result<ExitCode> {
     for sandbox in &args.sandboxes {
         match client.pause(sandbox, !args.filesystem_only).await.map_err(explain)? {
             true => say!("{sandbox}"),
-            false => eprintln!("isopod: {sandbox} was paused already"),
+            false => say_error!("isopod: {sandbox} was paused already"),
         }
     }
     Ok(ExitCode::SUCCESS)

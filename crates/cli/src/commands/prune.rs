@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::base::{BaseOptions, Generation, current_fingerprint, list_generations, remove_generation};
-use isopod_node::disk::DiskOptions;
-use isopod_node::{StateRoot, guest_program_bytes, list_layers, remove_layer, remove_unfinished, sweep_abandoned};
+use isopod_disk::DiskOptions;
+use isopod_node::base::{BaseError, BaseOptions, Generation, current_fingerprint, list_generations, remove_generation};
+use isopod_node::{
+    StateRoot, count_sandboxes, guest_program_bytes, list_layers, remove_layer, remove_unfinished, sweep_abandoned,
+};
 use serde_json::json;
 
 use crate::args::PruneArgs;
@@ -21,9 +23,11 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
     };
     let is_needless = |generation: &Generation| !generation.in_use && Some(&generation.id) != current.as_ref();
     for generation in list_generations(&state.layers())?.into_iter().filter(is_needless) {
-        // It may have come into use in between, and then it stays.
-        if remove_generation(&state.layers(), &generation.id).is_ok() {
-            templates.push(generation.id);
+        match remove_generation(&state.layers(), &generation.id) {
+            Ok(()) => templates.push(generation.id),
+            // It has come into use in between, and stays; or somebody else has removed it.
+            Err(BaseError::InUse(_) | BaseError::NoSuchGeneration(_)) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     remove_unfinished(&state.templates())?;
@@ -35,11 +39,16 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
             }
         }
     }
+    let kept = count_sandboxes(&state)?;
     if args.json {
-        let value = json!({"homes": report.homes, "sandboxes": report.executions, "templates": templates});
-        say!("{value}");
+        let value =
+            json!({"homes": report.homes, "sandboxes": report.executions, "templates": templates, "kept": kept});
+        crate::say::print_json(&value);
     } else {
         say!("removed {} abandoned sandboxes and {} templates", report.executions, templates.len());
+        if kept > 0 {
+            say!("kept {kept} sandboxes that run or are paused, with the templates that they stand on");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

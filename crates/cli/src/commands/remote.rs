@@ -68,8 +68,7 @@ pub(super) fn explain(error: ApiError) -> anyhow::Error {
 }
 
 fn transport_advice(error: &TransportError) -> &'static str {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    let words: String = causes.map(|cause| cause.to_string()).collect::<Vec<_>>().join(" ");
+    let words = isopod_wire::error_chain(error);
     if words.contains("certificate") {
         return "give the server's authority with --ca-file; isopod tls ca prints that of this machine's server";
     }

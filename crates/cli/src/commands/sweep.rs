@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::disk::DiskOptions;
+use isopod_disk::DiskOptions;
 use isopod_node::{StateRoot, sweep_abandoned};
 
 pub(super) fn run(state_dir: &Path) -> anyhow::Result<ExitCode> {

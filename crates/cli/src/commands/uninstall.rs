@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use isopod_node::{StateRoot, remove_everything};
+use isopod_node::{StateRoot, count_sandboxes, remove_everything};
 use isopod_storage::{ClientError, StorageClient};
 
 use super::storage;
@@ -16,11 +16,11 @@ pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<Exit
         say!("there is nothing in {}", state_dir.display());
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.yes && !confirmed(state_dir)? {
-        say!("nothing was removed");
+    let state = StateRoot::open(state_dir)?;
+    if !args.yes && !confirmed(&state)? {
+        say!("nothing was removed; answer y, or add --yes");
         return Ok(ExitCode::FAILURE);
     }
-    let state = StateRoot::open(state_dir)?;
     let path = state.path().to_owned();
     remove_everything(state, || end_storage(&path)).context("could not remove everything")?;
     say!("removed {} and all sandboxes in it", state_dir.display());
@@ -42,8 +42,15 @@ fn end_storage(state_dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn confirmed(state_dir: &Path) -> anyhow::Result<bool> {
-    eprint!("This ends all sandboxes and removes {} with all templates. Go on? [y/N] ", state_dir.display());
+/// Sandboxes go on when the server is down, so whoever answers is told how many there are.
+fn confirmed(state: &StateRoot) -> anyhow::Result<bool> {
+    let sandboxes = match count_sandboxes(state) {
+        Ok(0) => "No sandbox runs or is paused.".to_owned(),
+        Ok(1) => "1 sandbox runs or is paused; it ends and its files are lost.".to_owned(),
+        Ok(count) => format!("{count} sandboxes run or are paused; they end and their files are lost."),
+        Err(error) => format!("Some sandboxes may run or be paused ({error}); they end and their files are lost."),
+    };
+    eprint!("{sandboxes} This removes {} with all templates. Go on? [y/N] ", state.path().display());
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -28,6 +28,7 @@ fn spec(source: BuildSource) -> BuildSpec {
         build: "test".to_owned(),
         source,
         force: false,
+        cache_scope: None,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

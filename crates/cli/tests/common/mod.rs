@@ -102,6 +102,10 @@ impl Server {
         assert!(self.child.wait().expect("our own child").success());
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

@@ -366,12 +366,37 @@ time.sleep({hold})
         arena.assert_others_alive().await;
         end_all(vec![taking]).await;
         arena.table.held("take all inotify instances and pipe pages", who, "the neighbour has its own");
+        take_what_the_kernel_counts(&arena.attacker, &arena.neighbour, who).await;
+        arena.assert_others_alive().await;
+        arena.table.held(TAKE_KERNEL_COUNTS, who, "the neighbour has its own");
     }
     arena.finish().await;
 }
 
+/// What [`take_what_the_kernel_counts`] tries.
+pub(crate) const TAKE_KERNEL_COUNTS: &str =
+    "take all inotify instances, message queues, queued signals and locked memory";
+
+/// One sandbox takes all it can, as this user and as all that this user can become. Another one, as both of its users,
+/// still gets some of each.
+pub(crate) async fn take_what_the_kernel_counts(attacker: &TestSandbox, neighbour: &TestSandbox, who: Who) {
+    for sandbox in [attacker, neighbour] {
+        let script = include_str!("probes/kernel_counts.py");
+        sandbox.guest.write_file("/tmp/take.py", script).await.expect("the probe can be written");
+    }
+    let guest = attacker.guest.clone().with_user(who.name());
+    let mut taking = guest.start("python3 /tmp/take.py 200000 20 300").await.expect("it starts");
+    let took = until_says(&mut taking, "all taken").await;
+    for other in Who::BOTH {
+        let own = neighbour.sh_as(other.name(), "python3 /tmp/take.py 10 0 0").await.ok();
+        assert!(own.contains("took inotify=10 queues=10 signals=10 pages=10"), "took {took}, left {own}");
+    }
+    end_all(vec![taking]).await;
+    attacker.sh_root("pkill -9 -f take.py; ipcs -m | awk '/0x/{print $2}' | xargs -r -n1 ipcrm -m").await;
+}
+
 /// Reads until this word is printed and gives the text.
-async fn until_says(process: &mut isopod_client::guest::Process, word: &str) -> String {
+pub(crate) async fn until_says(process: &mut isopod_client::guest::Process, word: &str) -> String {
     let mut text = String::new();
     while !(text.contains(word) && text.ends_with('\n')) {
         match process.next().await.expect("the stream goes on") {
@@ -387,7 +412,7 @@ async fn until_end(mut process: isopod_client::guest::Process) {
     while !matches!(process.next().await.expect("the stream goes on"), Some(Event::End(_)) | None) {}
 }
 
-async fn end_all(processes: Vec<isopod_client::guest::Process>) {
+pub(crate) async fn end_all(processes: Vec<isopod_client::guest::Process>) {
     for process in processes {
         process.handle().signal(Signal::Kill).await.expect("the guest answers");
         until_end(process).await;

@@ -16,6 +16,7 @@ mod files;
 mod kernel;
 mod neighbours;
 mod network;
+mod network_rights;
 mod probe;
 mod raw_http;
 mod served;
@@ -23,6 +24,7 @@ mod store;
 mod table;
 mod template;
 mod template_rig;
+mod zygote;
 
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_isopod");

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use isopod_client::guest::Guest;
 use isopod_testkit::TestSandbox;
 use isopod_wire::NetworkPolicy;
 use isopod_wire::node::{NodeApi, Target};
@@ -19,28 +20,9 @@ async fn case_13_host_neighbours_and_metadata_are_out_of_reach() {
     let arena =
         Arena::start("13 Network: the host by every address, neighbours, metadata, IPv6, raw sockets, spoofing").await;
     let host = HostServices::start();
-    let neighbour = own_address(&arena.neighbour).await;
-    serve_inside(&arena.neighbour, 7777).await;
-    let mut targets: Vec<(String, String, u16)> =
-        host.addresses.iter().map(|ip| ("the host's own addresses".to_owned(), ip.to_string(), host.port)).collect();
-    for (name, address) in [
-        ("the gateway", "169.254.1.1"),
-        ("the host's loopback", "127.0.0.1"),
-        ("the host's loopback, elsewhere", "127.0.0.53"),
-        ("the host's loopback, by 0.0.0.0", "0.0.0.0"),
-        ("the metadata service", "169.254.169.254"),
-        ("the metadata service of containers", "169.254.170.2"),
-    ] {
-        targets.push((name.to_owned(), address.to_owned(), host.port));
-    }
-    targets.push(("the metadata service, port 80".to_owned(), "169.254.169.254".to_owned(), 80));
-    targets.push(("the neighbour".to_owned(), neighbour.to_string(), 7777));
-    let script = format!(
-        "TARGETS = [{}]\nNEIGHBOUR = \"{neighbour}\"\nPORT = {}\n{}",
-        targets.iter().map(|(name, address, port)| format!("({name:?}, {address:?}, {port}),")).collect::<String>(),
-        host.port,
-        include_str!("probes/network.py")
-    );
+    let neighbour = own_address(&arena.neighbour.guest).await;
+    serve_inside(&arena.neighbour.guest, 7777).await;
+    let script = host.probe(neighbour, 7777);
     arena.probe(&script).await;
     host.assert_nobody_came();
     // Allowing everything does not open what is closed to all.
@@ -57,7 +39,7 @@ async fn case_13_host_neighbours_and_metadata_are_out_of_reach() {
 }
 
 /// Listeners of the host that must not hear anything.
-struct HostServices {
+pub(crate) struct HostServices {
     port: u16,
     addresses: Vec<Ipv4Addr>,
     tcp: Vec<TcpListener>,
@@ -66,7 +48,7 @@ struct HostServices {
 
 impl HostServices {
     /// On every address, and on loopback alone.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let any = TcpListener::bind("0.0.0.0:0").expect("a port");
         let port = any.local_addr().expect("it is bound").port();
         let mut tcp = vec![any];
@@ -90,8 +72,31 @@ impl HostServices {
         }
     }
 
+    /// A probe that tries to reach these services, and a neighbour that listens on this port.
+    pub(crate) fn probe(&self, neighbour: Ipv4Addr, neighbour_port: u16) -> String {
+        let own = self.addresses.iter().map(|ip| ("the host's own addresses", ip.to_string(), self.port));
+        let others = [
+            ("the gateway", "169.254.1.1", self.port),
+            ("the host's loopback", "127.0.0.1", self.port),
+            ("the host's loopback, elsewhere", "127.0.0.53", self.port),
+            ("the host's loopback, by 0.0.0.0", "0.0.0.0", self.port),
+            ("the metadata service", "169.254.169.254", self.port),
+            ("the metadata service of containers", "169.254.170.2", self.port),
+            ("the metadata service, port 80", "169.254.169.254", 80),
+        ];
+        let others = others.map(|(name, address, port)| (name, address.to_owned(), port));
+        let neighbours = [("the neighbour", neighbour.to_string(), neighbour_port)];
+        let targets = own.chain(others).chain(neighbours);
+        format!(
+            "TARGETS = [{}]\nNEIGHBOUR = \"{neighbour}\"\nPORT = {}\n{}",
+            targets.map(|(name, address, port)| format!("({name:?}, {address:?}, {port}),")).collect::<String>(),
+            self.port,
+            include_str!("probes/network.py")
+        )
+    }
+
     #[track_caller]
-    fn assert_nobody_came(&self) {
+    pub(crate) fn assert_nobody_came(&self) {
         for listener in &self.tcp {
             assert!(listener.accept().is_err(), "somebody connected to the host");
         }
@@ -109,18 +114,20 @@ fn host_addresses() -> Vec<Ipv4Addr> {
 }
 
 /// Connecting a datagram socket sends nothing and tells the address.
-async fn own_address(sandbox: &TestSandbox) -> Ipv4Addr {
+pub(crate) async fn own_address(guest: &Guest) -> Ipv4Addr {
     let ask =
         "python3 -c 'import socket; s = socket.socket(2, 2); s.connect((\"192.0.2.1\", 9)); print(s.getsockname()[0])'";
-    sandbox.sh(ask).await.ok().trim().parse().expect("an address")
+    let told = guest.clone().with_user("user").run(ask).await.expect("the guest answers");
+    told.text().trim().parse().expect("an address")
 }
 
-async fn serve_inside(sandbox: &TestSandbox, port: u16) {
+pub(crate) async fn serve_inside(guest: &Guest, port: u16) {
     let serve = format!(
         "nohup python3 -c 'import socket\ns = socket.create_server((\"0.0.0.0\", {port}))\nopen(\"/tmp/listens\", \"w\")\nwhile True:\n c = s.accept()[0]; c.send(b\"neighbour\\n\"); c.close()' >/dev/null 2>&1 & \
          while ! [ -e /tmp/listens ]; do sleep 0.05; done"
     );
-    sandbox.sh(&serve).await.ok();
+    let started = guest.clone().with_user("user").run(serve.as_str()).await.expect("the guest answers");
+    assert!(started.ended.is_success(), "{}", started.text());
 }
 
 #[tokio::test]
@@ -163,6 +170,25 @@ async fn case_14_egress_rules_hold_for_every_spelling_of_an_address() {
     }
     arena.table.held_for_all("rules in decimal, hex, short or with a trailing dot", "refused");
     drop(internet);
+    arena.finish().await;
+}
+
+#[tokio::test]
+async fn case_14_no_policy_opens_a_private_network_of_the_host() {
+    let arena = Arena::start("14 Private networks behind the host").await;
+    let private = Internet::at(0x0adf_0000);
+    let address = private.far.to_string();
+    for who in Who::BOTH {
+        for allow in ["0.0.0.0/0", "10.0.0.0/8", &address] {
+            let policy =
+                NetworkPolicy { allow_out: vec![allow.parse().expect("a network")], ..NetworkPolicy::default() };
+            arena.platform.node.set_network(&arena.attacker.incarnation, policy).await.expect("it can be changed");
+            let reached = reached(&arena.attacker, who, std::slice::from_ref(&address)).await;
+            assert!(reached.is_empty(), "{allow} as {}: {reached:?}", who.name());
+            arena.table.held(format!("allow {}", if allow == address { "its address" } else { allow }), who, "dropped");
+        }
+    }
+    drop(private);
     arena.finish().await;
 }
 
@@ -211,9 +237,14 @@ struct Internet {
 
 impl Internet {
     fn start() -> Self {
+        Self::at(0xc612_0000)
+    }
+
+    /// Somewhere in the 65,536 addresses from there on.
+    fn at(network: u32) -> Self {
         let id = std::process::id();
-        let name = format!("esc{id}");
-        let base = 0xc612_0000 + (id % 0x7fff) * 4;
+        let name = format!("esc{id:x}{:x}", network >> 24);
+        let base = network + (id % 0x3fff) * 4;
         let (near, far) = (Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits(base + 2));
         run("ip", &format!("netns add {name}"));
         run("ip", &format!("link add {name} type veth peer name far netns {name}"));

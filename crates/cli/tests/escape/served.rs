@@ -1,6 +1,6 @@
 //! A server with sandboxes, and two teams that may not know of each other.
 
-use isopod_control::Store;
+use isopod_store::Store;
 use isopod_testkit::StateDir;
 use serde_json::{Value, json};
 

@@ -112,8 +112,8 @@ fn swap_until(stop: &AtomicBool, template: &Path, decoy: &Decoy) {
 async fn case_03_id_maps_are_written_to_procfs_or_not_at_all() {
     let table = Table::new("3 Our own writes to procfs, redirected");
     // A /proc that has a file for every id map, and is none.
-    // Without the mounts of tests that run beside this one, which a copy would keep busy.
-    let fake = "grep -o '/var/tmp/isopod[^ ]*' /proc/self/mounts | xargs -r -n1 umount -l 2>/dev/null
+    // Without the disks of servers and tests that run beside this one, which a copy would keep busy.
+    let fake = "awk '$1 ~ \"^/dev/loop\" && $2 != \"/\" { print $2 }' /proc/self/mounts | tac | xargs -r -n1 umount -l
 mount -t tmpfs none /proc && python3 -c '
 import os
 os.makedirs(\"/proc/self/ns\"); open(\"/proc/self/ns/mnt\", \"w\").close()

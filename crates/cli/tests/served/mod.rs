@@ -13,8 +13,9 @@ pub(crate) struct Served {
     child: Child,
     isopod: Isopod,
     /// Kept open: a server whose reader is gone would be another case.
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     pub(crate) lines: Vec<String>,
+    errors: tempfile::NamedTempFile,
 }
 
 impl Served {
@@ -36,9 +37,14 @@ impl Served {
                 break;
             }
         }
-        let said = || std::fs::read_to_string(errors.path()).unwrap_or_default();
-        assert!(lines.len() >= 3, "the server did not start: {lines:?} {}", said());
-        Self { child, isopod: state.isopod(), _output: output, lines }
+        let served = Self { child, isopod: state.isopod(), output, lines, errors };
+        assert!(served.lines.len() >= 3, "the server did not start: {:?} {}", served.lines, served.log());
+        served
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.errors.path()).unwrap_or_default()
     }
 
     /// What a line gives to paste.
@@ -75,10 +81,18 @@ impl Served {
     }
 
     /// As a person would stop it.
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(self) {
+        self.stop_and_read();
+    }
+
+    /// As [`Served::stop`]; returns what it said in the end.
+    pub(crate) fn stop_and_read(mut self) -> String {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut said = String::new();
+        self.output.read_to_string(&mut said).unwrap();
         assert!(self.child.wait().unwrap().success());
+        said
     }
 }
 

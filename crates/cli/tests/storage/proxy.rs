@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub(crate) struct Proxy {
     port: u16,
@@ -14,6 +14,7 @@ pub(crate) struct Proxy {
 struct Shared {
     hangs: AtomicBool,
     held: AtomicUsize,
+    open: Mutex<Vec<TcpStream>>,
 }
 
 impl Proxy {
@@ -27,6 +28,7 @@ impl Proxy {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(&upstream) else { continue };
                 let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else { continue };
+                shared.open.lock().expect("no panic while held").extend(client.try_clone());
                 let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
                 std::thread::spawn(move || one.pass(from, to));
                 std::thread::spawn(move || other.pass(server, client));
@@ -42,6 +44,14 @@ impl Proxy {
     /// From now on whatever is sent is swallowed.
     pub(crate) fn hang(&self) {
         self.shared.hangs.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on everything is passed on again. Connections that were hanging are of no use any more, and are cut.
+    pub(crate) fn recover(&self) {
+        self.shared.hangs.store(false, Ordering::Relaxed);
+        for stream in self.shared.open.lock().expect("no panic while held").drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// How many messages were swallowed.

@@ -1,8 +1,7 @@
 //! Where a sandbox's ports are found, by the rules of the official SDKs.
 
+use isopod_guest_client::transport::{BaseUrl, UrlError};
 use isopod_wire::SandboxId;
-
-use crate::transport::{BaseUrl, UrlError};
 
 /// Used where neither the server nor the configuration names one.
 pub(super) const DEFAULT_DOMAIN: &str = "e2b.app";

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use isopod_guest_client::transport::{Body, Http, empty_body, full_body, read_limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
 use super::retry::{roll, wait_before_retry};
-use crate::transport::{Http, empty_body, full_body, read_limited};
 
 const MAX_REPLY: usize = 64 << 20;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -93,7 +93,7 @@ impl Call {
 /// One request with a body that can be read only once, so it is not repeated.
 pub(super) async fn send_once(
     http: &Http,
-    request: http::Request<crate::transport::Body>,
+    request: http::Request<Body>,
     limit: std::time::Duration,
 ) -> Result<Reply, ApiError> {
     let exchanged = async {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use isopod_guest_client::transport::{BaseUrl, Body, Connector, Http, Trust, UrlError};
 use isopod_wire::SandboxId;
 
 use super::address::{DEFAULT_DOMAIN, edge_url};
 use super::call::{Call, Reply, send_once};
 use super::error::ApiError;
-use crate::transport::{BaseUrl, Body, Connector, Http, Trust, UrlError};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
+use isopod_guest_client::transport::{TransportError, message_of};
 use serde::Deserialize;
-
-use crate::transport::{TransportError, message_of};
 
 /// Why a call to a server failed.
 #[derive(Debug, thiserror::Error)]

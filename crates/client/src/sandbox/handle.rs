@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use isopod_guest_client::guest::{Guest, GuestError};
+use isopod_guest_client::interpreter::{Execution, Interpreter, RunCode};
+use isopod_guest_client::transport::Http;
 use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 use serde::Deserialize;
 
 use super::address::host;
 use super::{ApiError, Client, SandboxDetail};
-use crate::guest::{Guest, GuestError};
-use crate::interpreter::{Execution, Interpreter, RunCode};
-use crate::transport::Http;
 
 /// A sandbox that was made or connected to. Dropping it leaves the sandbox running.
 #[derive(Clone)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use http::Method;
+use isopod_guest_client::transport::encode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::call::Call;
 use super::{ApiError, Client};
-use crate::transport::encode;
 
 /// A key, without the key itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use http::Method;
+use isopod_guest_client::transport::{Query, encode};
 
 use super::call::{Call, Reply};
 use super::{ApiError, Client, SandboxInfo, SandboxState};
-use crate::transport::{Query, encode};
 
 const NEXT_TOKEN: &str = "x-next-token";
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use http::Method;
+use isopod_guest_client::transport::Query;
 use isopod_wire::SandboxId;
 use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 use super::{ApiError, Client};
-use crate::transport::Query;
 
 /// Which entries to fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

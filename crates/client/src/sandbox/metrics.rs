@@ -1,13 +1,13 @@
 //! What sandboxes use and used.
 
 use http::Method;
+use isopod_guest_client::transport::Query;
 use isopod_wire::SandboxId;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::call::Call;
 use super::{ApiError, Client};
-use crate::transport::Query;
 
 /// What a sandbox used at one moment.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

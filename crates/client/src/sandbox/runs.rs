@@ -4,12 +4,12 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use isopod_guest_client::transport::{Http, Query, empty_body, encode, read_limited};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::{ApiError, Client};
-use crate::transport::{Http, Query, empty_body, encode, read_limited};
 
 /// A longer line is no event.
 const MOST_LINE: usize = 16 << 20;

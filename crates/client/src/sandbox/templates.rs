@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
+use isopod_guest_client::guest::Upload;
+use isopod_guest_client::transport::{Query, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::call::Call;
 use super::{ApiError, Client};
-use crate::guest::Upload;
-use crate::transport::{Query, encode};
 
 /// A template of the team's, or one that comes with the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

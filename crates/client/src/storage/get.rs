@@ -4,11 +4,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use isopod_guest_client::transport::{Http, empty_body, read_limited};
 use serde::de::DeserializeOwned;
 
 use super::{FileStorage, METADATA_HEADER, Metadata, StorageError};
 use crate::sandbox::{ApiError, Call};
-use crate::transport::{Http, empty_body, read_limited};
 
 const MAX_REFUSAL: usize = 64 << 10;
 

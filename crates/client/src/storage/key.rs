@@ -24,12 +24,8 @@ pub enum KeyError {
     TooLong,
 }
 
-/// The key under which the server keeps it: empty parts and `.` are left out, and what is in none of the execution's
-/// directories is an artifact.
-///
-/// # Errors
-/// When no file can have this key.
-pub fn normalize_key(key: &str) -> Result<String, KeyError> {
+/// See [`FileStorage::normalize_key`].
+pub(super) fn normalize_key(key: &str) -> Result<String, KeyError> {
     let parts: Vec<&str> = key.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let first = parts.first().ok_or(KeyError::Empty)?;
     if parts.iter().any(|part| *part == ".." || part.contains('\0')) {
@@ -43,7 +39,8 @@ pub fn normalize_key(key: &str) -> Result<String, KeyError> {
 }
 
 impl FileStorage {
-    /// See [`normalize_key`].
+    /// The key under which the server keeps it: empty parts and `.` are left out, and what is in none of the execution's
+    /// directories is an artifact.
     ///
     /// # Errors
     /// When no file can have this key.
@@ -69,7 +66,6 @@ impl FileStorage {
 mod tests {
     use super::*;
 
-    /// S4.32, S4.41
     #[test]
     fn keys_are_read_as_the_server_reads_them() {
         assert_eq!(normalize_key("test.txt").unwrap(), "artifacts/test.txt");

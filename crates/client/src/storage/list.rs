@@ -1,12 +1,12 @@
 //! Which files there are.
 
 use http::Method;
+use isopod_guest_client::transport::Query;
 use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::{FileStorage, StorageError};
 use crate::sandbox::{ApiError, Call};
-use crate::transport::Query;
 
 /// A file in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

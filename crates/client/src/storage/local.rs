@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use isopod_guest_client::guest::Upload;
+
 use super::{FileStorage, StorageError};
-use crate::guest::Upload;
 
 impl FileStorage {
     /// Stores a copy of a file of this machine. Says where it is.

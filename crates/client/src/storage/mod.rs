@@ -26,14 +26,15 @@ mod put;
 mod transfer;
 
 use http::Method;
+use isopod_guest_client::transport::encode;
 
 pub use get::StoredFile;
 pub use info::StorageInfo;
-pub use key::{KeyError, normalize_key};
+pub use key::KeyError;
 pub use list::ListedFile;
 
 use crate::sandbox::{ApiError, Call, Client};
-use crate::transport::encode;
+use key::normalize_key;
 
 /// Notes about a file: a JSON object.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;

@@ -1,17 +1,13 @@
 //! Writing files.
 
-use std::pin::pin;
-use std::sync::Arc;
-
 use http::{HeaderMap, HeaderValue, Method, header};
-use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use isopod_guest_client::guest::Upload;
+use isopod_guest_client::transport::read_limited;
 use serde::{Deserialize, Serialize};
 
 use super::{FileStorage, METADATA_HEADER, Metadata, StorageError};
-use crate::guest::Upload;
-use crate::guest::upload_progress::{Progress, Watched};
 use crate::sandbox::ApiError;
-use crate::transport::{TransportError, read_limited};
 
 const MAX_REPLY: usize = 1 << 20;
 
@@ -33,28 +29,19 @@ impl FileStorage {
     ) -> Result<String, StorageError> {
         let url = self.file_url(key)?;
         let http = self.client.http();
-        let progress = Arc::new(Progress::default());
-        let body = Watched::new(contents.into().0, Arc::clone(&progress)).boxed_unsync();
+        let body = contents.into().into_body();
         let request = http.request(Method::PUT, &url, headers_of(metadata)?, body).map_err(ApiError::from)?;
-        let work = pin!(async {
-            let (head, body) = http.send(request).await?.into_parts();
+        let read = |reply: http::Response<Incoming>| async {
+            let (head, body) = reply.into_parts();
             let body = read_limited(body, MAX_REPLY).await.map_err(|error| http.broken(error))?;
             if !head.status.is_success() {
                 return Err(ApiError::from_reply(head.status, &head.headers, &body));
             }
             let written: Written =
                 serde_json::from_slice(&body).map_err(|error| ApiError::Protocol(error.to_string()))?;
-            Ok(written.path)
-        });
-        let waited = http.timeout();
-        tokio::select! {
-            path = work => Ok(path?),
-            // A large file may take long; one that does not move may not.
-            () = progress.stalled_for(waited) => {
-                let target = http.target().to_owned();
-                Err(ApiError::from(TransportError::Timeout { target, waited }).into())
-            }
-        }
+            Ok::<_, ApiError>(written.path)
+        };
+        Ok(http.upload(request, read).await?)
     }
 
     /// Writes a text.

@@ -1,4 +1,4 @@
-//! The toolkit for programs that do not await (S4.33).
+//! The toolkit for programs that do not await.
 
 use std::io;
 

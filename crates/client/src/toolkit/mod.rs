@@ -11,14 +11,14 @@ mod transfer;
 use std::time::Duration;
 
 use http::Method;
+use isopod_guest_client::guest::GuestError;
+use isopod_guest_client::transport::encode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use blocking::BlockingToolkit;
 
-use crate::guest::GuestError;
 use crate::sandbox::{ApiError, Call, Client};
-use crate::transport::encode;
 
 /// How the tools of an execution behave. The defaults are the server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

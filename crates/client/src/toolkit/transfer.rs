@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use http::Method;
+use isopod_guest_client::guest::{Guest, Upload};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use super::{Toolkit, ToolkitError};
 use crate::SandboxId;
-use crate::guest::{Guest, Upload};
 use crate::sandbox::Call;
 
 /// The sandbox that a transfer goes to.

@@ -1,6 +1,5 @@
 //! What the tests share. Each test file uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
-pub mod frames;
-pub mod real_guest;
+#[path = "../../../guest-client/tests/support/server.rs"]
 pub mod server;

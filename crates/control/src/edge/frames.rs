@@ -14,6 +14,13 @@ pub(super) struct Frames {
     left: u32,
 }
 
+/// Why a stream is cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Farewell {
+    SandboxStopped,
+    ServerStops,
+}
+
 /// Flags and length.
 const HEAD: u8 = 5;
 
@@ -44,17 +51,20 @@ impl Frames {
         }
     }
 
-    /// The last frame of a stream whose sandbox has stopped; none in the middle of another one.
-    pub(super) fn farewell(&self) -> Option<Bytes> {
+    /// The last frame of a stream that is cut; none in the middle of another one.
+    pub(super) fn farewell(&self, why: Farewell) -> Option<Bytes> {
         const END_OF_STREAM: u8 = 2;
         if self.head != 0 || self.left != 0 {
             return None;
         }
-        let message =
-            br#"{"error":{"code":"unavailable","message":"the sandbox was paused or has ended; connect to it again"}}"#;
+        let message = match why {
+            Farewell::SandboxStopped => "the sandbox was paused or has ended; connect to it again",
+            Farewell::ServerStops => "the server is stopping; connect to the process again once it is back",
+        };
+        let message = format!(r#"{{"error":{{"code":"unavailable","message":"{message}"}}}}"#);
         let mut frame = vec![END_OF_STREAM];
         frame.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
-        frame.extend(message);
+        frame.extend(message.as_bytes());
         Some(frame.into())
     }
 }
@@ -80,7 +90,7 @@ mod tests {
             for piece in bytes[..cut].chunks(piece) {
                 frames.pass(piece);
             }
-            prop_assert_eq!(frames.farewell().is_some(), ends.contains(&cut));
+            prop_assert_eq!(frames.farewell(Farewell::SandboxStopped).is_some(), ends.contains(&cut));
         }
     }
 }

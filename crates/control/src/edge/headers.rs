@@ -1,13 +1,15 @@
 //! What of a message's head is for us and what is for the other side.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, STREAM_HEADER};
 
 use super::refusal::TRAFFIC_HEADER;
+use crate::upstream::CONTROL_HEADER;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    pub(crate) address: std::net::IpAddr,
+pub struct Peer {
+    pub address: std::net::IpAddr,
     /// Whether the connection is encrypted.
     pub(crate) tls: bool,
 }
@@ -24,7 +26,15 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 
 /// Ours: they tell us where a request goes and that it may.
-const OURS: [&str; 3] = ["e2b-sandbox-id", "e2b-sandbox-port", TRAFFIC_HEADER];
+const OURS: [&str; 7] = [
+    "e2b-sandbox-id",
+    "e2b-sandbox-port",
+    TRAFFIC_HEADER,
+    CHANNEL_HEADER,
+    REPORTS_HEADER,
+    STREAM_HEADER,
+    CONTROL_HEADER,
+];
 
 /// The protocol that a request asks to switch to.
 pub(super) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -81,6 +91,10 @@ pub(super) fn fence_response(headers: &mut HeaderMap) {
     headers.remove("clear-site-data");
     headers.remove("service-worker-allowed");
     headers.remove(header::STRICT_TRANSPORT_SECURITY);
+    // These speak for the whole origin too: where else it can be reached, and who is told of its errors.
+    for name in ["alt-svc", "nel", "report-to", "reporting-endpoints"] {
+        headers.remove(name);
+    }
     headers.append(
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"),
@@ -88,9 +102,51 @@ pub(super) fn fence_response(headers: &mut HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
+/// Has a browser save the file and not show it, under the name that the sandbox gave it.
+pub(super) fn save_only(headers: &mut HeaderMap) {
+    let given = headers.get(header::CONTENT_DISPOSITION).and_then(|value| value.to_str().ok());
+    let parameters = given.and_then(|text| text.split_once(';')).map(|(_, parameters)| parameters.trim());
+    let attachment = match parameters {
+        Some(parameters) => HeaderValue::try_from(format!("attachment; {parameters}")).ok(),
+        None => None,
+    };
+    let attachment = attachment.unwrap_or_else(|| HeaderValue::from_static("attachment"));
+    headers.insert(header::CONTENT_DISPOSITION, attachment);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_saved_under_the_name_that_it_has() {
+        for (given, becomes) in [
+            (None, "attachment"),
+            (Some("inline"), "attachment"),
+            (Some("inline; filename=a.html"), "attachment; filename=a.html"),
+            (Some("inline; filename*=utf-8''%C3%A9"), "attachment; filename*=utf-8''%C3%A9"),
+            (Some("attachment; filename=\"a;b\""), "attachment; filename=\"a;b\""),
+            (Some(" ;inline"), "attachment; inline"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for text in given.into_iter().flat_map(|given| [given, "inline"]) {
+                headers.append("content-disposition", HeaderValue::from_static(text));
+            }
+            save_only(&mut headers);
+            let all: Vec<_> = headers.get_all("content-disposition").iter().collect();
+            assert_eq!(all, [becomes], "{given:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_cannot_speak_to_the_guest_as_the_server() {
+        let mut headers = HeaderMap::new();
+        headers.append("X-Isopod-Control", HeaderValue::from_static("1"));
+        headers.append("x-isopod-control", HeaderValue::from_static("1"));
+        headers.insert("x-kept", HeaderValue::from_static("1"));
+        strip_ours(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-kept"]);
+    }
 
     #[test]
     fn headers_named_by_connection_go_with_it() {

@@ -1,23 +1,35 @@
-//! The edge: carries traffic from outside to what listens inside sandboxes, byte for byte and without buffering.
+//! The edge: a proxy for traffic from outside to what listens inside sandboxes, byte for byte and without buffering.
 //!
-//! [`route`] decides per request whether it is for a sandbox at all; [`carry`] takes it there. API handlers are never
+//! [`route`] decides per request whether it is for a sandbox at all; [`proxy`] takes it there. API handlers are never
 //! on this way.
 
-mod carry;
+mod credentials;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod gate;
 mod headers;
-mod health;
-mod output;
+mod proxy;
 mod refusal;
 mod route;
 mod signature;
 mod tunnel;
-mod upstreams;
 
-pub(crate) use carry::carry;
-pub(crate) use headers::Peer;
-pub(crate) use health::guest_is_healthy;
-pub(crate) use output::{Channel, OutputBlock, OutputPage, read_output};
+pub use headers::Peer;
+pub(crate) use proxy::proxy;
 pub(crate) use route::{Domain, Route, host_name, host_of, route};
-pub(crate) use upstreams::Upstreams;
+
+use std::sync::Arc;
+
+use crate::identity::TokenCheck;
+use crate::lifecycle::Fleet;
+
+/// What the edge goes by.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) fleet: Arc<Fleet>,
+    /// Sandboxes have names below it.
+    pub(crate) domain: Domain,
+    /// Tells which tokens this server would believe; none where only keys count.
+    pub(crate) tokens: Option<TokenCheck>,
+}

@@ -30,9 +30,21 @@ pub(crate) struct Address {
 pub(crate) enum Form {
     Host,
     Headers,
+    /// By a signed file URL.
     Signature,
-    /// Shares its origin with the API, so it is fenced in. The path that the sandbox sees.
+    /// The path that the sandbox sees.
     Path(String),
+}
+
+impl Form {
+    /// Whether a browser that opens such a URL takes what it shows for the API's own, so that it must be fenced in.
+    pub(super) fn shares_the_apis_origin(&self) -> bool {
+        match self {
+            Self::Signature | Self::Path(_) => true,
+            // A name of its own; and no link and no form can set headers.
+            Self::Host | Self::Headers => false,
+        }
+    }
 }
 
 /// The name under which sandboxes have theirs.
@@ -69,9 +81,9 @@ pub(crate) fn route(parts: &Parts, domain: &Domain, fleet: &Fleet) -> Route {
 }
 
 /// `None`: this form was not used. An error: it was, but wrongly.
-type Found = Option<Result<Address, Refusal>>;
+pub(super) type Found = Option<Result<Address, Refusal>>;
 
-fn by_host(parts: &Parts, domain: &Domain) -> Found {
+pub(super) fn by_host(parts: &Parts, domain: &Domain) -> Found {
     let host = host_of(parts)?.to_ascii_lowercase();
     let (label, rest) = host_name(&host).split_once('.')?;
     if rest.trim_end_matches('.') != domain.host && rest != "localhost" {
@@ -86,7 +98,7 @@ fn by_host(parts: &Parts, domain: &Domain) -> Found {
     Some(address(id, port, Form::Host))
 }
 
-fn by_headers(headers: &HeaderMap) -> Found {
+pub(super) fn by_headers(headers: &HeaderMap) -> Found {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     match (text(ID_HEADER), text(PORT_HEADER)) {
         (None, None) => None,
@@ -99,7 +111,7 @@ fn by_headers(headers: &HeaderMap) -> Found {
     }
 }
 
-fn by_path(uri: &Uri) -> Found {
+pub(super) fn by_path(uri: &Uri) -> Found {
     let rest = uri.path().strip_prefix(PATH_PREFIX)?;
     let (id, rest) = rest.split_once('/')?;
     let (port, path) = rest.split_once('/').unwrap_or((rest, ""));

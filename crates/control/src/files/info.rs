@@ -1,4 +1,4 @@
-//! What an execution's files take and where they are (`get_storage_info`, S4.12, S4.13).
+//! What an execution's files take and where they are (`get_storage_info`).
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::walk::Found;
 
 impl Files {
     /// The fields that ROMA's `get_storage_info` has.
-    pub(crate) fn info(&self) -> Result<Value, FileError> {
+    pub fn info(&self) -> Result<Value, FileError> {
         let found = files_in(&self.tree()?, &InnerPath::root())?;
         let bytes: u64 = found.iter().map(Found::size).sum();
         let root = self.root_path();

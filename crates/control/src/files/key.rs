@@ -1,5 +1,5 @@
 //! Keys of an execution's files. A key whose first part is not one of the execution's own directories is an artifact, so
-//! that what is put under a name is found under the path that is told for that name (S4.32).
+//! that what is put under a name is found under the path that is told for that name.
 
 use super::error::FileError;
 use super::execution::SUB_DIRS;
@@ -11,10 +11,10 @@ pub(crate) const METADATA: &str = ".metadata";
 
 /// Names one file of an execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key(InnerPath);
+pub struct Key(InnerPath);
 
 impl Key {
-    pub(crate) fn parse(text: &str) -> Result<Self, FileError> {
+    pub fn parse(text: &str) -> Result<Self, FileError> {
         let path = InnerPath::parse(text)?;
         let first = path.parts().next().ok_or(FileError::EmptyKey)?;
         if is_own_dir(first) {
@@ -24,7 +24,7 @@ impl Key {
     }
 
     /// The same, for something that is going to be written.
-    pub(crate) fn parse_new(text: &str) -> Result<Self, FileError> {
+    pub fn parse_new(text: &str) -> Result<Self, FileError> {
         let key = Self::parse(text)?;
         // Room for the name of its metadata and for the unfinished file.
         let name_length = key.0.split().map_or(0, |(_, name)| name.len());
@@ -38,7 +38,7 @@ impl Key {
         &self.0
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
@@ -66,7 +66,6 @@ fn is_own_dir(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// S4.32
     #[test]
     fn a_key_outside_the_known_directories_is_an_artifact() {
         let shown = |text: &str| Key::parse(text).unwrap().as_str().to_owned();
@@ -78,7 +77,6 @@ mod tests {
         assert_eq!((parse_prefix("te"), parse_prefix("results/pl")), ("artifacts/te".into(), "results/pl".into()));
     }
 
-    /// S4.41
     #[test]
     fn keys_that_leave_or_that_stand_for_metadata_are_refused() {
         for bad in ["", "/", "../x", "a/../../x", "a\0"] {

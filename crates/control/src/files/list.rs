@@ -1,5 +1,6 @@
 //! Which files an execution has.
 
+use isopod_store::clock::Timestamp;
 use rustix::fs::FileType;
 use serde::Serialize;
 
@@ -9,30 +10,29 @@ use super::path::InnerPath;
 use super::store::Files;
 use super::tree::Tree;
 use super::walk::Found;
-use crate::clock::Timestamp;
 
 /// Which of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeyQuery {
-    pub(crate) prefix: String,
-    /// Written at that time or later (S4.15).
-    pub(crate) modified_since: Option<Timestamp>,
+pub struct KeyQuery {
+    pub prefix: String,
+    /// Written at that time or later.
+    pub modified_since: Option<Timestamp>,
     /// Only keys behind this one.
-    pub(crate) after: Option<String>,
-    pub(crate) limit: usize,
+    pub after: Option<String>,
+    pub limit: usize,
 }
 
 /// One of them.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ListedFile {
-    pub(crate) key: String,
+pub struct ListedFile {
+    pub key: String,
     pub(crate) size: u64,
     pub(crate) modified_at: Timestamp,
 }
 
 impl Files {
     /// The files in the order of their keys, and whether there are more. Notes about files and unfinished ones are none.
-    pub(crate) fn list(&self, query: &KeyQuery) -> Result<(Vec<ListedFile>, bool), FileError> {
+    pub fn list(&self, query: &KeyQuery) -> Result<(Vec<ListedFile>, bool), FileError> {
         let prefix = parse_prefix(&query.prefix);
         let found = files_in(&self.tree()?, &InnerPath::root())?;
         let names: std::collections::HashSet<&str> = found.iter().map(|found| found.path.as_str()).collect();

@@ -9,23 +9,23 @@ use super::key::Key;
 use super::tree::Tree;
 
 /// More than that is no note.
-pub(crate) const MOST_BYTES: usize = 16 << 10;
+pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// A JSON object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Metadata(pub(crate) Map<String, Value>);
+pub struct Metadata(pub(crate) Map<String, Value>);
 
 impl Metadata {
     /// None for a text that is no JSON object, or too long.
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        if text.len() > MOST_BYTES {
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() > MAX_BYTES {
             return None;
         }
         serde_json::from_slice(text).ok().map(Self)
     }
 
     /// In characters that a header can hold: everything else is written as JSON's `\u` escapes.
-    pub(crate) fn to_ascii(&self) -> String {
+    pub fn to_ascii(&self) -> String {
         let mut ascii = String::new();
         for unit in Value::Object(self.0.clone()).to_string().chars() {
             match unit {
@@ -47,11 +47,11 @@ impl Metadata {
         let failed = |source| FileError::doing("read", path.as_str())(source);
         let file = match tree.open_file(&path).map_err(failed) {
             Ok(file) => file,
-            Err(FileError::Io { doing, path, source }) => return Err(FileError::Io { doing, path, source }),
+            Err(error @ (FileError::Io { .. } | FileError::Away { .. })) => return Err(error),
             Err(_) => return Ok(None),
         };
         let mut text = Vec::new();
-        let limit = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+        let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
         file.take(limit).read_to_end(&mut text).map_err(failed)?;
         Ok(Self::parse(&text))
     }
@@ -86,6 +86,6 @@ mod tests {
         assert!(ascii.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{ascii}");
         assert_eq!(Metadata::parse(ascii.as_bytes()), Some(metadata));
         assert_eq!(Metadata::parse(b"[1]"), None);
-        assert_eq!(Metadata::parse(&vec![b' '; MOST_BYTES + 1]), None);
+        assert_eq!(Metadata::parse(&vec![b' '; MAX_BYTES + 1]), None);
     }
 }

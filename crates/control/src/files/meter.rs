@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::execution::ExecutionName;
+use isopod_store::ExecutionName;
 
 /// What may be stored.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl Default for FileLimits {
 /// A measurement holds for so long.
 const GOOD_FOR: Duration = Duration::from_secs(20);
 /// So many executions are remembered; the others are measured anew.
-const MOST: usize = 10_000;
+const MAX_METERS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Meters(Mutex<HashMap<ExecutionName, Arc<Meter>>>);
@@ -47,7 +47,7 @@ pub(crate) struct Meter {
 impl Meters {
     pub(super) fn of(&self, execution: &ExecutionName) -> Arc<Meter> {
         let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if meters.len() >= MOST {
+        if meters.len() >= MAX_METERS {
             meters.retain(|_, meter| Arc::strong_count(meter) > 1);
         }
         Arc::clone(meters.entry(execution.clone()).or_default())

@@ -13,6 +13,7 @@ mod key;
 mod list;
 mod metadata;
 mod meter;
+mod offload;
 mod path;
 mod pieces;
 mod put;
@@ -24,34 +25,38 @@ mod tree;
 mod volume;
 mod walk;
 
-pub(crate) use error::FileError;
-pub(crate) use execution::ExecutionName;
-pub(crate) use key::Key;
-pub(crate) use list::KeyQuery;
-pub(crate) use metadata::Metadata;
+pub use error::FileError;
+pub use key::Key;
+pub use list::{KeyQuery, ListedFile};
+pub use metadata::Metadata;
 pub use meter::FileLimits;
+pub use offload::Offloaded;
 pub(crate) use path::InnerPath;
-pub(crate) use pieces::pieces_of;
-pub(crate) use retention::{is_used, run_retention};
-pub(crate) use store::{FileStore, Files, Opened};
+pub use path::PathError;
+pub use pieces::{exactly, pieces_of};
+pub use put::Put;
+pub use retention::{is_used, run_retention};
+pub use store::{FileStore, Files, Opened};
+pub use tree::Tree;
 pub(crate) use volume::{EntryStat, Ownership, VolumeFiles};
 
 use bytes::Bytes;
 
 /// Takes the pieces of a file, and has it when they have all come. Dropped before that, nothing has changed.
-pub(crate) trait FileSink: Send + 'static {
+pub trait FileSink: Send + 'static {
     /// What is told about the file in the end.
     type Done: Send + 'static;
+    type Error: Send + 'static;
 
-    fn write(&mut self, piece: &Bytes) -> Result<(), FileError>;
-    fn finish(self) -> Result<Self::Done, FileError>;
+    fn write(&mut self, piece: &Bytes) -> Result<(), Self::Error>;
+    fn finish(self) -> Result<Self::Done, Self::Error>;
 }
 
 /// How the names of files begin that are not whole yet. No key or path can be called so.
 const UNFINISHED: &str = ".isopod-unfinished-";
 
 /// Runs something that waits for the disk or for S3 where waiting is no harm.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(FileError::Aborted))

@@ -10,7 +10,7 @@ pub(crate) struct InnerPath(String);
 
 /// Why a text is not such a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PathError {
+pub enum PathError {
     #[error("a path must not have `..` in it")]
     Leaves,
     #[error("a path must not have a NUL in it")]

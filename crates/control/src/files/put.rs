@@ -18,7 +18,7 @@ use super::tree::{NewFile, Tree};
 
 /// A file on its way.
 #[derive(Debug)]
-pub(crate) struct Put {
+pub struct Put {
     key: Key,
     metadata: Option<Metadata>,
     tree: Tree,
@@ -45,12 +45,7 @@ impl Drop for Counted {
 
 impl Files {
     /// Begins a file. `expected` is how large its writer says that it is.
-    pub(crate) fn begin_put(
-        &self,
-        key: Key,
-        metadata: Option<Metadata>,
-        expected: Option<u64>,
-    ) -> Result<Put, FileError> {
+    pub fn begin_put(&self, key: Key, metadata: Option<Metadata>, expected: Option<u64>) -> Result<Put, FileError> {
         let limits = self.store.limits;
         if expected.is_some_and(|size| size > limits.max_file_size) {
             return Err(FileError::TooLarge(limits.max_file_size));
@@ -68,6 +63,7 @@ impl Files {
 
 impl FileSink for Put {
     type Done = u64;
+    type Error = FileError;
 
     fn write(&mut self, piece: &Bytes) -> Result<(), FileError> {
         let more = u64::try_from(piece.len()).unwrap_or(u64::MAX);

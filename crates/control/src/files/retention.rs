@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{ExecutionName, StoreError, TeamId};
 use tokio_util::sync::CancellationToken;
 
 use super::error::FileError;
-use super::execution::ExecutionName;
 use super::store::FileStore;
-use crate::clock::Timestamp;
 use crate::lifecycle::Fleet;
-use crate::store::StoreError;
 use crate::workspace::EXECUTION_KEY;
 
 /// Why a round was not ended.
@@ -23,7 +22,7 @@ enum RoundError {
 }
 
 /// Looks at this pace until the server stops.
-pub(crate) async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Duration, stop: CancellationToken) {
+pub async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Duration, stop: CancellationToken) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -32,7 +31,7 @@ pub(crate) async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, ever
             _ = pace.tick() => {}
         }
         if let Err(error) = round(&store, &fleet).await {
-            tracing::warn!(error = crate::chain(&error), "old files of the workspace were not removed yet");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "old files of the workspace were not removed yet");
         }
     }
 }
@@ -40,13 +39,13 @@ pub(crate) async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, ever
 async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> {
     let keep = files.limits.execution_retention;
     let unused_since = keep.map_or(Timestamp(i64::MIN), |keep| Timestamp::now().minus(keep));
-    for execution in fleet.store.stale_executions(unused_since).await? {
-        if is_used(fleet, &execution).await? {
+    for (team, execution) in fleet.store.stale_executions(unused_since).await? {
+        if is_used(fleet, &team, &execution).await? {
             continue;
         }
         fleet.store.begin_removing_execution(&execution, unused_since).await?;
         // Again, now that nobody new can come.
-        if is_used(fleet, &execution).await? {
+        if is_used(fleet, &team, &execution).await? {
             fleet.store.keep_execution(&execution).await?;
             continue;
         }
@@ -59,13 +58,15 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
     Ok(())
 }
 
-/// A live sandbox may have it mounted, here or on another server of the same database.
-pub(crate) async fn is_used(fleet: &Fleet, execution: &ExecutionName) -> Result<bool, StoreError> {
+/// A live sandbox of its team may have it mounted, here or on another server of the same database. What others write into
+/// the metadata of theirs mounts nothing.
+pub async fn is_used(fleet: &Fleet, team: &TeamId, execution: &ExecutionName) -> Result<bool, StoreError> {
     let has_it = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(EXECUTION_KEY).is_some_and(|id| id == execution.as_str())
     };
-    let is_used_here = fleet.all().iter().any(|sandbox| has_it(&sandbox.view().row.metadata));
-    Ok(is_used_here || fleet.store.is_in_metadata_elsewhere(EXECUTION_KEY, execution.as_str()).await?)
+    let all = fleet.all();
+    let is_used_here = all.iter().any(|sandbox| sandbox.team() == team && has_it(&sandbox.view().row.metadata));
+    Ok(is_used_here || fleet.store.is_in_metadata_elsewhere(team, EXECUTION_KEY, execution.as_str()).await?)
 }
 
 impl FileStore {

@@ -1,10 +1,13 @@
-//! The file store: every execution's files, found by key (S4.12, S4.13).
+//! The file store: every execution's files, found by key.
 
 use std::fs::File;
 use std::sync::Arc;
 
+use isopod_store::ExecutionName;
+
 use super::error::FileError;
-use super::execution::{ExecutionName, SUB_DIRS};
+use super::execution;
+use super::execution::SUB_DIRS;
 use super::key::Key;
 use super::metadata::Metadata;
 use super::meter::{FileLimits, Meter, Meters};
@@ -14,7 +17,7 @@ use crate::workspace::Workspace;
 
 /// The way to all files of the workspace.
 #[derive(Debug)]
-pub(crate) struct FileStore {
+pub struct FileStore {
     pub(super) workspace: Workspace,
     pub(super) limits: FileLimits,
     meters: Meters,
@@ -22,7 +25,7 @@ pub(crate) struct FileStore {
 
 /// The files of one execution. Its methods wait for the disk: call them where waiting is no harm.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub struct Files {
     pub(super) store: Arc<FileStore>,
     pub(super) execution: ExecutionName,
     pub(super) meter: Arc<Meter>,
@@ -31,11 +34,11 @@ pub(crate) struct Files {
 
 /// A file that is open for reading.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) file: File,
-    pub(crate) size: u64,
-    pub(crate) modified_ms: i64,
-    pub(crate) metadata: Option<Metadata>,
+pub struct Opened {
+    pub file: File,
+    pub size: u64,
+    pub modified_ms: i64,
+    pub metadata: Option<Metadata>,
 }
 
 impl FileStore {
@@ -44,7 +47,7 @@ impl FileStore {
     }
 
     /// The files of an execution, which need not be there yet.
-    pub(crate) async fn files(self: &Arc<Self>, execution: ExecutionName) -> Result<Files, FileError> {
+    pub async fn files(self: &Arc<Self>, execution: ExecutionName) -> Result<Files, FileError> {
         let top = Arc::new(self.top(Links::Refused).await?);
         let meter = self.meters.of(&execution);
         Ok(Files { store: Arc::clone(self), execution, meter, top })
@@ -64,19 +67,19 @@ impl FileStore {
 
 impl Files {
     /// Where the files are seen, on the host and in sandboxes.
-    pub(crate) fn root_path(&self) -> String {
+    pub fn root_path(&self) -> String {
         self.store.workspace.execution_mount(self.execution.as_str()).path
     }
 
     /// Makes the directories that every execution has.
-    pub(crate) fn ensure(&self) -> Result<Tree, FileError> {
+    pub fn ensure(&self) -> Result<Tree, FileError> {
         // Usually they are there: the one that is made last tells.
         if let Ok(tree) = self.tree()
             && tree.open_dir(&InnerPath::parse(SUB_DIRS[SUB_DIRS.len() - 1].1)?).is_ok()
         {
             return Ok(tree);
         }
-        let subtree = self.execution.subtree();
+        let subtree = execution::subtree(&self.execution);
         let failed = |source| FileError::doing("make", subtree.as_str())(source);
         self.top.ensure_dir(&subtree).map_err(failed)?;
         let tree = self.top.below(&subtree).map_err(failed)?;
@@ -89,22 +92,22 @@ impl Files {
 
     /// What is there, if anything is.
     pub(super) fn tree(&self) -> Result<Tree, FileError> {
-        let subtree = self.execution.subtree();
+        let subtree = execution::subtree(&self.execution);
         self.top.below(&subtree).map_err(FileError::doing("open", subtree.as_str()))
     }
 
-    pub(crate) fn open(&self, key: &Key) -> Result<Opened, FileError> {
+    pub fn open(&self, key: &Key) -> Result<Opened, FileError> {
         let tree = self.tree()?;
         let failed = |source| FileError::doing("open", key.as_str())(source);
         let file = tree.open_file(key.path()).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
-        let modified = found.modified().map(crate::clock::Timestamp::from).map_err(failed)?;
+        let modified = found.modified().map(isopod_store::clock::Timestamp::from).map_err(failed)?;
         let metadata = Metadata::read(&tree, key)?;
         Ok(Opened { file, size: found.len(), modified_ms: modified.0, metadata })
     }
 
     /// Removes a file with what is noted about it.
-    pub(crate) fn delete(&self, key: &Key) -> Result<(), FileError> {
+    pub fn delete(&self, key: &Key) -> Result<(), FileError> {
         let tree = self.tree()?;
         let _alone = self.meter.commit_alone();
         let size = tree.open_file(key.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
@@ -114,8 +117,8 @@ impl Files {
     }
 
     /// Removes everything of the execution.
-    pub(crate) fn remove_everything(&self) -> Result<(), FileError> {
-        let subtree = self.execution.subtree();
+    pub fn remove_everything(&self) -> Result<(), FileError> {
+        let subtree = execution::subtree(&self.execution);
         self.store.forget_meter(&self.execution);
         match self.top.remove_all(&subtree) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -1,8 +1,9 @@
-//! Removing temporary files: those below `temp` that are old enough, and the directories that are then empty (S4.12, S4.41).
+//! Removing temporary files: those below `temp` that are old enough, and the directories that are then empty.
 
 use std::io;
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
 use rustix::fs::FileType;
 
 use super::error::FileError;
@@ -10,7 +11,6 @@ use super::path::InnerPath;
 use super::store::Files;
 use super::tree::Tree;
 use super::walk::Found;
-use crate::clock::Timestamp;
 
 const TEMP: &str = "temp";
 /// Nobody writes one file for so long.
@@ -18,7 +18,7 @@ const UNFINISHED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 impl Files {
     /// Removes temporary files that were not written for so long. Says how many there were.
-    pub(crate) fn clean_temp(&self, older_than: Duration) -> Result<u64, FileError> {
+    pub fn clean_temp(&self, older_than: Duration) -> Result<u64, FileError> {
         let tree = self.tree()?;
         clean_unfinished(&tree)?;
         let temp = InnerPath::root().join(TEMP);

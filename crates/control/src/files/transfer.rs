@@ -15,7 +15,7 @@ const PIECE: usize = 1 << 20;
 
 impl Files {
     /// Writes the same file under another key. Says how large it is.
-    pub(crate) fn copy(&self, from: &Key, to: Key) -> Result<u64, FileError> {
+    pub fn copy(&self, from: &Key, to: Key) -> Result<u64, FileError> {
         let mut source = self.open(from)?;
         let mut put = self.begin_put(to, source.metadata.take(), Some(source.size))?;
         let mut piece = vec![0; PIECE];
@@ -28,7 +28,7 @@ impl Files {
     }
 
     /// Gives a file another key, at once and whole. Says how large it is.
-    pub(crate) fn rename(&self, from: &Key, to: &Key) -> Result<u64, FileError> {
+    pub fn rename(&self, from: &Key, to: &Key) -> Result<u64, FileError> {
         let tree = self.ensure()?;
         let source = self.open(from)?;
         let parent = to.path().split().map_or_else(InnerPath::root, |(parent, _)| parent);

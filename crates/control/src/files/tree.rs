@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::UNFINISHED;
 use super::path::InnerPath;
-use crate::secrets::new_name;
 
 /// What a link on the way means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Links {
 
 /// A directory and all below it.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub struct Tree {
     root: OwnedFd,
     links: Links,
 }

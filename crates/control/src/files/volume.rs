@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use isopod_store::clock::Timestamp;
 use rustix::fs::{FileType, Gid, Mode, Uid};
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::path::InnerPath;
 use super::store::FileStore;
 use super::tree::{DIR_MODE, Links, NewFile, Tree};
 use super::walk::Found;
-use crate::clock::Timestamp;
 use crate::workspace::VOLUMES;
 
 /// The files of one volume. Its methods wait for the disk: call them where waiting is no harm.
@@ -170,6 +170,7 @@ impl VolumeFiles {
 
 impl FileSink for VolumePut {
     type Done = EntryStat;
+    type Error = FileError;
 
     fn write(&mut self, piece: &Bytes) -> Result<(), FileError> {
         self.written = self.written.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));

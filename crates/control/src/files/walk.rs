@@ -5,16 +5,19 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::UNFINISHED;
 use super::path::InnerPath;
 use super::tree::Tree;
-use crate::secrets::new_name;
 
 /// Directories in directories. Each level holds a descriptor while it is looked at.
 const DEEPEST: usize = 100;
+
+/// Entries in one tree. A workspace has at most 200,000 names; one that grew in another way must not fill our memory.
+const MAX_FOUND: usize = 250_000;
 
 /// An entry that was found. Names that are no UTF-8 are shown with replacement characters.
 #[derive(Clone, Debug)]
@@ -91,6 +94,9 @@ fn collect(dir: &OwnedFd, path: &InnerPath, depth: usize, found: &mut Vec<Found>
             _ => None,
         };
         let target = target.map(|target| target.to_string_lossy().into_owned());
+        if found.len() == MAX_FOUND {
+            return Err(Errno::OVERFLOW.into());
+        }
         found.push(Found { path: path.clone(), stat, target });
         if kind == FileType::Directory
             && let Some(below) = open_below(dir.as_fd(), name)?

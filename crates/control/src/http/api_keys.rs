@@ -6,15 +6,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use isopod_store::secrets::new_api_key;
+use isopod_store::{ApiKey, KeyGrant, Rotation, Scope, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use crate::app::App;
-use crate::secrets::new_api_key;
-use crate::store::{ApiKey, KeyGrant, Rotation, Scope};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +41,7 @@ struct RotateBody {
 /// Enough to change it everywhere on the next working day.
 const DEFAULT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 /// A hundred years.
-const LONGEST_SECONDS: u64 = 100 * 365 * 24 * 3600;
+const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
 
 fn checked_name(name: &str) -> Result<String, ApiError> {
     let length = name.trim().chars().count();
@@ -52,8 +52,8 @@ fn checked_name(name: &str) -> Result<String, ApiError> {
 }
 
 fn checked_seconds(name: &str, seconds: u64) -> Result<Duration, ApiError> {
-    if seconds > LONGEST_SECONDS {
-        return Err(ApiError::bad_request(format!("{name} must be at most {LONGEST_SECONDS} seconds")));
+    if seconds > MAX_SECONDS {
+        return Err(ApiError::bad_request(format!("{name} must be at most {MAX_SECONDS} seconds")));
     }
     Ok(Duration::from_secs(seconds))
 }
@@ -101,6 +101,7 @@ pub(super) async fn rename(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let name = checked_name(&body.parse::<NameBody>()?.name)?;
+    refuse_admins_key(&app.fleet.store, &caller, &id).await?;
     let found = app.fleet.store.rename_key(&caller.team, &id, &name).await?;
     if found { Ok(StatusCode::ACCEPTED) } else { Err(ApiError::not_found("no such API key")) }
 }
@@ -110,7 +111,7 @@ pub(super) async fn revoke(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    refuse_admins_key(&app, &caller, &id).await?;
+    refuse_admins_key(&app.fleet.store, &caller, &id).await?;
     let found = app.fleet.store.revoke_key(&caller.team, &id).await?;
     if found { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::not_found("no such API key")) }
 }
@@ -138,12 +139,12 @@ pub(super) async fn rotate(
     }
 }
 
-/// A team's key must not end the keys of those above it.
-async fn refuse_admins_key(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError> {
+/// A team's key must not change or end the keys of those above it.
+async fn refuse_admins_key(store: &Store, caller: &Caller, id: &str) -> Result<(), ApiError> {
     if caller.scope == Scope::Admin {
         return Ok(());
     }
-    let keys = app.fleet.store.list_keys(&caller.team).await?;
+    let keys = store.list_keys(&caller.team).await?;
     match keys.iter().any(|key| key.id == id && key.scope == Scope::Admin) {
         true => Err(only_admins()),
         false => Ok(()),

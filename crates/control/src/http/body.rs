@@ -1,7 +1,5 @@
 //! Reading requests: JSON bodies of bounded size and query strings, both strict about what they do not know.
 
-use std::sync::Arc;
-
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts};
 use http::request::Parts;
@@ -10,28 +8,42 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ApiError;
-use crate::app::App;
 use crate::query;
+use crate::stalled::BodyStalled;
 
 /// A JSON body, or `{}` where there is none.
-pub(super) struct JsonBody(pub(super) Value);
+#[derive(Debug)]
+pub struct JsonBody(pub Value);
+
+/// How large the body of an API request may be. Every request carries it.
+#[derive(Clone, Copy, Debug)]
+pub struct MaxBody(pub usize);
+
+impl MaxBody {
+    /// Nothing may be read where nobody said how much.
+    pub fn of(parts: &Parts) -> usize {
+        parts.extensions.get::<Self>().map_or(0, |limit| limit.0)
+    }
+}
 
 /// A query string: each key once.
-pub(super) struct Query(Vec<(String, String)>);
+#[derive(Debug)]
+pub struct Query(Vec<(String, String)>);
 
 impl JsonBody {
     /// The body as a type. Fields that the type does not know are refused: nothing is accepted and ignored.
-    pub(super) fn parse<T: DeserializeOwned>(self) -> Result<T, ApiError> {
+    pub fn parse<T: DeserializeOwned>(self) -> Result<T, ApiError> {
         serde_json::from_value(self.0).map_err(|error| ApiError::bad_request(format!("invalid request body: {error}")))
     }
 }
 
-impl FromRequest<Arc<App>> for JsonBody {
+impl<S: Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request<Body>, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request<Body>, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = to_bytes(body, app.max_body).await.map_err(|error| read_error(&error, app.max_body))?;
+        let limit = MaxBody::of(&parts);
+        let bytes = to_bytes(body, limit).await.map_err(|error| read_error(&error, limit))?;
         if bytes.is_empty() {
             return Ok(Self(Value::Object(serde_json::Map::new())));
         }
@@ -45,9 +57,19 @@ impl FromRequest<Arc<App>> for JsonBody {
 }
 
 fn read_error(error: &axum::Error, limit: usize) -> ApiError {
-    let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
-    let too_large = causes.into_iter().any(|error| error.is::<http_body_util::LengthLimitError>());
-    if too_large { ApiError::too_large(limit) } else { ApiError::bad_request("the request body could not be read") }
+    if is_caused_by::<http_body_util::LengthLimitError>(error) {
+        return ApiError::too_large(limit);
+    }
+    body_error(error, ApiError::bad_request("the request body could not be read"))
+}
+
+/// A body that did not come to its end: its client went silent, or else `broken`.
+pub fn body_error(error: &(dyn std::error::Error + 'static), broken: impl Into<ApiError>) -> ApiError {
+    if is_caused_by::<BodyStalled>(error) { ApiError::stalled() } else { broken.into() }
+}
+
+fn is_caused_by<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<T>())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -61,40 +83,40 @@ fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-impl FromRequestParts<Arc<App>> for Query {
+impl<S: Sync> FromRequestParts<S> for Query {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Ok(Self(query::pairs(parts.uri.query().unwrap_or_default())))
     }
 }
 
 impl Query {
     /// Refuses keys that the route does not know: a filter that is ignored gives wrong answers.
-    pub(super) fn only(self, known: &[&str]) -> Result<Self, ApiError> {
+    pub fn only(self, known: &[&str]) -> Result<Self, ApiError> {
         match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             Some((key, _)) => Err(ApiError::bad_request(format!("unknown query parameter {key:?}"))),
             None => Ok(self),
         }
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub fn text(&self, name: &str) -> Option<&str> {
         let value = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         value.filter(|value| !value.is_empty())
     }
 
     /// All values of a key that may be given several times, as they are.
-    pub(super) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+    pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// All values of a list: given several times, joined by commas, or both.
-    pub(super) fn list<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+    pub fn list<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         let given = self.0.iter().filter(move |(key, _)| key == name);
         given.flat_map(|(_, value)| value.split(',')).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn number(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+    pub fn number(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         let wrong = || ApiError::bad_request(format!("{name} must be a number between {least} and {most}"));

@@ -7,8 +7,17 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::error::ApiError;
-use crate::app::App;
-use crate::edge::{host_name, host_of};
+use crate::edge::{Domain, host_name, host_of};
+
+/// Which pages may use the API, and under which names of the server.
+#[derive(Debug)]
+pub(crate) struct BrowserRules {
+    pub(crate) domain: Domain,
+    /// Pages of these origins may, besides those of loopback and of the domain itself.
+    pub(crate) allowed_origins: Vec<String>,
+    /// Browsers may use these host names, besides loopback, addresses and the domain itself.
+    pub(crate) allowed_hosts: Vec<String>,
+}
 
 /// What a page may see of the answer.
 #[derive(Debug)]
@@ -27,26 +36,52 @@ impl Permission {
     }
 }
 
-/// Lets pass what is no browser, or a browser on a page that may. The error is the answer to give.
-pub(crate) fn check_browser(app: &App, parts: &Parts) -> Result<Permission, Box<Response<Body>>> {
-    let origin = parts.headers.get(header::ORIGIN);
-    let is_browser = origin.is_some() || parts.headers.contains_key("sec-fetch-site");
-    if is_browser && !is_our_host(app, parts) {
-        let message = "this host name is not one of the server's; see the allowed hosts setting";
-        return Err(Box::new(ApiError::forbidden(message).into_response()));
+impl BrowserRules {
+    /// Lets pass what is no browser, or a browser on a page that may. The error is the answer to give.
+    pub(crate) fn check(&self, parts: &Parts) -> Result<Permission, Box<Response<Body>>> {
+        let origin = parts.headers.get(header::ORIGIN);
+        let is_browser = origin.is_some() || parts.headers.contains_key("sec-fetch-site");
+        if is_browser && !self.is_our_host(parts) {
+            let message = "this host name is not one of the server's; see the allowed hosts setting";
+            return Err(Box::new(ApiError::forbidden(message).into_response()));
+        }
+        let Some(origin) = origin else { return Ok(Permission { origin: None }) };
+        let text = origin.to_str().unwrap_or_default();
+        let configured =
+            self.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
+        if !configured && !self.is_our_origin(text) {
+            let message = "pages of this origin may not use the API; see the allowed origins setting";
+            return Err(Box::new(ApiError::forbidden(message).into_response()));
+        }
+        let permission = Permission { origin: configured.then(|| origin.clone()) };
+        if configured && parts.method == Method::OPTIONS {
+            return Err(Box::new(preflight(&permission)));
+        }
+        Ok(permission)
     }
-    let Some(origin) = origin else { return Ok(Permission { origin: None }) };
-    let text = origin.to_str().unwrap_or_default();
-    let configured = app.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
-    if !configured && !is_our_origin(app, text) {
-        let message = "pages of this origin may not use the API; see the allowed origins setting";
-        return Err(Box::new(ApiError::forbidden(message).into_response()));
+
+    fn is_our_host(&self, parts: &Parts) -> bool {
+        let Some(host) = host_of(parts) else { return false };
+        let name = host_name(host).to_ascii_lowercase();
+        self.is_ours(&name)
+            || name.strip_suffix(self.domain.host()).is_some_and(|label| label == "api." || label == "sandbox.")
+            || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
+            // An address is never rebound: whoever typed it meant this machine.
+            || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
     }
-    let permission = Permission { origin: configured.then(|| origin.clone()) };
-    if configured && parts.method == Method::OPTIONS {
-        return Err(Box::new(preflight(&permission)));
+
+    /// Pages from loopback or from the domain itself, but not from a sandbox's name below it.
+    fn is_our_origin(&self, origin: &str) -> bool {
+        let Some((_, host)) = origin.split_once("://") else { return false };
+        let name = host_name(host).to_ascii_lowercase();
+        let loopback =
+            name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        loopback || self.is_ours(&name)
     }
-    Ok(permission)
+
+    fn is_ours(&self, name: &str) -> bool {
+        name == "localhost" || name == self.domain.host()
+    }
 }
 
 fn preflight(permission: &Permission) -> Response<Body> {
@@ -61,26 +96,4 @@ fn preflight(permission: &Permission) -> Response<Body> {
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, authorization, x-api-key"));
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response
-}
-
-fn is_our_host(app: &App, parts: &Parts) -> bool {
-    let Some(host) = host_of(parts) else { return false };
-    let name = host_name(host).to_ascii_lowercase();
-    is_ours(app, &name)
-        || name.strip_suffix(app.domain.host()).is_some_and(|label| label == "api." || label == "sandbox.")
-        || app.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
-        // An address is never rebound: whoever typed it meant this machine.
-        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
-}
-
-/// Pages from loopback or from the domain itself, but not from a sandbox's name below it.
-fn is_our_origin(app: &App, origin: &str) -> bool {
-    let Some((_, host)) = origin.split_once("://") else { return false };
-    let name = host_name(host).to_ascii_lowercase();
-    let loopback = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    loopback || is_ours(app, &name)
-}
-
-fn is_ours(app: &App, name: &str) -> bool {
-    name == "localhost" || name == app.domain.host()
 }

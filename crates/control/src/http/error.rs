@@ -5,19 +5,18 @@ use std::time::Duration;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use isopod_store::StoreError;
 use isopod_wire::node::{CreateError, NodeError};
 use serde_json::{Value, json};
 
+use super::body::body_error;
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
-use crate::runs::{OrderError, Refusal as RunRefusal, StartError, WorkflowError};
-use crate::sessions::{FileError as RunFileError, NO_SANDBOX, SessionError, WorkspaceError};
-use crate::store::StoreError;
-use crate::templates::{ContextError, FindError, NameError, PlanError, UploadError};
+use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
 
 /// An answer that says no.
 #[derive(Clone, Debug)]
-pub(crate) struct ApiError {
+pub struct ApiError {
     status: StatusCode,
     message: String,
     code: Option<&'static str>,
@@ -30,7 +29,7 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
             message: message.into(),
@@ -42,81 +41,86 @@ impl ApiError {
         }
     }
 
-    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    pub(super) fn unauthorized(message: impl Into<String>) -> Self {
+    pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, message)
     }
 
-    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+    pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, message)
     }
 
-    pub(super) fn not_found(message: impl Into<String>) -> Self {
+    pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    pub(super) fn sandbox_not_found(id: &str) -> Self {
+    pub fn sandbox_not_found(id: &str) -> Self {
         let shown: String = id.chars().take(64).collect();
         Self::not_found(format!("sandbox \"{shown}\" doesn't exist or you don't have access to it"))
     }
 
     /// Another server on the same database has it: ask there.
-    pub(super) fn elsewhere(server: String) -> Self {
+    pub fn elsewhere(server: String) -> Self {
         let answer = Self::new(StatusCode::MISDIRECTED_REQUEST, format!("it is on another server: {server}"));
         let answer = Self { should_retry: Some(false), ..answer };
         answer.with_code("on_another_server").with_details(json!({ "server": server }))
     }
 
-    pub(super) fn conflict(message: impl Into<String>) -> Self {
+    pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, message)
     }
 
-    pub(super) fn too_large(limit: usize) -> Self {
+    pub fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request body is larger than {limit} bytes"))
     }
 
-    pub(super) fn wrong_type() -> Self {
+    pub fn stalled() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "the request body stopped coming")
+    }
+
+    pub fn wrong_type() -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json, not compressed")
     }
 
     /// A part of E2B that is not there yet. Never retried.
-    pub(super) fn unsupported(what: &str) -> Self {
+    pub fn unsupported(what: &str) -> Self {
         let message = format!("{what} is not supported by this server");
         Self { should_retry: Some(false), ..Self::new(StatusCode::NOT_IMPLEMENTED, message) }
     }
 
     /// What is told.
-    pub(super) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.message
     }
 
-    pub(super) fn with_code(self, code: &'static str) -> Self {
+    pub fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }
 
-    pub(super) fn with_error(self, error: impl Into<String>) -> Self {
+    pub fn with_error(self, error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..self }
     }
 
-    pub(super) fn with_details(self, details: Value) -> Self {
+    pub fn with_details(self, details: Value) -> Self {
         Self { details: Some(details), ..self }
     }
 
     /// The service gives every refusal a code.
-    pub(super) fn with_default_code(self) -> Self {
+    pub fn with_default_code(self) -> Self {
         let code = self.code_or_default();
         self.with_code(code)
     }
 
-    pub(super) fn code_or_default(&self) -> &'static str {
+    pub fn code_or_default(&self) -> &'static str {
         self.code.unwrap_or(match self.status.as_u16() {
             400 => "invalid_request",
             401 => "invalid_key",
             403 => "forbidden",
             404 => "not_found",
+            408 => "timeout",
             409 => "conflict",
             413 => "too_large",
             415 => "wrong_type",
@@ -127,24 +131,24 @@ impl ApiError {
         })
     }
 
-    pub(super) fn audit_down(error: &crate::service::AuditDown) -> Self {
+    pub fn audit_down(error: &crate::audit::AuditDown) -> Self {
         Self::unavailable(error, "the audit cannot be written at the moment").with_code("audit_unavailable")
     }
 
-    pub(super) fn retry_in(self, wait: Duration) -> Self {
+    pub fn retry_in(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), should_retry: Some(true), ..self }
     }
 
     /// Something broke; `error` is logged with the request's id, once, here.
-    pub(super) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::error!(error = crate::chain(error), "a request failed");
+    pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = isopod_wire::error_chain(error), "a request failed");
         let message = "an internal error occurred; the server's log says more under this request's id";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
     }
 
     /// Trouble that may pass: the store is locked or its disk is full, the node does not answer.
-    fn unavailable(error: &(dyn std::error::Error + 'static), message: &str) -> Self {
-        tracing::error!(error = crate::chain(error), "a request failed for now");
+    pub fn unavailable(error: &(dyn std::error::Error + 'static), message: &str) -> Self {
+        tracing::error!(error = isopod_wire::error_chain(error), "a request failed for now");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(1))
     }
 }
@@ -187,37 +191,6 @@ impl From<StoreError> for ApiError {
     }
 }
 
-impl From<WorkflowError> for ApiError {
-    fn from(error: WorkflowError) -> Self {
-        Self::bad_request(error.to_string())
-    }
-}
-
-impl From<StartError> for ApiError {
-    fn from(error: StartError) -> Self {
-        match error {
-            StartError::Graph(_) | StartError::NoAgent(_) => Self::bad_request(error.to_string()),
-            StartError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<OrderError> for ApiError {
-    fn from(error: OrderError) -> Self {
-        let refusal = match error {
-            OrderError::Store(error) => return error.into(),
-            OrderError::Refused(refusal) => refusal,
-        };
-        let message = refusal.to_string();
-        match refusal {
-            RunRefusal::NotFound => Self::not_found(message),
-            RunRefusal::NotPaused | RunRefusal::NotWaiting(_) => Self::bad_request(message),
-            RunRefusal::Ended => Self::conflict(message),
-            RunRefusal::Stopping => Self::unavailable(&refusal, &message),
-        }
-    }
-}
-
 impl From<NoPlace> for ApiError {
     fn from(refusal: NoPlace) -> Self {
         let wait = match refusal {
@@ -254,6 +227,7 @@ impl From<ActError> for ApiError {
                 let message = "the sandbox runs on: something in it waits for an answer, such as of the workspace";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
             }
+            ActError::Node(NodeError::Workspace { reason, .. }) => CreateError::Workspace(reason).into(),
             ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
             ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         }
@@ -316,10 +290,17 @@ impl From<UploadError> for ApiError {
             UploadError::TooLarge(_) | UploadError::TeamFull(_) => {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
             }
-            UploadError::BrokeOff => Self::bad_request(error.to_string()),
+            UploadError::BrokeOff(ref cause) => body_error(cause, Self::bad_request(error.to_string())),
             UploadError::Disk { .. } => Self::unavailable(&error, "the upload cannot be kept at the moment"),
             UploadError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<TooManyBuilds> for ApiError {
+    fn from(error: TooManyBuilds) -> Self {
+        let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).with_code("too_many_builds");
+        refused.retry_in(Duration::from_secs(10))
     }
 }
 
@@ -327,7 +308,9 @@ impl From<ContextError> for ApiError {
     fn from(error: ContextError) -> Self {
         match error {
             ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be kept at the moment"),
-            ContextError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
+            ContextError::TooLarge(_) | ContextError::TeamFull(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+            }
             other => Self::bad_request(other.to_string()),
         }
     }
@@ -344,8 +327,11 @@ impl From<FileError> for ApiError {
             FileError::NotFound(_) => Self::not_found(message),
             FileError::NotDirectory(_) | FileError::Exists(_) => Self::conflict(message),
             FileError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, message),
-            FileError::Quota(_) | FileError::Full => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            FileError::Quota(_) | FileError::Full | FileError::TooMany(_) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
+            }
             FileError::Workspace(_) => Self::unavailable(&error, "the workspace cannot be used at the moment"),
+            FileError::Away { .. } => Self::unavailable(&error, "the store of the workspace does not answer"),
             FileError::Aborted | FileError::Io { .. } => Self::internal(&error),
         }
     }
@@ -365,6 +351,10 @@ impl From<CreateError> for ApiError {
                 let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));
                 full.with_code("sandbox_capacity_unavailable").retry_in(Duration::from_secs(2))
             }
+            CreateError::Workspace(_) => {
+                let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+                away.with_code("workspace_unavailable").retry_in(Duration::from_secs(5))
+            }
             CreateError::Exists(_) | CreateError::Failed(_) => {
                 Self::internal(&error).with_code("sandbox_create_failed")
             }
@@ -372,56 +362,11 @@ impl From<CreateError> for ApiError {
     }
 }
 
-impl From<SessionError> for ApiError {
-    fn from(error: SessionError) -> Self {
-        let message = error.to_string();
-        match error {
-            SessionError::Template(error) => error.into(),
-            SessionError::Create { source, .. } => Self::from(source).with_error(NO_SANDBOX),
-            SessionError::Use { source, .. } => Self::from(source).with_error(NO_SANDBOX),
-            SessionError::Kill { .. } => Self::internal(&error).with_error(message),
-            SessionError::Disposed(_) | SessionError::Elsewhere(_) => {
-                Self::conflict(message.clone()).with_error(message)
-            }
-            SessionError::Busy { .. } => {
-                Self::conflict(message.clone()).with_error(message).retry_in(Duration::from_secs(1))
-            }
-            SessionError::NotYours(_) => Self::not_found(message),
-            SessionError::Store(error) => error.into(),
-            SessionError::Workspace(error) => error.into(),
-            SessionError::Aborted => Self::internal(&error),
-        }
-    }
-}
-
-impl From<WorkspaceError> for ApiError {
-    fn from(error: WorkspaceError) -> Self {
-        match error {
-            WorkspaceError::Host { ref source, ref path, .. } if is_in_the_way(source) => {
-                Self::conflict(format!("{}: something else is in the way", path.display()))
-            }
-            WorkspaceError::Host { .. } => Self::unavailable(&error, "the files of the run cannot be used now"),
-            WorkspaceError::Guest { .. } => Self::internal(&error),
-            WorkspaceError::Store(error) => error.into(),
-        }
-    }
-}
-
 /// A directory where a file should be, or something else where a directory should.
-pub(super) fn is_in_the_way(error: &std::io::Error) -> bool {
+pub fn is_in_the_way(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     let is_a_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     is_a_link || matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory)
-}
-
-impl From<RunFileError> for ApiError {
-    fn from(error: RunFileError) -> Self {
-        match error {
-            RunFileError::NotFound(_) => Self::not_found(error.to_string()),
-            RunFileError::InTheWay(_) => Self::conflict(error.to_string()),
-            RunFileError::Session(error) => error.into(),
-        }
-    }
 }
 
 pub(super) async fn no_such_route() -> ApiError {
@@ -430,4 +375,22 @@ pub(super) async fn no_such_route() -> ApiError {
 
 pub(super) async fn no_such_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not have that method")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_does_not_answer_is_told_as_such_and_may_be_asked_again() {
+        let errno = |errno: rustix::io::Errno| FileError::doing("read", "a")(errno.into());
+        for away in [rustix::io::Errno::IO, rustix::io::Errno::NOTCONN] {
+            assert_eq!(ApiError::from(errno(away)).status, StatusCode::SERVICE_UNAVAILABLE);
+        }
+        assert_eq!(ApiError::from(errno(rustix::io::Errno::ACCESS)).status, StatusCode::INTERNAL_SERVER_ERROR);
+        let refused = ApiError::from(CreateError::Workspace("its store cannot be reached".to_owned()));
+        assert_eq!((refused.status, refused.code), (StatusCode::SERVICE_UNAVAILABLE, Some("workspace_unavailable")));
+        assert_eq!(refused.message, "the workspace is not available: its store cannot be reached");
+        assert!(refused.retry_after.is_some());
+    }
 }

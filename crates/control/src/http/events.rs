@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_store::{Event, EventQuery, EventType, Store};
 use isopod_wire::SandboxId;
 use serde_json::Value;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
-use crate::app::App;
-use crate::store::{Event, EventQuery, EventType};
 
 pub(super) async fn of_team(
     State(app): State<Arc<App>>,
     caller: Caller,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    list(&app, &caller, None, query).await
+    list(&app.fleet.store, &caller, None, query).await
 }
 
 pub(super) async fn of_sandbox(
@@ -27,11 +27,16 @@ pub(super) async fn of_sandbox(
     Path(id): Path<String>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.known_sandbox(&app, &id).await?;
-    list(&app, &caller, Some(sandbox), query).await
+    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
+    list(&app.fleet.store, &caller, Some(sandbox), query).await
 }
 
-async fn list(app: &App, caller: &Caller, sandbox: Option<SandboxId>, query: Query) -> Result<Json<Value>, ApiError> {
+async fn list(
+    store: &Store,
+    caller: &Caller,
+    sandbox: Option<SandboxId>,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
     let query = query.only(&["offset", "limit", "orderAsc", "types"])?;
     let ascending = match query.text("orderAsc") {
         None | Some("false") => false,
@@ -49,7 +54,7 @@ async fn list(app: &App, caller: &Caller, sandbox: Option<SandboxId>, query: Que
         offset: bounded(query.number("offset", 0, i64::from(u32::MAX))?, 0),
         limit: bounded(query.number("limit", 1, 100)?, 10),
     };
-    let events = app.fleet.store.list_events(&wanted).await?;
+    let events = store.list_events(&wanted).await?;
     Ok(Json(events.iter().map(Event::json).collect()))
 }
 

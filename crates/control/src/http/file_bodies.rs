@@ -1,66 +1,42 @@
-//! Bodies that are files: taken piece by piece as they come, given piece by piece as they are read.
+//! Bodies that are files: taken piece by piece as they come, given piece by piece as they are read. Whoever is slow at the
+//! other end holds no thread of ours meanwhile.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{HeaderMap, header};
-use http_body_util::BodyExt as _;
-use tokio::sync::mpsc;
 
+use super::body::body_error;
 use super::error::ApiError;
-use crate::files::{FileError, FileSink, blocking, pieces_of};
-
-/// Pieces that wait for the disk.
-const WAITING: usize = 8;
+use crate::files::{FileError, FileSink, FileStore, Offloaded, pieces_of};
 
 /// Lets `begin` make something that takes the body, and says what it made of it. A body that breaks off leaves nothing.
-pub(super) async fn receive<S: FileSink>(
-    mut body: Body,
+pub async fn receive<S: FileSink<Error = FileError>>(
+    body: Body,
     begin: impl FnOnce() -> Result<S, FileError> + Send + 'static,
 ) -> Result<S::Done, ApiError> {
-    // None is the end; a sender that goes away without it means that there was none.
-    let (pieces, mut coming) = mpsc::channel::<Option<Bytes>>(WAITING);
-    let writing = blocking(move || {
-        let mut sink = begin()?;
-        while let Some(piece) = coming.blocking_recv() {
-            match piece {
-                Some(piece) => sink.write(&piece)?,
-                None => return sink.finish(),
-            }
-        }
-        Err(FileError::Cut)
-    });
-    let reading = async move {
-        loop {
-            let piece = match body.frame().await {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => Some(data),
-                    Err(_) => continue,
-                },
-                Some(Err(_)) => return,
-                None => None,
-            };
-            let is_end = piece.is_none();
-            if pieces.send(piece).await.is_err() || is_end {
-                return;
-            }
-        }
-    };
-    tokio::pin!(writing, reading);
-    let done = tokio::select! {
-        done = &mut writing => done,
-        () = &mut reading => writing.await,
-    };
-    Ok(done?)
+    let mut sink = Offloaded::begin(begin).await?;
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| body_error(&error, FileError::Cut))?;
+        sink = sink.write(piece).await?;
+    }
+    Ok(sink.finish().await?)
 }
 
 /// The file as a body. It is read as fast as the client takes it.
-pub(super) fn send(file: File) -> Body {
+pub fn send(file: File) -> Body {
     Body::from_stream(pieces_of(file))
 }
 
 /// How large the client says that the body is.
-pub(super) fn expected_size(headers: &HeaderMap) -> Option<u64> {
+pub fn expected_size(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The files of the workspace, where there is one.
+pub fn file_store(files: Option<&Arc<FileStore>>) -> Result<&Arc<FileStore>, ApiError> {
+    files.ok_or_else(|| ApiError::unsupported("a workspace (see `serve --storage`)"))
 }

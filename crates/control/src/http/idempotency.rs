@@ -7,16 +7,16 @@ use http::HeaderMap;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::app::App;
 use super::error::ApiError;
 use super::new_sandbox::Defaults;
 use super::sandbox_create::make;
-use crate::app::App;
 use crate::lifecycle::{self, NewSandbox, OnceRefusal, Sandbox};
 
 /// A create that may have been sent before.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    key: String,
+    pub key: String,
     request: [u8; 32],
 }
 

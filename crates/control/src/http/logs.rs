@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_store::clock::Timestamp;
+use isopod_store::{Direction, Level, LogQuery};
 use isopod_wire::SandboxId;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::store::{Direction, Level, LogQuery};
+use crate::lifecycle::Fleet;
 
 const DEFAULT_LIMIT: u32 = 1000;
 
@@ -23,7 +24,7 @@ pub(super) async fn list_v1(
     Path(id): Path<String>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.known_sandbox(&app, &id).await?;
+    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
     let query = query.only(&["start", "limit"])?;
     let wanted = LogQuery {
         from: query.number("start", 0, i64::MAX)?.map(Timestamp),
@@ -32,9 +33,9 @@ pub(super) async fn list_v1(
         least: Level::Debug,
         search: None,
     };
-    fetch(&app, &sandbox).await;
+    fetch(&app.fleet, &sandbox).await;
     let entries = app.fleet.store.list_logs(&sandbox, &wanted).await?;
-    let line = |entry: &crate::store::LogLine| {
+    let line = |entry: &isopod_store::LogLine| {
         let line = json!({ "level": entry.level, "message": entry.message, "fields": entry.fields });
         json!({ "timestamp": entry.timestamp, "line": line.to_string() })
     };
@@ -49,7 +50,7 @@ pub(super) async fn list_v2(
     Path(id): Path<String>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.known_sandbox(&app, &id).await?;
+    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
     let query = query.only(&["cursor", "limit", "direction", "level", "search"])?;
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
@@ -64,16 +65,16 @@ pub(super) async fn list_v2(
         least: level.map_err(|text| ApiError::bad_request(format!("unknown level {text:?}")))?.unwrap_or(Level::Debug),
         search: query.text("search").map(str::to_owned),
     };
-    fetch(&app, &sandbox).await;
+    fetch(&app.fleet, &sandbox).await;
     Ok(Json(json!({ "logs": app.fleet.store.list_logs(&sandbox, &wanted).await? })))
 }
 
 /// The log has everything that was printed until it was asked for.
-async fn fetch(app: &App, id: &SandboxId) {
-    if let Some(sandbox) = app.fleet.find(id)
+async fn fetch(fleet: &Fleet, id: &SandboxId) {
+    if let Some(sandbox) = fleet.find(id)
         && let Some(life) = &sandbox.view().life
     {
-        app.fleet.fetch_output(id, life).await;
+        fleet.fetch_output(id, life).await;
     }
 }
 

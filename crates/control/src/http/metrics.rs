@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_store::Sample;
+use isopod_store::clock::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
-use crate::app::App;
-use crate::clock::Timestamp;
 use crate::lifecycle::sample_now;
-use crate::store::Sample;
 
-const MOST_SAMPLES: u32 = 10_000;
-const MOST_SANDBOXES: usize = 100;
+const MAX_SAMPLES: u32 = 10_000;
+const MAX_SANDBOXES: usize = 100;
 /// The last moment that fits when counted in milliseconds.
 const LATEST_SECOND: i64 = i64::MAX / 1000;
 
@@ -26,7 +26,7 @@ pub(super) async fn of_one(
     Path(id): Path<String>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.known_sandbox(&app, &id).await?;
+    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
     let query = query.only(&["start", "end"])?;
     let start = query.number("start", 0, LATEST_SECOND)?;
     let end = query.number("end", 0, LATEST_SECOND)?;
@@ -38,7 +38,7 @@ pub(super) async fn of_one(
     let from = Timestamp(start.unwrap_or(0) * 1000);
     // A second is asked for as a whole.
     let to = end.map_or(Timestamp(i64::MAX), |end| Timestamp(end.saturating_mul(1000).saturating_add(999)));
-    let mut samples = app.fleet.store.list_samples(&sandbox, from, to, MOST_SAMPLES).await?;
+    let mut samples = app.fleet.store.list_samples(&sandbox, from, to, MAX_SAMPLES).await?;
     let any_time = start.is_none() && end.is_none();
     if samples.is_empty()
         && any_time
@@ -57,12 +57,12 @@ pub(super) async fn of_many(
 ) -> Result<Json<Value>, ApiError> {
     let query = query.only(&["sandbox_ids"])?;
     let ids: Vec<&str> = query.list("sandbox_ids").collect();
-    if ids.is_empty() || ids.len() > MOST_SANDBOXES {
-        return Err(ApiError::bad_request(format!("sandbox_ids must name 1 to {MOST_SANDBOXES} sandboxes")));
+    if ids.is_empty() || ids.len() > MAX_SANDBOXES {
+        return Err(ApiError::bad_request(format!("sandbox_ids must name 1 to {MAX_SANDBOXES} sandboxes")));
     }
     let mut sandboxes = Map::new();
     for id in ids {
-        let Ok(live) = caller.sandbox(&app, id).await else { continue };
+        let Ok(live) = caller.sandbox(&app.fleet, id).await else { continue };
         let (from, to) = (Timestamp(0), Timestamp(i64::MAX));
         let last = app.fleet.store.list_samples(live.id(), from, to, 1).await?.pop();
         let sample = match last {

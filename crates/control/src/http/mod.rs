@@ -1,27 +1,24 @@
 //! The REST API in E2B's words. Handlers read a request into checked values, ask the fleet or the store, and write the
 //! answer; what is allowed is decided by those they ask.
 
+mod acknowledged;
+mod actions;
 mod api_keys;
+mod app;
+mod audited;
 mod auth;
 mod body;
 mod browser;
 mod error;
 mod events;
-mod execution_files;
-mod executions;
+mod execution_claim;
 mod file_bodies;
-mod health;
 mod idempotency;
 mod logs;
 mod metrics;
 mod network_config;
 mod new_sandbox;
-mod noted;
-mod openapi;
-mod runtime;
-mod runtime_orders;
-mod runtime_runs;
-mod runtime_watch;
+mod routes;
 mod sandbox_connect;
 mod sandbox_create;
 mod sandbox_get;
@@ -31,7 +28,6 @@ mod sandbox_network;
 mod sandbox_pause;
 mod sandbox_timeout;
 mod sandbox_views;
-mod service;
 mod teams;
 mod template_build;
 mod template_change;
@@ -40,7 +36,6 @@ mod template_files;
 mod template_status;
 mod template_tags;
 mod templates;
-mod toolkit;
 mod unsupported;
 mod volume_content;
 mod volume_mounts;
@@ -50,120 +45,187 @@ mod webhooks;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, patch, post, put};
 
-use crate::app::App;
-pub(crate) use browser::check_browser;
+pub use acknowledged::{Receipt, until_answered};
+pub use actions::Actions;
+pub(crate) use app::ApiSettings;
+pub use app::App;
+pub use audited::{Audit, Durability, audited};
+pub use auth::{Authenticator, Caller};
+pub use body::{JsonBody, MaxBody, Query, body_error};
+pub(crate) use browser::BrowserRules;
+pub use error::{ApiError, is_in_the_way};
+pub use execution_claim::{claimed_execution, known_execution};
+pub use file_bodies::{expected_size, file_store, receive, send};
+use routes::Needs::{OwnToken, TeamKey};
+pub use routes::{
+    DeclaredRoute, Endpoint, Needs, Routes, Rule, any, changes, delete, get, head, patch, post, put, reads, refuses,
+};
 
-/// Every route of the API.
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let noted = sandbox_routes()
-        .merge(other_routes())
-        .merge(template_routes())
-        .merge(workspace_routes())
-        .merge(runtime::routes())
-        .merge(runtime_runs::routes())
-        .layer(from_fn_with_state(Arc::clone(&app), noted::noted));
-    noted
-        .merge(service::routes(&app))
-        .merge(unsupported::routes())
-        .fallback(error::no_such_route)
-        .method_not_allowed_fallback(error::no_such_method)
-        .with_state(app)
+/// E2B's API.
+pub fn routes() -> Routes<Arc<App>> {
+    sandbox_routes().merge(team_routes()).merge(template_routes()).merge(volume_routes())
 }
 
-fn sandbox_routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/v2/sandboxes", post(sandbox_create::create_v2).get(sandbox_list::list_v2))
-        .route("/sandboxes", post(sandbox_create::create_v1).get(sandbox_list::list_v1))
-        .route("/sandboxes/metrics", get(metrics::of_many))
-        .route("/sandboxes/{id}", get(sandbox_get::get).delete(sandbox_kill::kill))
-        .route("/v2/sandboxes/{id}/connect", post(sandbox_connect::connect_v2))
-        .route("/sandboxes/{id}/connect", post(sandbox_connect::connect_v1))
-        .route("/sandboxes/{id}/resume", post(sandbox_connect::resume))
-        .route("/sandboxes/{id}/timeout", post(sandbox_timeout::set_timeout))
-        .route("/sandboxes/{id}/refreshes", post(sandbox_timeout::refresh))
-        .route("/sandboxes/{id}/pause", post(sandbox_pause::pause))
-        .route("/sandboxes/{id}/network", put(sandbox_network::set_network))
-        .route("/sandboxes/{id}/metrics", get(metrics::of_one))
-        .route("/sandboxes/{id}/logs", get(logs::list_v1))
-        .route("/v2/sandboxes/{id}/logs", get(logs::list_v2))
+/// Known routes of E2B's that this server does not have: they say so.
+pub fn unsupported_routes() -> Routes<Arc<App>> {
+    unsupported::routes()
 }
 
-fn other_routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/health", get(health::health))
-        .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::document))
-        .route("/docs", get(openapi::page))
-        .route("/teams", get(teams::list))
-        .route("/api-keys", get(api_keys::list).post(api_keys::create))
-        .route("/api-keys/{id}/rotate", post(api_keys::rotate))
-        .route("/api-keys/{id}", patch(api_keys::rename).merge(delete(api_keys::revoke)))
-        .route("/events/webhooks", get(webhooks::list).post(webhooks::create))
-        .route("/events/webhooks/{id}", get(webhooks::get).patch(webhooks::change).delete(webhooks::remove))
-        .route("/events/sandboxes", get(events::of_team))
-        .route("/events/sandboxes/{id}", get(events::of_sandbox))
+/// What is behind no route.
+pub fn with_fallbacks(router: Router) -> Router {
+    router.fallback(error::no_such_route).method_not_allowed_fallback(error::no_such_method)
 }
 
-fn template_routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/templates", get(templates::list).post(template_build::request_legacy))
-        .route("/v2/templates", get(templates::list).post(template_build::request))
-        .route("/v3/templates", post(template_build::request))
-        .route("/default-templates", get(templates::list_default))
-        .route("/templates/aliases/{alias}", get(templates::alias))
-        .route("/templates/tags", post(template_tags::assign).merge(delete(template_tags::remove)))
+fn sandbox_routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route(
+            "/v2/sandboxes",
+            [
+                post(changes(TeamKey, "sandbox.create"), sandbox_create::create_v2),
+                get(reads(TeamKey), sandbox_list::list_v2),
+            ],
+        )
+        .route(
+            "/sandboxes",
+            [
+                post(changes(TeamKey, "sandbox.create"), sandbox_create::create_v1),
+                get(reads(TeamKey), sandbox_list::list_v1),
+            ],
+        )
+        .route("/sandboxes/metrics", [get(reads(TeamKey), metrics::of_many)])
+        .route(
+            "/sandboxes/{id}",
+            [get(reads(TeamKey), sandbox_get::get), delete(changes(TeamKey, "sandbox.destroy"), sandbox_kill::kill)],
+        )
+        .route("/v2/sandboxes/{id}/connect", [post(changes(TeamKey, "sandbox.connect"), sandbox_connect::connect_v2)])
+        .route("/sandboxes/{id}/connect", [post(changes(TeamKey, "sandbox.connect"), sandbox_connect::connect_v1)])
+        .route("/sandboxes/{id}/resume", [post(changes(TeamKey, "sandbox.resume"), sandbox_connect::resume)])
+        .route("/sandboxes/{id}/timeout", [post(changes(TeamKey, "sandbox.set_timeout"), sandbox_timeout::set_timeout)])
+        .route("/sandboxes/{id}/refreshes", [post(changes(TeamKey, "sandbox.refresh"), sandbox_timeout::refresh)])
+        .route("/sandboxes/{id}/pause", [post(changes(TeamKey, "sandbox.pause"), sandbox_pause::pause)])
+        .route("/sandboxes/{id}/network", [put(changes(TeamKey, "sandbox.set_network"), sandbox_network::set_network)])
+        .route("/sandboxes/{id}/metrics", [get(reads(TeamKey), metrics::of_one)])
+        .route("/sandboxes/{id}/logs", [get(reads(TeamKey), logs::list_v1)])
+        .route("/v2/sandboxes/{id}/logs", [get(reads(TeamKey), logs::list_v2)])
+}
+
+fn team_routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route("/teams", [get(reads(TeamKey), teams::list)])
+        .route(
+            "/api-keys",
+            [get(reads(TeamKey), api_keys::list), post(changes(TeamKey, "api_key.create"), api_keys::create)],
+        )
+        .route("/api-keys/{id}/rotate", [post(changes(TeamKey, "api_key.rotate"), api_keys::rotate)])
+        .route(
+            "/api-keys/{id}",
+            [
+                patch(changes(TeamKey, "api_key.rename"), api_keys::rename),
+                delete(changes(TeamKey, "api_key.revoke"), api_keys::revoke),
+            ],
+        )
+        .route(
+            "/events/webhooks",
+            [get(reads(TeamKey), webhooks::list), post(changes(TeamKey, "webhook.create"), webhooks::create)],
+        )
+        .route(
+            "/events/webhooks/{id}",
+            [
+                get(reads(TeamKey), webhooks::get),
+                patch(changes(TeamKey, "webhook.change"), webhooks::change),
+                delete(changes(TeamKey, "webhook.remove"), webhooks::remove),
+            ],
+        )
+        .route("/events/sandboxes", [get(reads(TeamKey), events::of_team)])
+        .route("/events/sandboxes/{id}", [get(reads(TeamKey), events::of_sandbox)])
+}
+
+fn template_routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route(
+            "/templates",
+            [
+                get(reads(TeamKey), templates::list),
+                post(changes(TeamKey, "template.request_build"), template_build::request_legacy),
+            ],
+        )
+        .route(
+            "/v2/templates",
+            [
+                get(reads(TeamKey), templates::list),
+                post(changes(TeamKey, "template.request_build"), template_build::request),
+            ],
+        )
+        .route("/v3/templates", [post(changes(TeamKey, "template.request_build"), template_build::request)])
+        .route("/default-templates", [get(reads(TeamKey), templates::list_default)])
+        .route("/templates/aliases/{alias}", [get(reads(TeamKey), templates::alias)])
+        .route(
+            "/templates/tags",
+            [
+                post(changes(TeamKey, "template.tag"), template_tags::assign),
+                delete(changes(TeamKey, "template.untag"), template_tags::remove),
+            ],
+        )
         .route(
             "/templates/{id}",
-            get(templates::get)
-                .post(template_build::rebuild_legacy)
-                .patch(template_change::change)
-                .delete(template_change::remove),
+            [
+                get(reads(TeamKey), templates::get),
+                post(changes(TeamKey, "template.request_build"), template_build::rebuild_legacy),
+                patch(changes(TeamKey, "template.change"), template_change::change),
+                delete(changes(TeamKey, "template.remove"), template_change::remove),
+            ],
         )
-        .route("/v2/templates/{id}", patch(template_change::change))
-        .route("/templates/{id}/tags", get(template_tags::list))
-        .route("/templates/{id}/tags/count", get(template_tags::count))
-        .route("/templates/{id}/tags/exists", get(template_tags::exists))
-        .route("/templates/{id}/files/{hash}", get(template_files::link))
-        .route("/templates/{id}/builds/{build}", post(template_build::start_legacy))
-        .route("/v2/templates/{id}/builds/{build}", post(template_build::start))
-        .route("/templates/{id}/builds/{build}/status", get(template_status::status))
-        .route("/templates/{id}/builds/{build}/logs", get(template_status::logs))
-        .route("/isopod/uploads/{token}", put(template_files::upload))
-        .route("/isopod/templates/builds", post(template_context::build))
-        .route("/isopod/templates/builds/{build}/cancel", post(template_build::cancel))
+        .route("/v2/templates/{id}", [patch(changes(TeamKey, "template.change"), template_change::change)])
+        .route("/templates/{id}/tags", [get(reads(TeamKey), template_tags::list)])
+        .route("/templates/{id}/tags/count", [get(reads(TeamKey), template_tags::count)])
+        .route("/templates/{id}/tags/exists", [get(reads(TeamKey), template_tags::exists)])
+        .route("/templates/{id}/files/{hash}", [get(reads(TeamKey), template_files::link)])
+        .route(
+            "/templates/{id}/builds/{build}",
+            [post(changes(TeamKey, "template.build"), template_build::start_legacy)],
+        )
+        .route("/v2/templates/{id}/builds/{build}", [post(changes(TeamKey, "template.build"), template_build::start)])
+        .route("/templates/{id}/builds/{build}/status", [get(reads(TeamKey), template_status::status)])
+        .route("/templates/{id}/builds/{build}/logs", [get(reads(TeamKey), template_status::logs)])
+        .route("/isopod/uploads/{token}", [put(changes(OwnToken, "template.upload"), template_files::upload)])
+        .route("/isopod/templates/builds", [post(changes(TeamKey, "template.build"), template_context::build)])
+        .route(
+            "/isopod/templates/builds/{build}/cancel",
+            [post(changes(TeamKey, "template.cancel_build"), template_build::cancel)],
+        )
 }
 
-fn workspace_routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/api/v1/executions", get(executions::list))
-        .route("/api/v1/executions/{id}", put(executions::open).delete(executions::remove))
-        .route("/api/v1/executions/{id}/info", get(executions::info))
-        .route("/api/v1/executions/{id}/cleanup", post(executions::cleanup))
-        .route("/api/v1/executions/{id}/copy", post(executions::copy))
-        .route("/api/v1/executions/{id}/move", post(executions::rename))
-        .route("/api/v1/executions/{id}/files", get(execution_files::list))
+fn volume_routes() -> Routes<Arc<App>> {
+    Routes::new()
         .route(
-            "/api/v1/executions/{id}/files/{*key}",
-            get(execution_files::get)
-                .head(execution_files::head)
-                .put(execution_files::put)
-                .delete(execution_files::delete),
+            "/volumes",
+            [get(reads(TeamKey), volumes::list), post(changes(TeamKey, "volume.create"), volumes::create)],
         )
-        .route("/api/v1/toolkit", get(toolkit::tools))
         .route(
-            "/api/v1/executions/{id}/toolkit",
-            get(toolkit::config).put(toolkit::configure).post(toolkit::start).delete(toolkit::end),
+            "/volumes/{id}",
+            [get(reads(TeamKey), volumes::get), delete(changes(TeamKey, "volume.remove"), volumes::remove)],
         )
-        .route("/api/v1/executions/{id}/toolkit/{tool}", post(toolkit::call))
-        .route("/volumes", get(volumes::list).post(volumes::create))
-        .route("/volumes/{id}", get(volumes::get).delete(volumes::remove))
         .route(
             "/volumecontent/{id}/path",
-            get(volume_content::stat).patch(volume_content::change).delete(volume_content::remove),
+            [
+                get(reads(OwnToken), volume_content::stat),
+                patch(changes(OwnToken, "volume.change_entry"), volume_content::change),
+                delete(changes(OwnToken, "volume.remove_entry"), volume_content::remove),
+            ],
         )
-        .route("/volumecontent/{id}/dir", get(volume_content::list).post(volume_content::make_dir))
-        .route("/volumecontent/{id}/file", get(volume_content::read).put(volume_content::write))
+        .route(
+            "/volumecontent/{id}/dir",
+            [
+                get(reads(OwnToken), volume_content::list),
+                post(changes(OwnToken, "volume.make_directory"), volume_content::make_dir),
+            ],
+        )
+        .route(
+            "/volumecontent/{id}/file",
+            [
+                get(reads(OwnToken), volume_content::read),
+                put(changes(OwnToken, "volume.write_file"), volume_content::write),
+            ],
+        )
 }

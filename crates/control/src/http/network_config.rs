@@ -1,12 +1,12 @@
 //! The network part of requests. What cannot be kept is refused, never forgotten.
 
 use http::HeaderValue;
-use isopod_wire::Cidr;
+use isopod_store::NetworkSettings;
+use isopod_wire::{Cidr, PRIVATE_NETWORKS};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::ApiError;
-use crate::lifecycle::NetworkSettings;
 
 /// `network` of a create.
 #[derive(Debug, Default, Deserialize)]
@@ -36,7 +36,8 @@ pub(super) struct NetworkUpdate {
 }
 
 impl NetworkBody {
-    pub(super) fn checked(self) -> Result<NetworkSettings, ApiError> {
+    /// `opened` are the private networks that the operator lets sandboxes reach.
+    pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
         refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         if self.https_ports.is_some_and(|ports| !ports.is_empty()) {
             return Err(ApiError::unsupported("network.httpsPorts"));
@@ -47,7 +48,7 @@ impl NetworkBody {
         }
         Ok(NetworkSettings {
             allow_public_traffic: self.allow_public_traffic,
-            allow_out: checked_list(self.allow_out, "allowOut")?,
+            allow_out: checked_allow(self.allow_out, opened)?,
             deny_out: checked_list(self.deny_out, "denyOut")?,
             mask_request_host: mask,
         })
@@ -55,10 +56,11 @@ impl NetworkBody {
 }
 
 impl NetworkUpdate {
-    pub(super) fn checked(self) -> Result<NetworkSettings, ApiError> {
+    /// `opened` are the private networks that the operator lets sandboxes reach.
+    pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
         refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         Ok(NetworkSettings {
-            allow_out: checked_list(self.allow_out, "allowOut")?,
+            allow_out: checked_allow(self.allow_out, opened)?,
             deny_out: checked_list(self.deny_out, "denyOut")?,
             ..NetworkSettings::default()
         })
@@ -82,6 +84,23 @@ fn refuse_later_work(
         return Err(ApiError::unsupported("network.dnsServers"));
     }
     Ok(())
+}
+
+/// A network that only holds what is closed to sandboxes would be allowed to no effect.
+fn checked_allow(texts: Option<Vec<String>>, opened: &[Cidr]) -> Result<Vec<String>, ApiError> {
+    let texts = checked_list(texts, "allowOut")?;
+    let is_within = |networks: &[Cidr], network: Cidr| networks.iter().any(|outer| outer.contains(network));
+    let closed = texts.iter().find(|text| {
+        let network = text.parse::<Cidr>();
+        network.is_ok_and(|network| is_within(&PRIVATE_NETWORKS, network) && !is_within(opened, network))
+    });
+    match closed {
+        None => Ok(texts),
+        Some(network) => Err(ApiError::bad_request(format!(
+            "network.allowOut: {network} is a private network, which sandboxes reach only if the operator opens it with \
+             `isopod serve --sandbox-networks`"
+        ))),
+    }
 }
 
 fn checked_list(texts: Option<Vec<String>>, name: &str) -> Result<Vec<String>, ApiError> {

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use isopod_store::{RESERVED, is_workspace_id};
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::network_config::NetworkBody;
 use super::volume_mounts::VolumeMountBody;
-use crate::app::App;
-use crate::lifecycle::{NewSandbox, SESSION_KEY};
-use crate::sessions::RESERVED;
-use crate::workspace::{EXECUTION_KEY, is_workspace_id};
+use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
+use crate::workspace::EXECUTION_KEY;
 
 /// Both versions; `secure` is in the first only.
 #[derive(Debug, Deserialize)]
@@ -66,7 +66,7 @@ impl NewSandboxBody {
             return Err(ApiError::bad_request("invalid request body: unknown field `secure`"));
         }
         let secure = defaults.always_secure || self.secure.unwrap_or(false);
-        let network = self.network.unwrap_or_default().checked()?;
+        let network = self.network.unwrap_or_default().checked(&app.settings.sandbox_networks)?;
         if network.allow_public_traffic == Some(false) && !secure {
             return Err(ApiError::bad_request("network.allowPublicTraffic false needs a secure sandbox"));
         }
@@ -79,7 +79,7 @@ impl NewSandboxBody {
         Ok(NewSandbox {
             team: caller.team.clone(),
             template: app.catalogue.usable(&caller.team, checked_template(&self.template_id)?).await?,
-            timeout: checked_timeout(self.timeout, app)?.unwrap_or(defaults.timeout),
+            timeout: checked_timeout(self.timeout, &app.fleet)?.unwrap_or(defaults.timeout),
             auto_pause: self.auto_pause.unwrap_or(false),
             auto_pause_memory,
             auto_resume,
@@ -114,9 +114,9 @@ fn checked_template(name: &str) -> Result<&str, ApiError> {
 }
 
 /// Seconds, within the longest life.
-pub(super) fn checked_timeout(seconds: Option<i64>, app: &App) -> Result<Option<Duration>, ApiError> {
+pub(super) fn checked_timeout(seconds: Option<i64>, fleet: &Fleet) -> Result<Option<Duration>, ApiError> {
     let Some(seconds) = seconds else { return Ok(None) };
-    let most = app.fleet.max_lifetime();
+    let most = fleet.max_lifetime();
     let timeout = u64::try_from(seconds).map(Duration::from_secs);
     let timeout = timeout.map_err(|_| ApiError::bad_request("timeout must not be negative"))?;
     if timeout > most {

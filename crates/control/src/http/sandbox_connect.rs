@@ -9,12 +9,12 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::new_sandbox::{V1, V2, checked_timeout};
 use super::sandbox_views::made;
-use crate::app::App;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -43,7 +43,7 @@ pub(super) async fn connect_v1(
     if body.timeout.is_none() {
         return Err(ApiError::bad_request("timeout is required"));
     }
-    let timeout = checked_timeout(body.timeout, &app)?.unwrap_or(V1.timeout);
+    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
     connect(&app, &caller, &id, timeout, body.memory, None).await
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn connect_v2(
     body: JsonBody,
 ) -> Answer {
     let body: ConnectBody = body.parse()?;
-    let timeout = checked_timeout(body.timeout, &app)?.unwrap_or(V2.timeout);
+    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V2.timeout);
     connect(&app, &caller, &id, timeout, body.memory, None).await
 }
 
@@ -65,8 +65,8 @@ pub(super) async fn resume(
     body: JsonBody,
 ) -> Answer {
     let body: ResumeBody = body.parse()?;
-    let timeout = checked_timeout(body.timeout, &app)?.unwrap_or(V1.timeout);
-    let sandbox = caller.sandbox(&app, &id).await?;
+    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
+    let sandbox = caller.sandbox(&app.fleet, &id).await?;
     // Unlike connect, it is only for what is paused.
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
@@ -83,8 +83,8 @@ async fn connect(
     memory: Option<bool>,
     auto_pause: Option<bool>,
 ) -> Answer {
-    let sandbox = caller.sandbox(app, id).await?;
+    let sandbox = caller.sandbox(&app.fleet, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(made(app, &sandbox.view().row))))
+    Ok((status, Json(made(app.domain(), &sandbox.view().row))))
 }

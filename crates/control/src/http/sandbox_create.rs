@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
-use serde_json::Value;
 
+use super::acknowledged::make_for_answer;
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::idempotency;
 use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
 use super::sandbox_views::made;
-use super::service::Subject;
 use super::volume_mounts;
-use crate::app::App;
+use crate::audit::Subject;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
-type Answer = Result<(StatusCode, Extension<Subject>, Json<Value>), ApiError>;
+type Answer = Result<Response, ApiError>;
 
 pub(super) async fn create_v1(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
     create(state, caller, &headers, body, V1).await
@@ -40,13 +41,23 @@ async fn create(
     let volumes = body.take_volumes();
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
-    let sandbox = match attempt {
-        None => make(&app.fleet, wanted).await?,
-        Some(attempt) => attempt.make_once(&app, wanted).await?,
+    // With a key of either kind, a client that hung up finds it by asking again.
+    let (sandbox, receipt) = match attempt {
+        Some(attempt) => (attempt.make_once(&app, wanted).await?, None),
+        None if wanted.session_key.is_some() => (make(&app.fleet, wanted).await?, None),
+        None => {
+            let (sandbox, receipt) = make_for_answer(&app.fleet, wanted).await?;
+            (sandbox, Some(receipt))
+        }
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
     let subject = Subject::sandbox(sandbox.id().as_str());
-    Ok((StatusCode::CREATED, Extension(subject), Json(made(&app, &sandbox.view().row))))
+    let answer =
+        (StatusCode::CREATED, Extension(subject), Json(made(app.domain(), &sandbox.view().row))).into_response();
+    Ok(match receipt {
+        Some(receipt) => receipt.on(answer),
+        None => answer,
+    })
 }
 
 /// Makes what is asked for; with a session key, only if it is not there.

@@ -6,16 +6,16 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde_json::Value;
 
+use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::sandbox_views::detail;
-use crate::app::App;
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let sandbox = caller.sandbox(&app, &id).await?;
-    Ok(Json(detail(&app, &sandbox.view().row)))
+    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    Ok(Json(detail(app.domain(), &sandbox.view().row)))
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use http::StatusCode;
 
+use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use crate::app::App;
 
 pub(super) async fn kill(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    caller.sandbox(&app, &id).await?.kill().await?;
+    caller.sandbox(&app.fleet, &id).await?.kill().await?;
     Ok(StatusCode::NO_CONTENT)
 }

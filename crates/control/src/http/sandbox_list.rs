@@ -8,17 +8,17 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
+use isopod_store::SandboxRow;
+use isopod_store::clock::Timestamp;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
 use super::sandbox_views::listed;
 use super::templates::without_default_tag;
-use crate::app::App;
-use crate::clock::Timestamp;
 use crate::lifecycle::{Cursor, ListQuery, Order};
 use crate::query::metadata_filter;
-use crate::store::SandboxRow;
 
 const PAGE: usize = 100;
 const ALL: usize = 100_000;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use http::StatusCode;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::network_config::NetworkUpdate;
-use crate::app::App;
 
 pub(super) async fn set_network(
     State(app): State<Arc<App>>,
@@ -17,9 +17,9 @@ pub(super) async fn set_network(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id).await?;
+    let sandbox = caller.sandbox(&app.fleet, &id).await?;
     let update: NetworkUpdate = body.parse()?;
     let allow_internet = update.allow_internet_access;
-    sandbox.set_network(allow_internet, update.checked()?).await?;
+    sandbox.set_network(allow_internet, update.checked(&app.settings.sandbox_networks)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,10 +7,10 @@ use http::StatusCode;
 use isopod_wire::node::PauseMode;
 use serde::Deserialize;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use crate::app::App;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -28,6 +28,6 @@ pub(super) async fn pause(
     let body: PauseBody = body.parse()?;
     let mode = if body.memory.unwrap_or(true) { PauseMode::Memory } else { PauseMode::Filesystem };
     let healthy_only = body.require_healthy_guest.unwrap_or(false);
-    caller.sandbox(&app, &id).await?.pause(mode, healthy_only).await?;
+    caller.sandbox(&app.fleet, &id).await?.pause(mode, healthy_only).await?;
     Ok(StatusCode::NO_CONTENT)
 }

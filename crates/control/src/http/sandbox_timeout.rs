@@ -7,11 +7,11 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::Deserialize;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::new_sandbox::checked_timeout;
-use crate::app::App;
 use crate::lifecycle::{ActError, Refusal};
 
 #[derive(Deserialize)]
@@ -34,9 +34,9 @@ pub(super) async fn set_timeout(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id).await?;
+    let sandbox = caller.sandbox(&app.fleet, &id).await?;
     let body: TimeoutBody = body.parse()?;
-    let timeout = checked_timeout(Some(body.timeout), &app)?.unwrap_or_default();
+    let timeout = checked_timeout(Some(body.timeout), &app.fleet)?.unwrap_or_default();
     sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -47,9 +47,9 @@ pub(super) async fn refresh(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let sandbox = caller.sandbox(&app, &id).await?;
+    let sandbox = caller.sandbox(&app.fleet, &id).await?;
     let body: RefreshBody = body.parse()?;
-    let duration = checked_timeout(body.duration, &app)?.unwrap_or(DEFAULT_REFRESH);
+    let duration = checked_timeout(body.duration, &app.fleet)?.unwrap_or(DEFAULT_REFRESH);
     sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{SandboxRow, State, VolumeMount};
 use isopod_wire::node::PauseMode;
 use isopod_wire::{ENVD_VERSION, SandboxId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::lifecycle::{State, VolumeMount};
-use crate::store::SandboxRow;
-
 /// A required field of old; nothing depends on what it says.
 const CLIENT_ID: &str = "isopod";
 
 /// The answer to create, connect and resume.
-pub(super) fn made(app: &App, row: &SandboxRow) -> Value {
+pub(super) fn made(domain: &str, row: &SandboxRow) -> Value {
     json!({
         "sandboxID": row.id,
         "templateID": row.template,
@@ -25,7 +22,7 @@ pub(super) fn made(app: &App, row: &SandboxRow) -> Value {
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": row.access_token,
         "trafficAccessToken": row.traffic_token,
-        "domain": app.domain_text,
+        "domain": domain,
     })
     .without_nulls(&["envdAccessToken"])
 }
@@ -73,9 +70,9 @@ pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
 }
 
 /// Everything about one.
-pub(super) fn detail(app: &App, row: &SandboxRow) -> Value {
+pub(super) fn detail(domain: &str, row: &SandboxRow) -> Value {
     let mut shown = json!(listed(row));
-    shown["domain"] = json!(app.domain_text);
+    shown["domain"] = json!(domain);
     shown["envdAccessToken"] = json!(row.access_token);
     shown["allowInternetAccess"] = json!(row.allow_internet);
     let on_timeout = if row.auto_pause { "pause" } else { "kill" };

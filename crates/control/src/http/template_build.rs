@@ -6,20 +6,22 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::{Build, BuildStatus, Resource, TeamId, Template};
 use isopod_wire::build::{BuildSource, BuildSpec};
 use isopod_wire::{Bytes, Limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::templates::check_team;
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::secrets::new_uuid;
-use crate::store::{Build, BuildStatus, TeamId, Template, Thing};
-use crate::templates::{DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps};
+use crate::templates::{
+    Catalogue, DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps,
+};
 
 /// `POST /v3/templates` and `POST /v2/templates`.
 #[derive(Debug, Default, Deserialize)]
@@ -53,7 +55,7 @@ struct RequestLegacy {
 
 type Answer = Result<(StatusCode, Json<Value>), ApiError>;
 
-const MOST_TAGS: usize = 100;
+const MAX_TAGS: usize = 100;
 
 pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
     let wanted: RequestBuild = body.parse()?;
@@ -94,12 +96,14 @@ pub(super) async fn start(
     Path((id, build)): Path<(String, String)>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let build = find_build(&app, &caller, &id, &build).await?;
+    let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let mut wanted: StartBuild = body.parse()?;
     let (force, start, ready) = (wanted.force, wanted.start_cmd.take(), wanted.ready_cmd.take());
     let source = plan_steps(&app.catalogue, &caller.team, wanted).await?;
-    let spec = BuildSpec { force, start_cmd: given(start), ready_cmd: given(ready), ..spec(&app, &build, source) };
-    begin(&app, Job { build, spec, context: None }).await
+    let spec =
+        BuildSpec { force, start_cmd: given(start), ready_cmd: given(ready), ..spec(&app, &caller, &build, source) };
+    let place = app.catalogue.builds.place(&caller.team)?;
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _place: place }).await
 }
 
 /// `POST /templates/{id}/builds/{build}`: the Dockerfile came with the request.
@@ -108,13 +112,14 @@ pub(super) async fn start_legacy(
     caller: Caller,
     Path((id, build)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let build = find_build(&app, &caller, &id, &build).await?;
+    let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str::<LegacyBuild>(text).ok());
     let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was asked for without a Dockerfile"))?;
     let source = legacy_source(&legacy);
     let (start_cmd, ready_cmd) = (given(legacy.start_cmd), given(legacy.ready_cmd));
-    let spec = BuildSpec { start_cmd, ready_cmd, ..spec(&app, &build, source) };
-    begin(&app, Job { build, spec, context: None }).await
+    let spec = BuildSpec { start_cmd, ready_cmd, ..spec(&app, &caller, &build, source) };
+    let place = app.catalogue.builds.place(&caller.team)?;
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _place: place }).await
 }
 
 /// `POST /isopod/templates/builds/{build}/cancel`
@@ -128,14 +133,19 @@ pub(super) async fn cancel(
     if app.catalogue.builds.cancel(&build) {
         return Ok(StatusCode::ACCEPTED);
     }
-    app.catalogue.store.check_here(Thing::Build(&build)).await?;
+    app.catalogue.store.check_here(Resource::Build(&build)).await?;
     Err(ApiError::conflict("the build is not under way"))
 }
 
 /// The build, of a template of the caller's own.
-pub(super) async fn find_build(app: &App, caller: &Caller, id: &str, build: &str) -> Result<Build, ApiError> {
-    let (template, _) = app.catalogue.find_own(&caller.team, id).await?;
-    app.catalogue.store.build(&template.id, build).await?.ok_or_else(|| no_such_build(build))
+pub(super) async fn find_build(
+    catalogue: &Catalogue,
+    caller: &Caller,
+    id: &str,
+    build: &str,
+) -> Result<Build, ApiError> {
+    let (template, _) = catalogue.find_own(&caller.team, id).await?;
+    catalogue.store.build(&template.id, build).await?.ok_or_else(|| no_such_build(build))
 }
 
 fn no_such_build(build: &str) -> ApiError {
@@ -199,11 +209,12 @@ pub(super) fn requested(template: &Template, build: &Build) -> Value {
 }
 
 /// What a node is told besides the source, without commands.
-pub(super) fn spec(app: &App, build: &Build, source: BuildSource) -> BuildSpec {
+pub(super) fn spec(app: &App, caller: &Caller, build: &Build, source: BuildSource) -> BuildSpec {
     BuildSpec {
         build: build.id.clone(),
         source,
         force: false,
+        cache_scope: (!app.settings.share_build_cache).then(|| caller.team.0.clone()),
         start_cmd: None,
         ready_cmd: None,
         limits: build.limits,
@@ -211,8 +222,8 @@ pub(super) fn spec(app: &App, build: &Build, source: BuildSource) -> BuildSpec {
     }
 }
 
-pub(super) async fn begin(app: &App, job: Job) -> Result<StatusCode, ApiError> {
-    if app.catalogue.builds.start(job).await? {
+pub(super) async fn begin(catalogue: &Catalogue, job: Job) -> Result<StatusCode, ApiError> {
+    if catalogue.builds.start(job).await? {
         return Ok(StatusCode::ACCEPTED);
     }
     Err(ApiError::conflict("this build has been started already"))
@@ -231,8 +242,8 @@ fn checked_tags(of_name: Option<String>, more: &[String]) -> Result<Vec<String>,
             tags.push(tag);
         }
     }
-    if tags.len() > MOST_TAGS {
-        return Err(ApiError::bad_request(format!("a build can have {MOST_TAGS} tags")));
+    if tags.len() > MAX_TAGS {
+        return Err(ApiError::bad_request(format!("a build can have {MAX_TAGS} tags")));
     }
     if tags.is_empty() {
         tags.push(DEFAULT_TAG.to_owned());

@@ -8,10 +8,10 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use crate::app::App;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,19 +9,20 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use http::StatusCode;
+use isopod_store::{BuildReason, Store};
 use isopod_wire::build::{BuildSource, BuildSpec, DockerfileSource};
 use serde_json::Value;
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
 use super::template_build::{RequestBuild, begin, given, register, requested, spec};
-use crate::app::App;
-use crate::templates::{ContextError, Job, unpack_context};
+use crate::templates::{Context, ContextError, Job, Reservation, unpack_context};
 
 const KNOWN: [&str; 10] =
     ["name", "tag", "dockerfile", "cpu_count", "memory_mb", "start_cmd", "ready_cmd", "arg", "target", "no_cache"];
-const LARGEST_DOCKERFILE: u64 = 1 << 20;
+const MAX_DOCKERFILE: u64 = 1 << 20;
 
 pub(super) async fn build(
     State(app): State<Arc<App>>,
@@ -43,18 +44,30 @@ pub(super) async fn build(
     if wanted.name.is_none() {
         return Err(ApiError::bad_request("name is required"));
     }
+    let place = app.catalogue.builds.place(&caller.team)?;
+    let held = app.catalogue.uploads.hold(&app.catalogue.store, &caller.team).await?;
     // The archive first: a request that breaks off leaves neither a template nor a build.
-    let (archive, _) = app.catalogue.uploads.receive_part(body, u64::MAX).await?;
+    let (archive, size) = app.catalogue.uploads.receive_part(body, &held).await?;
     let (template, build) = register(&app, &caller.team, wanted, None).await?;
     let context = app.catalogue.uploads.context(&build.id);
     let unpacked = {
-        let (archive, context, file) = (archive, context.clone(), file.clone());
-        tokio::task::spawn_blocking(move || unpack(archive.path(), &context, &file)).await
+        let (context, file) = (context.clone(), file.clone());
+        tokio::task::spawn_blocking(move || {
+            let text = unpack(archive.path(), &context, &file, &held)?;
+            drop(archive);
+            held.give_back_some(size);
+            Ok((text, held))
+        })
+        .await
     };
-    let text = match unpacked {
-        Ok(Ok(text)) => text,
-        Ok(Err(error)) => return Err(fail(&app, &build.id, error).await),
-        Err(_) => return Err(fail(&app, &build.id, ApiError::bad_request("the context could not be read")).await),
+    let (text, held) = match unpacked {
+        Ok(Ok(unpacked)) => unpacked,
+        Ok(Err(error)) => return Err(fail(&app.catalogue.store, &build.id, error).await),
+        Err(_) => {
+            return Err(
+                fail(&app.catalogue.store, &build.id, ApiError::bad_request("the context could not be read")).await
+            );
+        }
     };
     let source = BuildSource::Dockerfile(DockerfileSource {
         context: Some(context.clone()),
@@ -68,30 +81,35 @@ pub(super) async fn build(
         force: matches!(query.text("no_cache"), Some("1" | "true")),
         start_cmd: given(query.text("start_cmd").map(str::to_owned)),
         ready_cmd: given(query.text("ready_cmd").map(str::to_owned)),
-        ..spec(&app, &build, source)
+        ..spec(&app, &caller, &build, source)
     };
     let answer = requested(&template, &build);
-    begin(&app, Job { build, spec, context: Some(context) }).await?;
+    let context = Some(Context { path: context, held });
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context, _place: place }).await?;
     Ok((StatusCode::ACCEPTED, Json(answer)))
 }
 
 /// A build that cannot start has failed, and says so to those who list it.
-async fn fail(app: &App, build: &str, error: ApiError) -> ApiError {
-    let reason = crate::store::BuildReason { message: error.message().to_owned(), step: None };
-    if let Err(error) = app.catalogue.store.fail_build(build, &reason).await {
-        tracing::warn!(build, error = crate::chain(&error), "a build that cannot start was not recorded as such");
+async fn fail(store: &Store, build: &str, error: ApiError) -> ApiError {
+    let reason = BuildReason { message: error.message().to_owned(), step: None };
+    if let Err(error) = store.fail_build(build, &reason).await {
+        tracing::warn!(
+            build,
+            error = isopod_wire::error_chain(&error),
+            "a build that cannot start was not recorded as such"
+        );
     }
     error
 }
 
-fn unpack(archive: &Path, context: &Path, file: &str) -> Result<String, ApiError> {
-    unpack_context(archive, context, MOST_UNPACKED)?;
+fn unpack(archive: &Path, context: &Path, file: &str, held: &Reservation) -> Result<String, ApiError> {
+    unpack_context(archive, context, MAX_UNPACKED, &|bytes| held.take(bytes))?;
     read_dockerfile(context, file).inspect_err(|_| {
         let _ = std::fs::remove_dir_all(context);
     })
 }
 
-const MOST_UNPACKED: u64 = 16 << 30;
+const MAX_UNPACKED: u64 = 16 << 30;
 
 /// A link in its place could point anywhere on this machine, so it is not followed.
 fn read_dockerfile(context: &Path, file: &str) -> Result<String, ApiError> {
@@ -105,8 +123,8 @@ fn read_dockerfile(context: &Path, file: &str) -> Result<String, ApiError> {
         }
     }
     let found = std::fs::symlink_metadata(&place).map_err(|_| missing())?;
-    if !found.is_file() || found.len() > LARGEST_DOCKERFILE {
-        return Err(ApiError::bad_request(format!("{file:?} is not a file of at most {LARGEST_DOCKERFILE} bytes")));
+    if !found.is_file() || found.len() > MAX_DOCKERFILE {
+        return Err(ApiError::bad_request(format!("{file:?} is not a file of at most {MAX_DOCKERFILE} bytes")));
     }
     let bytes = std::fs::read(&place).map_err(|source| ContextError::Disk { path: place, source })?;
     String::from_utf8(bytes).map_err(|_| ApiError::bad_request(format!("{file:?} is not UTF-8 text")))

@@ -9,9 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use crate::app::App;
 use crate::edge::host_of;
 use crate::templates::is_files_hash;
 
@@ -29,7 +29,7 @@ pub(super) async fn link(
     let present = app.catalogue.store.touch_template_file(&template.team, &hash).await?;
     let token = app.catalogue.uploads.new_link(&template.team, &hash);
     let host = host_of(&parts).ok_or_else(|| ApiError::bad_request("the request has no Host"))?;
-    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(&app, &parts.headers));
+    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(app.settings.is_tls, &parts.headers));
     Ok((StatusCode::CREATED, Json(json!({ "present": present, "url": url }))))
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn upload(
 
 /// Behind a proxy that speaks TLS for us, the client's scheme is what the proxy says. Only the caller's own link is
 /// made of it.
-fn scheme(app: &App, headers: &HeaderMap) -> &'static str {
+fn scheme(is_tls: bool, headers: &HeaderMap) -> &'static str {
     let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
-    if app.is_tls || forwarded { "https" } else { "http" }
+    if is_tls || forwarded { "https" } else { "http" }
 }

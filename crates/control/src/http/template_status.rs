@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_store::clock::Timestamp;
+use isopod_store::{BuildLogQuery, Direction, Level};
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
 use super::template_build::find_build;
 use super::templates::status_text;
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::store::{BuildLogQuery, Direction, Level};
 
-const MOST_LINES: i64 = 100;
+const MAX_LINES: i64 = 100;
 
 /// `GET /templates/{id}/builds/{build}/status`
 pub(super) async fn status(
@@ -27,13 +27,13 @@ pub(super) async fn status(
     let query = query.only(&["logsOffset", "limit", "level"])?;
     let wanted = BuildLogQuery {
         offset: query.number("logsOffset", 0, i64::MAX)?.unwrap_or(0),
-        limit: query.number("limit", 0, MOST_LINES)?.unwrap_or(MOST_LINES),
+        limit: query.number("limit", 0, MAX_LINES)?.unwrap_or(MAX_LINES),
         least: level(&query)?,
         from: None,
         direction: Direction::Forward,
     };
     // First the status: a build that has ended has said everything, so that the last lines are never missed.
-    let build = find_build(&app, &caller, &id, &build).await?;
+    let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let lines = app.catalogue.store.list_build_lines(&build.id, wanted).await?;
     let messages: Vec<&str> = lines.iter().map(|line| line.message.as_str()).collect();
     let mut answer = json!({
@@ -64,12 +64,12 @@ pub(super) async fn logs(
     };
     let wanted = BuildLogQuery {
         offset: 0,
-        limit: query.number("limit", 0, MOST_LINES)?.unwrap_or(MOST_LINES),
+        limit: query.number("limit", 0, MAX_LINES)?.unwrap_or(MAX_LINES),
         least: level(&query)?,
         from: query.number("cursor", 0, i64::MAX)?.map(Timestamp),
         direction,
     };
-    let build = find_build(&app, &caller, &id, &build).await?;
+    let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     Ok(Json(json!({ "logs": app.catalogue.store.list_build_lines(&build.id, wanted).await? })))
 }
 

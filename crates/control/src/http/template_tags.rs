@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
+use isopod_store::Tag;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use crate::app::App;
 use crate::query::pairs;
-use crate::store::Tag;
 use crate::templates::parse_tag;
 
 #[derive(Debug, Deserialize)]

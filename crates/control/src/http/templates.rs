@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_store::clock::Timestamp;
+use isopod_store::{Build, BuildStatus, Template};
 use isopod_wire::ENVD_VERSION;
 use isopod_wire::node::{TemplateInfo, TemplateState};
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::store::{Build, BuildStatus, Template};
+use crate::lifecycle::Fleet;
 use crate::templates::FindError;
 
 const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
@@ -27,13 +28,13 @@ pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller, query: Que
         let builds = app.catalogue.store.list_builds(&template.id).await?;
         shown.push(listed(&app, &template, &builds).await?);
     }
-    shown.extend(built_in(&app).await?);
+    shown.extend(built_in(&app.fleet).await?);
     Ok(Json(shown.into()))
 }
 
 /// `GET /default-templates`: those that come with the server.
 pub(super) async fn list_default(State(app): State<Arc<App>>, _: Caller) -> Result<Json<Value>, ApiError> {
-    Ok(Json(built_in(&app).await?.into()))
+    Ok(Json(built_in(&app.fleet).await?.into()))
 }
 
 /// `GET /templates/aliases/{alias}`
@@ -45,7 +46,7 @@ pub(super) async fn alias(
     match app.catalogue.find(&caller.team, &alias).await {
         Ok((template, _)) => Ok(Json(json!({ "templateID": template.id, "public": template.public }))),
         Err(FindError::NotFound(_)) => {
-            let template = find_built_in(&app, &alias).await?;
+            let template = find_built_in(&app.fleet, &alias).await?;
             Ok(Json(json!({ "templateID": template.name, "public": true })))
         }
         Err(error) => Err(error.into()),
@@ -63,7 +64,7 @@ pub(super) async fn get(
     let template = match app.catalogue.find(&caller.team, &id).await {
         Ok((template, _)) => template,
         Err(FindError::NotFound(_)) => {
-            let mut described = described(&app, &find_built_in(&app, &id).await?).await?;
+            let mut described = described(&app.fleet, &find_built_in(&app.fleet, &id).await?).await?;
             described["builds"] = json!([]);
             return Ok(Json(described));
         }
@@ -123,11 +124,11 @@ pub(super) fn check_team(caller: &Caller, team: Option<&str>) -> Result<(), ApiE
     }
 }
 
-async fn built_in(app: &App) -> Result<Vec<Value>, ApiError> {
-    let limits = app.fleet.sandbox_limits();
+async fn built_in(fleet: &Fleet) -> Result<Vec<Value>, ApiError> {
+    let limits = fleet.sandbox_limits();
     let mut shown = Vec::new();
-    for template in app.fleet.node.templates().await {
-        let mut described = described(app, &template).await?;
+    for template in fleet.node.templates().await {
+        let mut described = described(fleet, &template).await?;
         let more = json!({
             "buildID": NO_BUILD, "cpuCount": limits.whole_cpus(), "memoryMB": limits.memory.as_mib(),
             "diskSizeMB": limits.disk.map_or(0, |disk| disk.as_mib()), "createdBy": null,
@@ -143,9 +144,9 @@ async fn built_in(app: &App) -> Result<Vec<Value>, ApiError> {
 }
 
 /// What lists and details have in common. A template that the node has no date for is not made yet.
-async fn described(app: &App, template: &TemplateInfo) -> Result<Value, ApiError> {
+async fn described(fleet: &Fleet, template: &TemplateInfo) -> Result<Value, ApiError> {
     let made_at = template.made_at.map_or(Timestamp(0), Timestamp::from);
-    let spawns = app.fleet.store.spawns_of(&template.name).await?;
+    let spawns = fleet.store.spawns_of(&template.name).await?;
     let names = names(template);
     Ok(json!({
         "templateID": template.name, "public": true, "aliases": names, "names": names, "createdAt": made_at,
@@ -167,9 +168,9 @@ fn build_status(state: &TemplateState) -> &'static str {
     }
 }
 
-async fn find_built_in(app: &App, asked: &str) -> Result<TemplateInfo, ApiError> {
+async fn find_built_in(fleet: &Fleet, asked: &str) -> Result<TemplateInfo, ApiError> {
     let wanted = without_default_tag(asked);
-    let known = app.fleet.node.templates().await.into_iter().find(|template| template.is_called(wanted));
+    let known = fleet.node.templates().await.into_iter().find(|template| template.is_called(wanted));
     known.ok_or_else(|| ApiError::not_found(format!("template '{asked}' not found")))
 }
 

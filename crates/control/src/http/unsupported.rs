@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::{any, get, post};
-
-use super::auth::Caller;
+use super::app::App;
 use super::error::ApiError;
-use crate::app::App;
+use super::routes::Needs::TeamKey;
+use super::routes::{Routes, any, get, post, reads, refuses};
 
 macro_rules! says {
-    ($method:ident, $what:literal) => {
-        $method(|_: Caller| async { ApiError::unsupported($what) })
+    ($method:ident, $rule:expr, $what:literal) => {
+        [$method($rule, || async { ApiError::unsupported($what) })]
     };
 }
 
-pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/sandboxes/{id}/fork", says!(post, "forking a sandbox"))
-        .route("/sandboxes/{id}/snapshots", says!(post, "making a snapshot"))
-        .route("/snapshots", says!(get, "listing snapshots"))
-        .route("/templates/{id}/tags/{*rest}", says!(any, "the history of tags"))
-        .route("/secrets", says!(any, "keeping secrets"))
-        .route("/secrets/{id}", says!(any, "keeping secrets"))
+pub(super) fn routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route("/sandboxes/{id}/fork", says!(post, refuses(TeamKey), "forking a sandbox"))
+        .route("/sandboxes/{id}/snapshots", says!(post, refuses(TeamKey), "making a snapshot"))
+        .route("/snapshots", says!(get, reads(TeamKey), "listing snapshots"))
+        .route("/templates/{id}/tags/{*rest}", says!(any, refuses(TeamKey), "the history of tags"))
+        .route("/secrets", says!(any, refuses(TeamKey), "keeping secrets"))
+        .route("/secrets/{id}", says!(any, refuses(TeamKey), "keeping secrets"))
 }

@@ -8,15 +8,15 @@ use axum::extract::{FromRequestParts, Path, RawPathParams, State};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use isopod_store::secrets::same;
 use serde::Deserialize;
 
+use super::app::App;
 use super::body::{JsonBody, Query};
 use super::error::ApiError;
-use super::executions::file_store;
+use super::file_bodies::file_store;
 use super::file_bodies::{expected_size, receive, send};
-use crate::app::App;
 use crate::files::{EntryStat, FileError, InnerPath, Ownership, VolumeFiles, blocking};
-use crate::secrets::same;
 
 /// A volume whose token the caller has shown.
 pub(super) struct OpenVolume {
@@ -35,7 +35,7 @@ impl FromRequestParts<Arc<App>> for OpenVolume {
         if !same(given.as_bytes(), volume.token.0.as_bytes()) {
             return Err(refused());
         }
-        Ok(Self { files: Arc::new(file_store(app)?.volume(&volume.id).await?) })
+        Ok(Self { files: Arc::new(file_store(app.files.as_ref())?.volume(&volume.id).await?) })
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<(StatusCode, Json<EntryStat>), ApiError> {
     let (path, ownership, force) = entry_of(query)?;
-    let limit = file_store(&app)?.volume_file_limit();
+    let limit = file_store(app.files.as_ref())?.volume_file_limit();
     if expected_size(&headers).is_some_and(|size| size > limit) {
         return Err(FileError::TooLarge(limit).into());
     }

@@ -1,13 +1,15 @@
 //! What a new sandbox sees of the workspace: the files of its execution, and volumes by their names.
 
+use isopod_store::VolumeMount;
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
 
+use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::executions::{claimed_execution, file_store};
-use crate::app::App;
-use crate::lifecycle::{NewSandbox, Sandbox, VolumeMount};
+use super::execution_claim::claimed_execution;
+use super::file_bodies::file_store;
+use crate::lifecycle::{NewSandbox, Sandbox};
 use crate::workspace::{EXECUTION_KEY, VOLUMES};
 
 /// As the SDKs send it.
@@ -18,7 +20,7 @@ pub(super) struct VolumeMountBody {
     path: String,
 }
 
-const MOST_MOUNTS: usize = 16;
+const MAX_MOUNTS: usize = 16;
 /// What the sandbox itself is made of.
 const TAKEN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
@@ -32,13 +34,13 @@ pub(super) async fn attach(
     if !wanted.mounts.is_empty()
         && let Some(execution) = wanted.metadata.get(EXECUTION_KEY)
     {
-        claimed_execution(app, caller, execution).await?;
+        claimed_execution(&app.fleet.store, caller, execution).await?;
     }
-    if asked.len() > MOST_MOUNTS {
-        return Err(ApiError::bad_request(format!("a sandbox can have {MOST_MOUNTS} volumes")));
+    if asked.len() > MAX_MOUNTS {
+        return Err(ApiError::bad_request(format!("a sandbox can have {MAX_MOUNTS} volumes")));
     }
     for VolumeMountBody { name, path } in asked {
-        file_store(app)?;
+        file_store(app.files.as_ref())?;
         let path = checked_path(&path)?;
         if wanted.mounts.iter().any(|mount| mount.path == path) {
             return Err(ApiError::bad_request(format!("volumeMounts: {path} is named twice")));
@@ -60,7 +62,7 @@ pub(super) async fn confirm(app: &App, caller: &Caller, sandbox: &Sandbox) -> Re
     }
     let view = sandbox.view();
     let Some(execution) = view.row.metadata.get(EXECUTION_KEY) else { return Ok(()) };
-    match claimed_execution(app, caller, execution).await {
+    match claimed_execution(&app.fleet.store, caller, execution).await {
         Ok(_) => Ok(()),
         Err(refusal) => {
             sandbox.kill().await?;

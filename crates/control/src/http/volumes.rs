@@ -5,18 +5,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use isopod_store::Volume;
+use isopod_store::secrets::{new_token, new_uuid};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use super::executions::file_store;
-use crate::app::App;
-use crate::secrets::{new_token, new_uuid};
-use crate::store::Volume;
+use super::file_bodies::file_store;
 
-const MOST_VOLUMES: usize = 1000;
+const MAX_VOLUMES: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,9 +31,9 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let NewVolume { name } = body.parse()?;
     check_name(&name)?;
-    let files = file_store(&app)?;
-    if app.fleet.store.list_volumes(&caller.team).await?.len() >= MOST_VOLUMES {
-        return Err(ApiError::bad_request(format!("a team can have {MOST_VOLUMES} volumes")));
+    let files = file_store(app.files.as_ref())?;
+    if app.fleet.store.list_volumes(&caller.team).await?.len() >= MAX_VOLUMES {
+        return Err(ApiError::bad_request(format!("a team can have {MAX_VOLUMES} volumes")));
     }
     let volume = Volume { id: new_uuid(), team: caller.team, name, token: new_token() };
     if !app.fleet.store.insert_volume(&volume).await? {
@@ -63,7 +63,7 @@ pub(super) async fn remove(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let files = file_store(&app)?;
+    let files = file_store(app.files.as_ref())?;
     if !app.fleet.store.begin_removing_volume(&caller.team, &id).await? {
         return Err(no_such_volume(&id));
     }

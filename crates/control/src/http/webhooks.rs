@@ -1,22 +1,23 @@
 //! `/events/webhooks`: who wants to be told about events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use isopod_outbound::{Target, TargetError};
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::{EventType, Store, Webhook};
 use isopod_wire::node::Secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::secrets::new_uuid;
-use crate::store::{EventType, Webhook};
-use crate::webhooks::Target;
 
 /// A new webhook needs all but `enabled`; a change may have any.
 #[derive(Deserialize)]
@@ -29,8 +30,8 @@ struct WebhookBody {
     signature_secret: Option<String>,
 }
 
-const MOST_WEBHOOKS: usize = 50;
-const LEAST_SECRET: usize = 16;
+const MAX_WEBHOOKS: usize = 50;
+const MIN_SECRET: usize = 16;
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -38,15 +39,15 @@ pub(super) async fn create(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let body: WebhookBody = body.parse()?;
-    if app.fleet.store.list_webhooks(&caller.team).await?.len() >= MOST_WEBHOOKS {
-        return Err(ApiError::bad_request(format!("a team can have {MOST_WEBHOOKS} webhooks")));
+    if app.fleet.store.list_webhooks(&caller.team).await?.len() >= MAX_WEBHOOKS {
+        return Err(ApiError::bad_request(format!("a team can have {MAX_WEBHOOKS} webhooks")));
     }
     let missing = |name: &str| ApiError::bad_request(format!("{name} is required"));
     let webhook = Webhook {
         id: new_uuid(),
+        url: checked_url(&app, &caller, body.url.ok_or_else(|| missing("url"))?).await?,
         team: caller.team,
         name: checked_name(body.name.ok_or_else(|| missing("name"))?)?,
-        url: checked_url(&app, body.url.ok_or_else(|| missing("url"))?).await?,
         enabled: body.enabled.unwrap_or(true),
         events: checked_events(&body.events.ok_or_else(|| missing("events"))?)?,
         secret: checked_secret(body.signature_secret.ok_or_else(|| missing("signatureSecret"))?)?,
@@ -65,7 +66,7 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    Ok(Json(shown(&find(&app, &caller, &id).await?)))
+    Ok(Json(shown(&find(&app.fleet.store, &caller, &id).await?)))
 }
 
 pub(super) async fn change(
@@ -74,13 +75,13 @@ pub(super) async fn change(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let mut webhook = find(&app, &caller, &id).await?;
+    let mut webhook = find(&app.fleet.store, &caller, &id).await?;
     let body: WebhookBody = body.parse()?;
     if let Some(name) = body.name {
         webhook.name = checked_name(name)?;
     }
     if let Some(url) = body.url {
-        webhook.url = checked_url(&app, url).await?;
+        webhook.url = checked_url(&app, &caller, url).await?;
     }
     if let Some(events) = body.events {
         webhook.events = checked_events(&events)?;
@@ -102,8 +103,8 @@ pub(super) async fn remove(
     if removed { Ok(Json(json!({ "id": id }))) } else { Err(no_such_webhook()) }
 }
 
-async fn find(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiError> {
-    app.fleet.store.find_webhook(&caller.team, id).await?.ok_or_else(no_such_webhook)
+async fn find(store: &Store, caller: &Caller, id: &str) -> Result<Webhook, ApiError> {
+    store.find_webhook(&caller.team, id).await?.ok_or_else(no_such_webhook)
 }
 
 fn no_such_webhook() -> ApiError {
@@ -118,15 +119,26 @@ fn checked_name(name: String) -> Result<String, ApiError> {
 }
 
 /// Looked at here to tell the caller, and again before every delivery: names change where they point.
-async fn checked_url(app: &App, url: String) -> Result<String, ApiError> {
-    let checked = match Target::parse(&url) {
-        Ok(target) => target.resolve(app.allow_internal_webhooks).await.map(drop),
-        Err(error) => Err(error),
-    };
-    match checked {
-        Ok(()) => Ok(url),
-        Err(error) => Err(ApiError::bad_request(error.to_string())),
+async fn checked_url(app: &App, caller: &Caller, url: String) -> Result<String, ApiError> {
+    let refused = |error: TargetError| ApiError::bad_request(error.to_string());
+    let target = Target::parse(&url).map_err(refused)?;
+    let share = app.lookups.take(&caller.team).ok_or_else(too_many_lookups)?;
+    let policy = app.settings.webhook_policy.clone();
+    // In a task of its own: a lookup goes on after the client has gone, and counts until it ends.
+    let looking = tokio::spawn(async move {
+        let _share = share;
+        target.resolve(&policy).await.map(drop)
+    });
+    match looking.await {
+        Ok(looked_up) => looked_up.map_err(refused)?,
+        Err(error) => return Err(ApiError::internal(&error)),
     }
+    Ok(url)
+}
+
+fn too_many_lookups() -> ApiError {
+    let message = "too many names of hosts are being looked up for the team";
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).retry_in(Duration::from_secs(5))
 }
 
 fn checked_events(events: &[String]) -> Result<Vec<EventType>, ApiError> {
@@ -140,10 +152,10 @@ fn checked_events(events: &[String]) -> Result<Vec<EventType>, ApiError> {
 }
 
 fn checked_secret(secret: String) -> Result<Secret, ApiError> {
-    if (LEAST_SECRET..=1024).contains(&secret.len()) {
+    if (MIN_SECRET..=1024).contains(&secret.len()) {
         return Ok(Secret(secret));
     }
-    Err(ApiError::bad_request(format!("signatureSecret must have at least {LEAST_SECRET} characters")))
+    Err(ApiError::bad_request(format!("signatureSecret must have at least {MIN_SECRET} characters")))
 }
 
 /// The secret is never shown again.

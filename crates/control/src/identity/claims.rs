@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::TokenError;
-use crate::clock::Timestamp;
 
 /// The claims that matter here.
 #[derive(Clone, Debug, Deserialize)]

@@ -27,7 +27,7 @@ struct Header {
 }
 
 /// No identity service makes longer ones.
-const LONGEST: usize = 16 << 10;
+const MAX_LENGTH: usize = 16 << 10;
 
 impl<'a> Token<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, TokenError> {
@@ -38,7 +38,7 @@ impl<'a> Token<'a> {
             let header: Header = serde_json::from_slice(&decode(header)?).ok()?;
             Some(Self { header, signed, payload: decode(payload)?, signature: decode(signature)? })
         };
-        let token = if text.len() <= LONGEST { parse() } else { None };
+        let token = if text.len() <= MAX_LENGTH { parse() } else { None };
         token.filter(|token| token.header.crit.is_none()).ok_or(TokenError::Malformed)
     }
 

@@ -6,6 +6,8 @@
 //! request's body says about who asks counts.
 
 mod claims;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod jwks;
 mod jwt;
 mod remote_keys;
@@ -17,12 +19,17 @@ use std::time::SystemTime;
 use isopod_wire::node::Secret;
 
 pub(crate) use claims::Claims;
+use isopod_outbound::{RequestError, Trust};
+use isopod_store::clock::Timestamp;
+
 use jwks::KeySet;
 use jwt::Token;
 use remote_keys::RemoteKeys;
 
-use crate::clock::Timestamp;
-use crate::webhooks::{PostError, Trust};
+/// Names the team in whose name a person asks.
+pub(crate) const TEAM_HEADER: &str = "x-supabase-team";
+/// Carries the person's token.
+pub(crate) const TOKEN_HEADER: &str = "x-supabase-token";
 
 /// Whose tokens count.
 #[derive(Clone, Debug)]
@@ -74,7 +81,7 @@ pub(crate) enum KeyError {
     #[error("could not read {path}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("could not fetch {url}")]
-    Fetch { url: String, source: PostError },
+    Fetch { url: String, source: RequestError },
     #[error("{0} is not a JWK set")]
     Parse(String),
     #[error("no keys came from {0} so far")]

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use http::Request;
+use isopod_outbound::{Policy, RequestError, Target, Trust, fetch};
 
 use super::KeyError;
 use super::jwks::KeySet;
-use crate::webhooks::{PostError, Target, Trust, fetch};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Key sets have a few kilobytes.
-const LARGEST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Between two fetches.
 pub(super) const PACE: Duration = Duration::from_secs(60);
 /// After this they are fetched again although they suffice.
@@ -75,7 +75,7 @@ impl RemoteKeys {
 
     async fn fetch_and_keep(&self) -> Result<(), KeyError> {
         let fetched = self.fetch().await.inspect_err(|error| {
-            tracing::warn!(error = crate::chain(error), "the keys for tokens could not be fetched");
+            tracing::warn!(error = isopod_wire::error_chain(error), "the keys for tokens could not be fetched");
         });
         self.keep(Fetched { keys: Arc::new(fetched?), at: Instant::now() });
         Ok(())
@@ -98,11 +98,11 @@ impl RemoteKeys {
 
     async fn fetch(&self) -> Result<KeySet, KeyError> {
         let failed = |source| KeyError::Fetch { url: self.url.clone(), source };
-        let getting = tokio::time::timeout(TIMEOUT, self.get()).await.map_err(|_| failed(PostError::Timeout))?;
+        let getting = tokio::time::timeout(TIMEOUT, self.get()).await.map_err(|_| failed(RequestError::Timeout))?;
         KeySet::parse(&getting.map_err(failed)?).ok_or_else(|| KeyError::Parse(self.url.clone()))
     }
 
-    async fn get(&self) -> Result<bytes::Bytes, PostError> {
+    async fn get(&self) -> Result<bytes::Bytes, RequestError> {
         let target = Target::parse(&self.url)?;
         let request = Request::get(&target.path)
             .header("host", &target.authority)
@@ -110,7 +110,8 @@ impl RemoteKeys {
             .header("user-agent", concat!("isopod/", env!("CARGO_PKG_VERSION")))
             .body(Body::empty())?;
         // The operator named it; it may well be on this machine.
-        let (status, body) = fetch(&target, &self.trust, true, request, LARGEST).await?;
-        if status.is_success() { Ok(body) } else { Err(PostError::Status(status)) }
+        let policy = Policy::default().and(target.place());
+        let (status, body) = fetch(&target, &self.trust, &policy, request, MAX_BYTES).await?;
+        if status.is_success() { Ok(body) } else { Err(RequestError::Status(status)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens that count and tokens that do not (S3.24).
+//! Tokens that count and tokens that do not.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -6,56 +6,48 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::{new_sandbox_id, new_token};
+use isopod_store::{
+    Ending, EventType, InsertError, Level, NetworkSettings, SandboxRow, State, StoreError, TeamId, VolumeMount,
+};
 use isopod_wire::NetworkPolicyError;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, WorkspaceMount};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use super::network::NetworkSettings;
 use super::owner;
 use super::places::{NoPlace, Place};
-use super::state::{Ending, State};
-use crate::clock::Timestamp;
-use crate::secrets::{new_sandbox_id, new_token};
-use crate::store::{EventType, InsertError, Level, SandboxRow, StoreError, TeamId};
-use crate::templates::Usable;
+use crate::templates::{NodeTemplate, Usable};
 
 /// What is asked for, checked and with all defaults filled in.
 #[derive(Clone, Debug)]
-pub(crate) struct NewSandbox {
-    pub(crate) team: TeamId,
-    pub(crate) template: Usable,
-    pub(crate) timeout: Duration,
-    pub(crate) auto_pause: bool,
-    pub(crate) auto_pause_memory: bool,
-    pub(crate) auto_resume: bool,
-    pub(crate) secure: bool,
-    pub(crate) allow_internet: Option<bool>,
-    pub(crate) network: NetworkSettings,
-    pub(crate) metadata: BTreeMap<String, String>,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) session_key: Option<String>,
+pub struct NewSandbox {
+    pub team: TeamId,
+    pub template: Usable,
+    pub timeout: Duration,
+    pub auto_pause: bool,
+    pub auto_pause_memory: bool,
+    pub auto_resume: bool,
+    pub secure: bool,
+    pub allow_internet: Option<bool>,
+    pub network: NetworkSettings,
+    pub metadata: BTreeMap<String, String>,
+    pub env: BTreeMap<String, String>,
+    pub session_key: Option<String>,
     /// To be remembered with the sandbox, so that the same request sent again finds it.
-    pub(crate) idempotency_key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// What it sees of the workspace.
-    pub(crate) mounts: Vec<WorkspaceMount>,
+    pub mounts: Vec<WorkspaceMount>,
     /// The volumes among those, as they are shown.
-    pub(crate) volume_mounts: Vec<VolumeMount>,
-}
-
-/// A volume in a sandbox, as its owner named it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct VolumeMount {
-    pub(crate) name: String,
-    pub(crate) path: String,
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// Why there is no new sandbox.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CreateRefusal {
+pub enum CreateRefusal {
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
     #[error(transparent)]
@@ -82,7 +74,7 @@ pub(crate) enum CreateRefusal {
 
 impl Fleet {
     /// Makes a sandbox and waits until it answers.
-    pub(crate) async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+    pub async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let fleet = Arc::clone(self);
         let started = Instant::now();
         let span = tracing::info_span!("create sandbox", template = wanted.template.id, sandbox = field::Empty);
@@ -121,7 +113,8 @@ impl Fleet {
 
     fn intent(&self, wanted: &NewSandbox) -> SandboxRow {
         let now = Timestamp::now();
-        let private = wanted.network.allow_public_traffic == Some(false);
+        // Also where ports are public: the interpreter's contexts are not (`edge::proxy`).
+        let has_traffic_token = wanted.secure || wanted.network.allow_public_traffic == Some(false);
         SandboxRow {
             id: new_sandbox_id(),
             team: wanted.team.clone(),
@@ -142,7 +135,7 @@ impl Fleet {
             metadata: wanted.metadata.clone(),
             limits: wanted.template.limits,
             access_token: wanted.secure.then(new_token),
-            traffic_token: private.then(new_token),
+            traffic_token: has_traffic_token.then(new_token),
             session_key: wanted.session_key.clone(),
             volume_mounts: wanted.volume_mounts.clone(),
         }
@@ -184,7 +177,7 @@ impl Fleet {
     /// Removes what has no row that would keep it. A node that fails is asked again until it succeeds.
     pub(super) async fn kill_unrecorded(self: &Arc<Self>, incarnation: &Incarnation) {
         let Err(error) = self.node.kill(incarnation).await else { return };
-        tracing::error!(%incarnation, error = crate::chain(&error), "could not remove an unrecorded sandbox yet");
+        tracing::error!(%incarnation, error = isopod_wire::error_chain(&error), "could not remove an unrecorded sandbox yet");
         let (fleet, incarnation) = (Arc::clone(self), incarnation.clone());
         tokio::spawn(async move {
             while !fleet.stop.is_cancelled() && fleet.node.kill(&incarnation).await.is_err() {
@@ -197,7 +190,7 @@ impl Fleet {
     async fn give_up(self: &Arc<Self>, mut row: SandboxRow, refusal: &CreateRefusal) {
         row.state = State::Ended(Ending::CreateFailed);
         row.ended_at = Some(Timestamp::now());
-        let why = crate::chain(refusal);
+        let why = isopod_wire::error_chain(refusal);
         self.journal.line(&row.id, Level::Error, "sandbox was not made", &[("reason", why)]);
         if self.store.save_sandbox(&row).await.is_ok() {
             return;
@@ -221,7 +214,7 @@ impl Fleet {
 
 fn spec_of(
     row: &SandboxRow,
-    template: String,
+    template: NodeTemplate,
     mut env: BTreeMap<String, String>,
     mounts: Vec<WorkspaceMount>,
 ) -> Result<SandboxSpec, NetworkPolicyError> {
@@ -230,7 +223,7 @@ fn spec_of(
     let labels = [(OWNER_LABEL, OWNER), (TEAM_LABEL, row.team.0.as_str())];
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
-        template,
+        template: template.into_name(),
         limits: row.limits,
         network: row.network.policy(row.allow_internet)?,
         env,

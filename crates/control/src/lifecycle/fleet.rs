@@ -4,30 +4,31 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use isopod_lease::Leases;
+use isopod_store::{Ending, Store, TeamId};
 use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
 use isopod_wire::{Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Sandbox;
 use super::journal::Journal;
-use super::places::Places;
-use super::session::SessionLocks;
-use super::state::Ending;
-use crate::config::ServeConfig;
-use crate::store::{Store, TeamId};
+use super::places::{Places, TeamLimits};
 use crate::telemetry::Counters;
 
 /// The live sandboxes.
-pub(crate) struct Fleet {
-    pub(crate) store: Store,
-    pub(crate) node: Arc<dyn NodeApi>,
+pub struct Fleet {
+    pub store: Store,
+    pub node: Arc<dyn NodeApi>,
     pub(super) journal: Journal,
     pub(super) places: Arc<Places>,
-    pub(super) sessions: SessionLocks,
-    pub(crate) counters: Arc<Counters>,
+    /// Of all who ask for a sandbox by a name of theirs.
+    pub leases: Leases,
+    pub counters: Arc<Counters>,
     pub(super) settings: FleetSettings,
     /// Cancelled when the server stops; owners leave their sandboxes as they are.
     pub(super) stop: CancellationToken,
+    /// Cancelled before that, once requests under way have had their time: streams from sandboxes end.
+    pub streams_end: CancellationToken,
     /// Written when a sandbox is made, adopted or gone; held for a few instructions.
     sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
     /// Those that are being made and have no owner yet. Written by whoever makes them.
@@ -49,32 +50,35 @@ impl Drop for Making<'_> {
 /// The figures that owners go by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetSettings {
+    pub(crate) team_limits: TeamLimits,
     pub(crate) sandbox_limits: Limits,
     pub(crate) max_lifetime: Duration,
     pub(crate) create_timeout: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) connections_per_sandbox: usize,
+    pub(crate) upstream_idle: Duration,
 }
 
 /// Far enough for everyone, and near enough for every clock.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Fleet {
-    pub(crate) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, journal: Journal, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        node: Arc<dyn NodeApi>,
+        journal: Journal,
+        settings: FleetSettings,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
-            store: config.store.clone(),
+            store,
             node,
             journal,
-            places: Places::new(config.team_limits),
-            sessions: SessionLocks::default(),
+            places: Places::new(settings.team_limits),
+            leases: Leases::default(),
             counters: Arc::default(),
-            settings: FleetSettings {
-                sandbox_limits: config.sandbox_limits,
-                max_lifetime: config.max_lifetime.min(LONGEST),
-                create_timeout: config.create_timeout,
-                node_timeout: config.node_timeout,
-                connections_per_sandbox: config.connections.per_sandbox,
-            },
+            settings: FleetSettings { max_lifetime: settings.max_lifetime.min(MAX_LIFETIME), ..settings },
+            streams_end: stop.child_token(),
             stop,
             sandboxes: RwLock::default(),
             making: Mutex::default(),
@@ -82,37 +86,37 @@ impl Fleet {
     }
 
     /// The longest that a sandbox runs without a pause.
-    pub(crate) fn max_lifetime(&self) -> Duration {
+    pub fn max_lifetime(&self) -> Duration {
         self.settings.max_lifetime
     }
 
     /// How long a node may take to make a sandbox.
-    pub(crate) fn create_timeout(&self) -> Duration {
+    pub fn create_timeout(&self) -> Duration {
         self.settings.create_timeout
     }
 
     /// Cancelled when the server stops.
-    pub(crate) fn stopped(&self) -> CancellationToken {
+    pub fn stopped(&self) -> CancellationToken {
         self.stop.clone()
     }
 
     /// What one sandbox gets.
-    pub(crate) fn sandbox_limits(&self) -> Limits {
+    pub fn sandbox_limits(&self) -> Limits {
         self.settings.sandbox_limits
     }
 
     /// A live sandbox, whoever owns it. For the edge, where the address alone counts.
-    pub(crate) fn find(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
+    pub fn find(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
         self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     /// A live sandbox of this team. Another team's is not found.
-    pub(crate) fn find_of(&self, team: &TeamId, id: &SandboxId) -> Option<Arc<Sandbox>> {
+    pub fn find_of(&self, team: &TeamId, id: &SandboxId) -> Option<Arc<Sandbox>> {
         self.find(id).filter(|sandbox| sandbox.team() == team)
     }
 
     /// Every live sandbox.
-    pub(crate) fn all(&self) -> Vec<Arc<Sandbox>> {
+    pub fn all(&self) -> Vec<Arc<Sandbox>> {
         self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -161,7 +165,7 @@ impl Fleet {
             return;
         }
         if let Err(error) = self.store.explain_loss(&incarnation, Ending::from(reason).text()).await {
-            tracing::warn!(%incarnation, error = crate::chain(&error), "an ending was not recorded");
+            tracing::warn!(%incarnation, error = isopod_wire::error_chain(&error), "an ending was not recorded");
         }
     }
 }

@@ -3,22 +3,22 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use isopod_store::{NetworkSettings, SandboxRow, StoreError, TeamId};
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::inside::Inside;
-use super::network::NetworkSettings;
+use super::guest_connection::GuestConnection;
 use super::output::Output;
 use super::places::NoPlace;
 use super::rules::Refusal;
-use crate::edge::Upstreams;
-use crate::store::{SandboxRow, StoreError, TeamId};
+use crate::delivery::Deliveries;
+use crate::upstream::Upstreams;
 
 /// A live sandbox.
 #[derive(Debug)]
-pub(crate) struct Sandbox {
+pub struct Sandbox {
     pub(super) id: SandboxId,
     pub(super) team: TeamId,
     pub(super) wishes: mpsc::Sender<Wish>,
@@ -28,25 +28,27 @@ pub(crate) struct Sandbox {
 
 /// A sandbox at one moment.
 #[derive(Debug)]
-pub(crate) struct View {
+pub struct View {
     /// As recorded.
-    pub(crate) row: SandboxRow,
+    pub row: SandboxRow,
     /// What traffic needs; only while it runs.
-    pub(crate) life: Option<Arc<Life>>,
+    pub life: Option<Arc<Life>>,
 }
 
-/// A running incarnation, for those who carry traffic to it.
+/// A running incarnation, for those who pass traffic on to it.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub struct Life {
     pub(crate) incarnation: Incarnation,
-    /// Cancelled when the sandbox stops: everything that carries its traffic ends then.
-    pub(crate) gate: CancellationToken,
+    /// Cancelled when the sandbox stops: all traffic to and from it ends then.
+    pub gate: CancellationToken,
     /// Connections to the guest that can be used again.
     pub(crate) upstreams: Upstreams,
+    /// How much of its output streams has reached their clients.
+    pub(crate) deliveries: Deliveries,
     /// How far the output of its processes was fetched.
     pub(crate) output: Output,
     /// What the server itself does inside goes through it; made when it is first needed.
-    pub(super) inside: OnceLock<Inside>,
+    pub(super) guest_connection: OnceLock<GuestConnection>,
 }
 
 /// What the owner is asked to do.
@@ -66,7 +68,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, ActError>>;
 
 /// Why a wish was not granted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ActError {
+pub enum ActError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
@@ -85,31 +87,26 @@ pub(crate) enum ActError {
 }
 
 impl Sandbox {
-    pub(crate) fn id(&self) -> &SandboxId {
+    pub fn id(&self) -> &SandboxId {
         &self.id
     }
 
-    pub(crate) fn team(&self) -> &TeamId {
+    pub fn team(&self) -> &TeamId {
         &self.team
     }
 
     /// How it is now.
-    pub(crate) fn view(&self) -> Arc<View> {
+    pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.borrow())
     }
 
     /// Sees to it that it runs for at least `timeout`. Says whether it had to be resumed.
-    pub(crate) async fn connect(
-        &self,
-        timeout: Duration,
-        memory: bool,
-        auto_pause: Option<bool>,
-    ) -> Result<bool, ActError> {
+    pub async fn connect(&self, timeout: Duration, memory: bool, auto_pause: Option<bool>) -> Result<bool, ActError> {
         self.ask(|reply| Wish::Connect { timeout, memory, auto_pause, reply }).await
     }
 
     /// Its time is over at `timeout` from now.
-    pub(crate) async fn set_timeout(&self, timeout: Duration) -> Result<(), ActError> {
+    pub async fn set_timeout(&self, timeout: Duration) -> Result<(), ActError> {
         self.ask(|reply| Wish::SetTimeout { timeout, reply }).await
     }
 
@@ -118,7 +115,7 @@ impl Sandbox {
         self.ask(|reply| Wish::Extend { timeout, reply }).await
     }
 
-    pub(crate) async fn pause(&self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
+    pub async fn pause(&self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
         self.ask(|reply| Wish::Pause { mode, healthy_only, reply }).await
     }
 
@@ -131,11 +128,11 @@ impl Sandbox {
     }
 
     /// Traffic is waiting for it.
-    pub(crate) async fn wake(&self) -> Result<(), ActError> {
+    pub async fn wake(&self) -> Result<(), ActError> {
         self.ask(|reply| Wish::Wake { reply }).await
     }
 
-    pub(crate) async fn kill(&self) -> Result<(), ActError> {
+    pub async fn kill(&self) -> Result<(), ActError> {
         self.ask(|reply| Wish::Kill { reply }).await
     }
 

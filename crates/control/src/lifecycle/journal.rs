@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Event, EventType, Level, LogLine, SandboxRow, Store};
 use isopod_wire::SandboxId;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-
-use crate::clock::Timestamp;
-use crate::store::{Event, EventType, Level, LogLine, SandboxRow, Store};
 
 /// Where to report. Clones share it; when the last is dropped, the writer finishes and ends.
 #[derive(Clone, Debug)]
@@ -62,7 +61,7 @@ async fn write(store: Store, mut queue: mpsc::Receiver<Entry>) {
             Entry::Event(event) => store.insert_event(event).await,
         };
         if let Err(error) = written {
-            tracing::warn!(error = crate::chain(&error), "a log line or event was lost");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "a log line or event was lost");
         }
     }
 }

@@ -4,12 +4,12 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{SandboxRow, TeamId};
 use isopod_wire::SandboxId;
 
 use super::fleet::Fleet;
 use super::handle::View;
-use crate::clock::Timestamp;
-use crate::store::{SandboxRow, TeamId};
 
 /// Which sandboxes to list.
 #[derive(Clone, Debug)]

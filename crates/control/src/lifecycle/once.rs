@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
+use isopod_store::{Claim, Resource, StoreError, TeamId};
 use isopod_wire::SandboxId;
 
 use super::create::CreateRefusal;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use crate::store::{Claim, StoreError, TeamId, Thing};
 
 /// A create that may have been sent before.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) team: TeamId,
-    pub(crate) key: String,
+pub struct Attempt {
+    pub team: TeamId,
+    pub key: String,
     /// The hash of everything that was asked for.
-    pub(crate) request: [u8; 32],
+    pub request: [u8; 32],
 }
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OnceRefusal {
+pub enum OnceRefusal {
     #[error(transparent)]
     Create(#[from] CreateRefusal),
     #[error("the store failed")]
@@ -37,7 +37,7 @@ pub(crate) enum OnceRefusal {
 impl Fleet {
     /// Lets `making` make the sandbox if this is the first attempt, and finds it if not. What is made must remember the
     /// key.
-    pub(crate) async fn once(
+    pub async fn once(
         self: &Arc<Self>,
         attempt: Attempt,
         making: impl Future<Output = Result<Arc<Sandbox>, CreateRefusal>> + Send + 'static,
@@ -52,7 +52,7 @@ impl Fleet {
             Claim::Done(id) => match self.find_of(&attempt.team, &id) {
                 Some(sandbox) => Ok(sandbox),
                 None => {
-                    self.store.check_here(Thing::Sandbox(&id, Some(&attempt.team))).await?;
+                    self.store.check_here(Resource::Sandbox(&id, Some(&attempt.team))).await?;
                     Err(OnceRefusal::Ended(id))
                 }
             },

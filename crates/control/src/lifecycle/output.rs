@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use isopod_store::clock::Timestamp;
+use isopod_store::{Level, LogLine, OutputPosition, StoreError};
 use isopod_wire::SandboxId;
 
 use super::fleet::Fleet;
 use super::handle::Life;
-use crate::clock::Timestamp;
-use crate::edge::{Channel, OutputBlock, OutputPage, read_output};
-use crate::store::{Level, LogLine, OutputPosition, StoreError};
+use crate::upstream::{Channel, OutputBlock, OutputPage, read_output};
 
 /// How far the output of one life has been fetched.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A removal or a pause does not wait longer.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// The most looks that are left out in a row.
-const LONGEST_PAUSE: u32 = 5;
+const MAX_PAUSE: u32 = 5;
 /// How much of its output a sandbox keeps, and how much more before it is cut.
 const KEPT_BYTES: usize = 4 << 20;
 const CUT_EVERY: usize = 1 << 20;
@@ -54,7 +54,7 @@ const LINES_PER_MOMENT: usize = 500;
 /// How far ahead of ours a guest's clock may be.
 const CLOCK_LEEWAY: Duration = Duration::from_secs(1);
 /// The most pages of one fetch: more than a guest ever has.
-const MOST_PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 
 /// Looks at this pace until the server stops.
 pub(crate) async fn run_output(fleet: Arc<Fleet>, every: Duration) {
@@ -113,7 +113,7 @@ impl Fleet {
         match tokio::time::timeout(patience, self.fetch(sandbox, life)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%sandbox, error = crate::chain(&error), "output of processes was not recorded");
+                tracing::warn!(%sandbox, error = isopod_wire::error_chain(&error), "output of processes was not recorded");
             }
             Err(_) => tracing::debug!(%sandbox, "the guest did not tell its output in time"),
         }
@@ -127,12 +127,12 @@ impl Fleet {
         };
         // Also for a guest that never answers, of whom nobody comes back here.
         reading.looks = 0;
-        reading.pause = (reading.pause * 2 + 1).min(LONGEST_PAUSE);
-        for _ in 0..MOST_PAGES {
+        reading.pause = (reading.pause * 2 + 1).min(MAX_PAUSE);
+        for _ in 0..MAX_PAGES {
             let page = match read_output(self.node.as_ref(), &life.incarnation, position).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::debug!(%sandbox, error = crate::chain(&error), "the guest did not tell its output");
+                    tracing::debug!(%sandbox, error = isopod_wire::error_chain(&error), "the guest did not tell its output");
                     break;
                 }
             };
@@ -173,7 +173,7 @@ impl Output {
 }
 
 /// What to record of a page: rows of lines that share their moment.
-fn lines_of(page: OutputPage) -> Vec<LogLine> {
+pub(super) fn lines_of(page: OutputPage) -> Vec<LogLine> {
     let mut lines = Vec::new();
     // A guest may say anything about the time.
     let latest = Timestamp::now().plus(CLOCK_LEEWAY);

@@ -4,8 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::TeamLimits;
-use crate::store::TeamId;
+use isopod_store::TeamId;
+
+/// What one team may use.
+#[derive(Clone, Copy, Debug)]
+pub struct TeamLimits {
+    /// Sandboxes that run at the same time.
+    pub concurrent: u32,
+    /// Creates per second in the long run.
+    pub creates_per_second: u32,
+    /// Creates at once.
+    pub create_burst: u32,
+}
 
 /// The books of all teams.
 #[derive(Debug)]
@@ -24,7 +34,7 @@ pub(crate) struct Place {
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoPlace {
+pub enum NoPlace {
     /// Too many run.
     #[error("you have reached the maximum number of concurrent sandboxes ({0})")]
     Concurrent(u32),
@@ -39,6 +49,12 @@ struct Book {
     /// Creates that may be made at once; fractions fill up with time.
     budget: f64,
     counted_at: Instant,
+}
+
+impl Default for TeamLimits {
+    fn default() -> Self {
+        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000 }
+    }
 }
 
 impl Places {

@@ -8,14 +8,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_store::{Ending, SandboxRow, State, StoreError, StoreFile};
 use isopod_wire::SandboxId;
 use isopod_wire::node::NodeSandbox;
 
 use super::create::is_ours;
 use super::fleet::Fleet;
 use super::reconcile::{Reconciled, adopt, end_row};
-use super::state::{Ending, State};
-use crate::store::{SandboxRow, StoreError, StoreFile};
 
 /// Looks at this pace until the server stops.
 pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
@@ -33,7 +32,9 @@ pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
         let mut done = Reconciled::default();
         match recheck(&fleet, &mut suspects, &mut done).await {
             Ok(()) => {}
-            Err(error) => tracing::warn!(error = crate::chain(&error), "the sandboxes were not all looked at"),
+            Err(error) => {
+                tracing::warn!(error = isopod_wire::error_chain(&error), "the sandboxes were not all looked at")
+            }
         }
         if done != Reconciled::default() {
             tracing::warn!(adopted = done.adopted, ended = done.ended, removed = done.removed, "put right");
@@ -50,7 +51,7 @@ async fn check_store(fleet: &Fleet) {
                 "the store's file was replaced; this server goes on with the old one until it is restarted"
             );
         }
-        Err(error) => tracing::error!(error = crate::chain(&error), "the store's file is gone"),
+        Err(error) => tracing::error!(error = isopod_wire::error_chain(&error), "the store's file is gone"),
     }
 }
 

@@ -5,15 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Ending, Level, SandboxRow, State, StoreError};
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeSandbox, NodeState, PauseMode};
 
 use super::create::is_ours;
 use super::fleet::Fleet;
 use super::owner;
-use super::state::{Ending, State};
-use crate::clock::Timestamp;
-use crate::store::{Level, SandboxRow, StoreError};
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +102,7 @@ pub(super) async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeS
     if let (State::Pausing(mode), true) = (was, running) {
         tokio::spawn(async move {
             if let Err(error) = sandbox.pause(mode, false).await {
-                tracing::warn!(sandbox = %sandbox.id(), error = crate::chain(&error), "an interrupted pause failed");
+                tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "an interrupted pause failed");
             }
         });
     }
@@ -116,7 +115,7 @@ pub(super) async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) 
     fleet.store.save_sandbox(&row).await?;
     fleet.counters.ended(reason.text());
     fleet.journal.line(&row.id, Level::Error, "sandbox ended", &[("reason", reason.text().to_owned())]);
-    fleet.journal.event(crate::store::EventType::Killed, &row, serde_json::json!({ "reason": reason.text() }));
+    fleet.journal.event(isopod_store::EventType::Killed, &row, serde_json::json!({ "reason": reason.text() }));
     Ok(())
 }
 

@@ -1,8 +1,7 @@
 //! What is allowed when. Pure: it looks at a state and a request and answers with the step to take or a refusal.
 
+use isopod_store::{Ending, State};
 use isopod_wire::node::PauseMode;
-
-use super::state::{Ending, State};
 
 /// What someone wants of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub(crate) enum Step {
 
 /// Why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// It is gone, or going.
     #[error("the sandbox was not found")]
     NotFound,
@@ -110,9 +109,9 @@ fn while_paused(mode: PauseMode, request: Request) -> Result<Step, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use isopod_store::testing::any_state;
     use proptest::prelude::*;
 
-    use super::super::state::tests::any_state;
     use super::*;
 
     fn any_request() -> impl Strategy<Value = Request> {

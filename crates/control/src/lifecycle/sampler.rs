@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use isopod_store::clock::Timestamp;
+use isopod_store::service::Reading;
+use isopod_store::{Retention, Sample};
 use isopod_wire::node::{Incarnation, Usage};
 use isopod_wire::{ExecutionId, Limits, SandboxId};
 use tokio::time::Instant;
 
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use crate::clock::Timestamp;
-use crate::config::Retention;
-use crate::store::Sample;
-use crate::store::service::Reading;
 
 /// So many nodes' answers are awaited at once.
 const AT_ONCE: usize = 16;
@@ -59,14 +58,14 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
         })
         .collect();
     if let Err(error) = fleet.store.insert_samples(&samples).await {
-        tracing::warn!(error = crate::chain(&error), "resource use was not recorded");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not recorded");
     }
     let readings: Vec<Reading> = read
         .iter()
         .map(|(life, _, usage, _)| Reading::new(life.sandbox.as_str(), life.execution.as_str(), usage))
         .collect();
     if let Err(error) = fleet.store.add_usage(&readings).await {
-        tracing::warn!(error = crate::chain(&error), "resource use was not added up");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not added up");
     }
     read.into_iter().map(|(life, _, usage, at)| (life.execution, (at, usage.cpu_micros))).collect()
 }
@@ -78,11 +77,11 @@ pub(crate) async fn sample_now(fleet: &Fleet, sandbox: &Sandbox) -> Option<Sampl
 }
 
 /// Adds what a sandbox has used up to now, for one that is about to end.
-pub(crate) async fn note_usage(fleet: &Fleet, sandbox: &Sandbox) {
+pub async fn note_usage(fleet: &Fleet, sandbox: &Sandbox) {
     let Some((life, _, usage)) = read_usage(fleet, sandbox).await else { return };
     let reading = Reading::new(life.sandbox.as_str(), life.execution.as_str(), &usage);
     if let Err(error) = fleet.store.add_usage(&[reading]).await {
-        tracing::warn!(error = crate::chain(&error), "resource use was not added up");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not added up");
     }
 }
 
@@ -119,6 +118,6 @@ fn sample_of(limits: &Limits, usage: &Usage, cpus_used: f64) -> Sample {
 
 async fn prune(fleet: &Fleet, retention: &Retention) {
     if let Err(error) = fleet.store.prune(Timestamp::now(), retention).await {
-        tracing::warn!(error = crate::chain(&error), "old records were not removed");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "old records were not removed");
     }
 }

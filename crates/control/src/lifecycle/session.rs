@@ -1,89 +1,97 @@
 //! Sessions: a create whose metadata names a session key is get-or-create. One team and key have one live sandbox,
 //! however many callers race.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_lease::{Holder, LeaseEnded, LeaseName, Opened};
+use isopod_store::{SandboxRow, TeamId};
+use isopod_wire::SandboxId;
 
 use super::create::{CreateRefusal, NewSandbox};
 use super::fleet::Fleet;
 use super::handle::{ActError, Sandbox};
 use super::rules::Refusal;
-use crate::store::{SandboxRow, TeamId};
 
 /// The metadata key that makes a create a get-or-create.
-pub(crate) const SESSION_KEY: &str = "isopod.session";
-
-/// One lock per session that someone is asking for.
-#[derive(Debug, Default)]
-pub(crate) struct SessionLocks {
-    /// Entries go when nobody holds or awaits their lock any more.
-    locks: Mutex<HashMap<(TeamId, String), SessionLock>>,
-}
-
-type SessionLock = Arc<tokio::sync::Mutex<()>>;
+pub const SESSION_KEY: &str = "isopod.session";
 
 impl Fleet {
     /// The live sandbox of the session, made or resumed if need be.
-    pub(crate) async fn get_or_create(
+    pub async fn get_or_create(
         self: &Arc<Self>,
         key: String,
         wanted: NewSandbox,
     ) -> Result<Arc<Sandbox>, CreateRefusal> {
-        let fleet = Arc::clone(self);
-        // In a task of its own, so that a caller who goes away does not leave a session half made.
-        let asking = tokio::spawn(async move { fleet.get_or_create_alone(key, wanted).await });
-        asking.await.unwrap_or(Err(CreateRefusal::Aborted))
+        let leased = self.leases.hold(SessionKey { fleet: Arc::clone(self), key, wanted }).await?;
+        Ok(leased.sandbox)
     }
 
-    async fn get_or_create_alone(
-        self: &Arc<Self>,
-        key: String,
-        wanted: NewSandbox,
-    ) -> Result<Arc<Sandbox>, CreateRefusal> {
-        let name = (wanted.team.clone(), key);
-        let lock = self.sessions.lock_of(&name);
-        let _alone = lock.lock().await;
-        let answer = self.find_or_make(&name.1, wanted).await;
-        self.sessions.forget(&name, &lock);
-        answer
+    /// Gives a sandbox of the team's its time from now on, resuming it if it was paused. None if it is gone.
+    pub async fn connect(
+        &self,
+        team: &TeamId,
+        id: &SandboxId,
+        lasting: Duration,
+    ) -> Result<Option<Arc<Sandbox>>, ActError> {
+        let Some(sandbox) = self.find_of(team, id) else { return Ok(None) };
+        match sandbox.connect(lasting, true, None).await {
+            Ok(_) => Ok(Some(sandbox)),
+            Err(ActError::Refused(Refusal::NotFound)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A client that names a session. The sandbox's own row is the record.
+struct SessionKey {
+    fleet: Arc<Fleet>,
+    key: String,
+    wanted: NewSandbox,
+}
+
+impl Holder for SessionKey {
+    type Record = ();
+    type Sandbox = Arc<Sandbox>;
+    type Error = CreateRefusal;
+
+    fn name(&self) -> LeaseName {
+        LeaseName { team: self.wanted.team.clone(), key: self.key.clone() }
     }
 
-    async fn find_or_make(self: &Arc<Self>, key: &str, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
-        if let Some(row) = self.store.find_session(&wanted.team, key).await? {
-            check_same(&row, &wanted)?;
-            if let Some(sandbox) = self.find(&row.id) {
-                match sandbox.connect(wanted.timeout, true, None).await {
-                    Ok(_) => return Ok(sandbox),
-                    // It ended a moment ago; its successor is made below.
-                    Err(ActError::Refused(Refusal::NotFound)) => {}
-                    Err(error) => return Err(CreateRefusal::Session(error)),
-                }
+    fn id(sandbox: &Arc<Sandbox>) -> &SandboxId {
+        sandbox.id()
+    }
+
+    fn ended(&self, _: LeaseEnded) -> CreateRefusal {
+        CreateRefusal::Aborted
+    }
+
+    async fn open(&self) -> Result<Opened<(), Arc<Sandbox>>, CreateRefusal> {
+        let live = match self.fleet.store.find_session(&self.wanted.team, &self.key).await? {
+            Some(row) => {
+                self.wanted.check_session(&row)?;
+                let connected = self.fleet.connect(&self.wanted.team, &row.id, self.wanted.timeout).await;
+                connected.map_err(CreateRefusal::Session)?
             }
-        }
-        self.create(wanted).await
+            None => None,
+        };
+        Ok(Opened { record: (), live, recorded: None, restarts: 0 })
+    }
+
+    async fn create(&self, (): &()) -> Result<Arc<Sandbox>, CreateRefusal> {
+        self.fleet.create(self.wanted.clone()).await
     }
 }
 
-fn check_same(row: &SandboxRow, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
-    let same = row.template == wanted.template.id
-        && row.allow_internet == wanted.allow_internet
-        && row.network == wanted.network
-        && row.volume_mounts == wanted.volume_mounts
-        && row.access_token.is_some() == wanted.secure;
-    if same { Ok(()) } else { Err(CreateRefusal::SessionDiffers(row.template.clone())) }
-}
-
-impl SessionLocks {
-    fn lock_of(&self, name: &(TeamId, String)) -> SessionLock {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(locks.entry(name.clone()).or_default())
-    }
-
-    fn forget(&self, name: &(TeamId, String), lock: &SessionLock) {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two are the map's and ours: nobody else waits.
-        if Arc::strong_count(lock) <= 2 {
-            locks.remove(name);
-        }
+impl NewSandbox {
+    /// Whether the sandbox that a session has is one that this asks for.
+    pub fn check_session(&self, row: &SandboxRow) -> Result<(), CreateRefusal> {
+        let is_same = row.template == self.template.id
+            && row.allow_internet == self.allow_internet
+            && row.network == self.network
+            && row.volume_mounts == self.volume_mounts
+            && row.access_token.is_some() == self.secure;
+        if is_same { Ok(()) } else { Err(CreateRefusal::SessionDiffers(row.template.clone())) }
     }
 }

@@ -10,7 +10,7 @@ pub(super) const CREATE_BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 250, 5
 
 /// The counts.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     /// By kind of request and status.
     pub(super) requests: Mutex<BTreeMap<(Kind, u16), u64>>,
     /// By reason.

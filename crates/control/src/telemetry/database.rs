@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use isopod_store::Connections;
+
 use super::prometheus::head;
-use crate::store::Connections;
 
 /// Appends how many connections there are, and how many of them are in use.
-pub(crate) fn render_database(out: &mut String, connections: Connections) {
+pub fn render_database(out: &mut String, connections: Connections) {
     // Writing to a string cannot fail.
     let _ = write_database(out, connections);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::counters::{CREATE_BOUNDS_MS, Counters};
 
 /// Everything that is counted, with the present number of sandboxes by state.
-pub(crate) fn render(counters: &Counters, live: &[(&'static str, usize)], free_memory: u64) -> String {
+pub fn render(counters: &Counters, live: &[(&'static str, usize)], free_memory: u64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_all(&mut text, counters, live, free_memory);

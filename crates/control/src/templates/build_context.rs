@@ -1,15 +1,23 @@
 //! The context of a Dockerfile build: a tar archive of a client's, unpacked into a directory of the server's.
 //!
 //! Nothing in the archive is trusted. Only files, directories and symbolic links are taken, only below the directory, and
-//! nothing is ever written through a link: links are made last, when all files are there.
+//! nothing is ever written through a link: links are made last, when all files are there, and no link is made through an
+//! earlier one.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
+use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
+
+use super::ledger::TeamFull;
 
 /// Why a context cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,18 +32,36 @@ pub(crate) enum ContextError {
     Kind(String),
     #[error("the context is larger than {0} bytes when unpacked")]
     TooLarge(u64),
-    #[error("the context has more than {MOST_ENTRIES} entries")]
+    #[error(transparent)]
+    TeamFull(#[from] TeamFull),
+    #[error("the context has more than {MAX_ENTRIES} entries")]
     TooMany,
+    #[error("the names and targets of the context's links have more than {MAX_LINK_BYTES} bytes")]
+    Links,
+    #[error("the context has directories that are nested more than {DEEPEST} deep")]
+    TooDeep,
     #[error("could not keep {}", path.display())]
     Disk { path: PathBuf, source: io::Error },
 }
 
-const MOST_ENTRIES: usize = 500_000;
+const MAX_ENTRIES: usize = 500_000;
+/// Deeper than any honest context. Removing a tree takes stack and a descriptor for every level.
+const DEEPEST: usize = 200;
+/// What an entry takes besides its contents.
+const ENTRY_BYTES: u64 = 512;
+/// What stands before an entry: its header, a long name, a long target, extended attributes.
+const MAX_HEADERS: u64 = 1 << 20;
+/// Links wait in memory until all files are there, and a few compressed kilobytes may hold gigabytes of their names.
+const MAX_LINK_BYTES: usize = 64 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Unpacks an archive, perhaps compressed with gzip, into a new directory. On an error the directory is gone again.
-pub(crate) fn unpack_context(archive: &Path, into: &Path, most: u64) -> Result<(), ContextError> {
-    let unpacked = open(archive).and_then(|reader| unpack(Archive::new(reader), into, most));
+/// Takes so many bytes of the team's allowance.
+pub(crate) type Take<'t> = &'t dyn Fn(u64) -> Result<(), TeamFull>;
+
+/// Unpacks an archive, perhaps compressed with gzip, into a new directory. What is written is taken from the team's
+/// allowance before. On an error the directory is gone again.
+pub(crate) fn unpack_context(archive: &Path, into: &Path, most: u64, take: Take<'_>) -> Result<(), ContextError> {
+    let unpacked = open(archive).and_then(|reader| unpack(reader, into, most, take));
     if unpacked.is_err() {
         let _ = std::fs::remove_dir_all(into);
     }
@@ -49,36 +75,101 @@ fn open(archive: &Path) -> Result<Box<dyn Read>, ContextError> {
     Ok(if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(reader)) } else { Box::new(reader) })
 }
 
-fn unpack(mut archive: Archive<Box<dyn Read>>, into: &Path, most: u64) -> Result<(), ContextError> {
+fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: Take<'_>) -> Result<(), ContextError> {
     make_dir(into)?;
-    let (mut links, mut left, mut count) = (Vec::new(), most, 0_usize);
-    for entry in archive.entries().map_err(ContextError::Format)? {
+    let (mut links, mut left, mut count, mut link_bytes) = (Vec::new(), most, 0_usize, 0);
+    let allowance = Rc::new(Cell::new(MAX_HEADERS));
+    let mut archive = Archive::new(Metered { inner: reader, allowance: Rc::clone(&allowance) });
+    let mut entries = archive.entries().map_err(ContextError::Format)?;
+    loop {
+        allowance.set(MAX_HEADERS);
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(ContextError::Format)?;
         count += 1;
-        if count > MOST_ENTRIES {
+        if count > MAX_ENTRIES {
             return Err(ContextError::TooMany);
         }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let place = into.join(below(&entry, &name)?);
+        let path = below(&entry, &name)?;
+        left = left.checked_sub(entry.size()).ok_or(ContextError::TooLarge(most))?;
+        take(entry.size().saturating_add(ENTRY_BYTES))?;
+        allowance.set(u64::MAX);
         match entry.header().entry_type() {
-            EntryType::Directory => make_dir(&place)?,
+            EntryType::Directory => make_dir(&into.join(path))?,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                left = left.checked_sub(entry.size()).ok_or(ContextError::TooLarge(most))?;
-                write_file(&mut entry, &place, &name)?;
+                write_file(&mut entry, &into.join(path), &name)?;
             }
             EntryType::Symlink => {
                 let target = entry.link_name().map_err(ContextError::Format)?;
-                links.push((place, target.ok_or(ContextError::Kind(name))?.into_owned()));
+                let target = target.ok_or_else(|| ContextError::Kind(name.clone()))?.into_owned();
+                link_bytes += name.len() + path.as_os_str().len() + target.as_os_str().len();
+                if link_bytes > MAX_LINK_BYTES {
+                    return Err(ContextError::Links);
+                }
+                links.push(Link { name, path, target });
             }
             EntryType::XGlobalHeader => {}
             _ => return Err(ContextError::Kind(name)),
         }
+        // What nobody wanted of it must not count as the next one's headers.
+        io::copy(&mut entry, &mut io::sink()).map_err(ContextError::Format)?;
     }
-    for (place, target) in links {
-        make_parent(&place)?;
-        symlink(&target, &place).map_err(disk(&place))?;
+    let top: OwnedFd = File::open(into).map_err(disk(into))?.into();
+    links.iter().try_for_each(|link| link.make(&top))
+}
+
+/// A stream with an allowance: the library reads long names and extended headers into memory whole, and a few compressed
+/// kilobytes may hold gigabytes of them.
+struct Metered<R> {
+    inner: R,
+    /// How much may be read now. Set by the one who unpacks: little for headers, anything for contents.
+    allowance: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let allowed = usize::try_from(self.allowance.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if allowed == 0 && !buffer.is_empty() {
+            let message = format!("the headers of an entry have more than {MAX_HEADERS} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let read = self.inner.read(&mut buffer[..allowed])?;
+        self.allowance.set(self.allowance.get() - read as u64);
+        Ok(read)
     }
-    Ok(())
+}
+
+/// A symbolic link that is still to be made.
+struct Link {
+    /// As the archive names it.
+    name: String,
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl Link {
+    /// Goes down from the top, one directory after the other, and never through a link.
+    fn make(&self, top: &OwnedFd) -> Result<(), ContextError> {
+        let outside = || ContextError::Outside(self.name.clone());
+        let failed = |errno: Errno| disk(&self.path)(errno.into());
+        let name = self.path.file_name().ok_or_else(outside)?;
+        let mut parent = top.try_clone().map_err(disk(&self.path))?;
+        for part in self.path.parent().into_iter().flat_map(Path::components) {
+            match mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            parent = match openat(&parent, part.as_os_str(), flags, Mode::empty()) {
+                Err(Errno::NOTDIR | Errno::LOOP) => return Err(outside()),
+                opened => opened.map_err(failed)?,
+            };
+        }
+        match symlinkat(&self.target, &parent, name) {
+            Err(Errno::EXIST) => Err(ContextError::Twice(self.name.clone())),
+            made => made.map_err(failed),
+        }
+    }
 }
 
 /// The path below the top, without a single part that could leave it.
@@ -91,6 +182,9 @@ fn below<R: Read>(entry: &Entry<'_, R>, name: &str) -> Result<PathBuf, ContextEr
             Component::CurDir => {}
             _ => return Err(ContextError::Outside(name.to_owned())),
         }
+    }
+    if clean.components().count() > DEEPEST {
+        return Err(ContextError::TooDeep);
     }
     Ok(clean)
 }
@@ -151,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("context.tar");
         std::fs::write(&file, bytes).unwrap();
-        let result = unpack_context(&file, &dir.path().join("into"), most);
+        let result = unpack_context(&file, &dir.path().join("into"), most, &|_| Ok(()));
         (dir, result)
     }
 
@@ -176,6 +270,25 @@ mod tests {
     }
 
     #[test]
+    fn names_without_end_are_refused() {
+        let long = |name: String, target: String| {
+            let mut builder = tar::Builder::new(Vec::new());
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(EntryType::Symlink);
+            header.set_size(0);
+            for number in 0..70 {
+                builder.append_link(&mut header, format!("{number}{name}"), &target).unwrap();
+            }
+            builder.into_inner().unwrap()
+        };
+        let (dir, result) = unpacked(&long("/a".repeat(5000), "x".to_owned()), 100);
+        assert!(matches!(result, Err(ContextError::TooDeep)), "{result:?}");
+        assert!(!dir.path().join("into").exists());
+        let (_, result) = unpacked(&long(String::new(), "x".repeat(1_000_000)), 100);
+        assert!(matches!(result, Err(ContextError::Links)), "{result:?}");
+    }
+
+    #[test]
     fn nothing_is_written_through_a_link() {
         let outside = tempfile::tempdir().unwrap();
         let target = outside.path().to_str().unwrap();
@@ -184,6 +297,38 @@ mod tests {
         assert!(result.is_err(), "the name of the link is taken by a directory");
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
         drop(dir);
+    }
+
+    #[test]
+    fn headers_without_end_are_refused() {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(EntryType::GNULongName);
+        header.set_size(8 * MAX_HEADERS);
+        header.set_cksum();
+        let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut zipped, header.as_bytes()).unwrap();
+        io::copy(&mut io::repeat(b'a').take(8 * MAX_HEADERS), &mut zipped).unwrap();
+        io::Write::write_all(&mut zipped, &archive(&[("a", EntryType::Regular, "x")])).unwrap();
+        let (_dir, result) = unpacked(&zipped.finish().unwrap(), 100);
+        let told = result.unwrap_err().to_string();
+        assert!(told.contains("headers"), "{told}");
+    }
+
+    #[test]
+    fn no_link_is_made_through_another() {
+        let outside = tempfile::tempdir().unwrap();
+        let target = outside.path().to_str().unwrap();
+        let link = EntryType::Symlink;
+        for below in ["out/evil", "out/made/evil"] {
+            let (dir, result) = unpacked(&archive(&[("out", link, target), (below, link, "x")]), 100);
+            assert!(matches!(result, Err(ContextError::Outside(_))), "{below}: {result:?}");
+            assert!(!dir.path().join("into").exists());
+            assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "{below}");
+        }
+        assert!(matches!(
+            unpacked(&archive(&[("a", link, "x"), ("a", link, "y")]), 100).1,
+            Err(ContextError::Twice(_))
+        ));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use isopod_store::{StoreError, TeamId};
 use isopod_wire::build::{BuildFrom, BuildSource, BuildStep, DockerfileSource, RegistryAuth, StepError};
 use isopod_wire::node::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{Catalogue, FindError};
-use crate::store::{StoreError, TeamId};
 
 /// `POST /v2/templates/{id}/builds/{build}`.
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ pub(crate) enum PlanError {
     Step { number: usize, source: StepError },
     #[error("step {number}: the files {hash:?} were not uploaded")]
     NotUploaded { number: usize, hash: String },
-    #[error("a build can have {MOST_STEPS} steps, this one has {0}")]
+    #[error("a build can have {MAX_STEPS} steps, this one has {0}")]
     TooMany(usize),
     #[error("fromTemplate: {0}")]
     Template(#[from] FindError),
@@ -81,7 +81,7 @@ pub(crate) enum PlanError {
     Store(#[from] StoreError),
 }
 
-const MOST_STEPS: usize = 1000;
+const MAX_STEPS: usize = 1000;
 
 /// What the SDK's list of steps means here.
 pub(crate) async fn plan_steps(
@@ -89,7 +89,7 @@ pub(crate) async fn plan_steps(
     team: &TeamId,
     wanted: StartBuild,
 ) -> Result<BuildSource, PlanError> {
-    if wanted.steps.len() > MOST_STEPS {
+    if wanted.steps.len() > MAX_STEPS {
         return Err(PlanError::TooMany(wanted.steps.len()));
     }
     let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
@@ -97,7 +97,7 @@ pub(crate) async fn plan_steps(
         (Some(reference), None) => {
             BuildFrom::Image { reference, auth: wanted.from_image_registry.map(RegistryBody::auth) }
         }
-        (None, Some(name)) => BuildFrom::Template(catalogue.usable(team, &name).await?.node_template),
+        (None, Some(name)) => BuildFrom::Template(catalogue.usable(team, &name).await?.node_template.into_name()),
         _ => return Err(PlanError::From),
     };
     let mut steps = Vec::new();

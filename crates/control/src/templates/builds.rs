@@ -6,25 +6,31 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Build, BuildLine, BuildReason, BuildStatus, Level, Store, StoreError, TeamId};
 use isopod_wire::build::{
     BuildError, BuildEvent, BuildFailure, BuildLevel, BuildSpec, BuiltTemplate, RemoveTemplateError,
 };
 use isopod_wire::node::NodeApi;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::catalogue::Catalogue;
-use crate::clock::Timestamp;
-use crate::config::{BuildLimits, ServeConfig};
-use crate::store::{Build, BuildLine, BuildReason, BuildStatus, Level, Store, StoreError};
+use super::ledger::Reservation;
+use super::limits::BuildLimits;
+use super::log_allowance::LogAllowance;
+use super::turns::Turns;
+use crate::shares::{Share, Shares};
 
 /// Builds under way.
 pub(crate) struct Builds {
     store: Store,
     node: Arc<dyn NodeApi>,
     limits: BuildLimits,
-    places: Arc<Semaphore>,
+    turns: Arc<Turns>,
+    /// Builds that wait or are under way.
+    queue: Arc<Shares>,
     tasks: TaskTracker,
     stop: CancellationToken,
     /// By build id. Written when a build is queued, ends or is cancelled.
@@ -34,23 +40,39 @@ pub(crate) struct Builds {
 /// A build that is to be run.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub(crate) team: TeamId,
     pub(crate) build: Build,
     pub(crate) spec: BuildSpec,
     /// A directory that goes when the build ends.
-    pub(crate) context: Option<PathBuf>,
+    pub(crate) context: Option<Context>,
+    /// The team's, from [`Builds::place`].
+    pub(crate) _place: Share,
 }
 
+/// The context of a build on this host.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) path: PathBuf,
+    /// What it takes of the team's uploads.
+    pub(crate) held: Reservation,
+}
+
+/// The team has as many builds as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the team has {0} builds that wait or are under way; start this one when one of them has ended")]
+pub(crate) struct TooManyBuilds(usize);
+
 const EVENTS_AT_ONCE: usize = 256;
-const MOST_LINES: i64 = 200_000;
-const LONGEST_LINE: usize = 16 << 10;
+const MAX_LINE: usize = 16 << 10;
 
 impl Builds {
-    pub(super) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, stop: CancellationToken) -> Self {
+    pub(super) fn new(store: Store, node: Arc<dyn NodeApi>, limits: BuildLimits, stop: CancellationToken) -> Self {
         Self {
-            store: config.store.clone(),
+            store,
             node,
-            limits: config.builds,
-            places: Arc::new(Semaphore::new(config.builds.at_once)),
+            limits,
+            turns: Turns::new(limits.at_once),
+            queue: Shares::new(limits.per_team),
             tasks: TaskTracker::new(),
             stop,
             cancels: Mutex::default(),
@@ -62,10 +84,15 @@ impl Builds {
         self.limits.timeout
     }
 
+    /// A place in the queue for a team's build.
+    pub(crate) fn place(&self, team: &TeamId) -> Result<Share, TooManyBuilds> {
+        self.queue.take(team).ok_or(TooManyBuilds(self.limits.per_team))
+    }
+
     /// Queues a build that was asked for. `false`: it has begun already.
     pub(crate) async fn start(self: &Arc<Self>, job: Job) -> Result<bool, StoreError> {
         if !self.store.advance_build(&job.build.id, BuildStatus::Requested, BuildStatus::Queued).await? {
-            remove_context(job.context.as_deref()).await;
+            remove_context(job.context.as_ref()).await;
             return Ok(false);
         }
         let cancel = self.stop.child_token();
@@ -85,15 +112,15 @@ impl Builds {
     }
 
     async fn run(&self, job: Job, cancel: CancellationToken) {
-        let place = tokio::select! {
+        let turn = tokio::select! {
             () = cancel.cancelled() => None,
-            place = self.places.acquire() => place.ok(),
+            turn = self.turns.turn(&job.team) => turn,
         };
-        let outcome = match place {
-            Some(_place) => self.build(&job, cancel).await,
+        let outcome = match turn {
+            Some(_turn) => self.build(&job, cancel).await,
             None => Ok(Err(BuildReason { message: "the build was cancelled".to_owned(), step: None })),
         };
-        remove_context(job.context.as_deref()).await;
+        remove_context(job.context.as_ref()).await;
         let recorded = match outcome {
             Ok(Ok(built)) => self.finish(&job.build, &built).await,
             Ok(Err(reason)) => self.store.fail_build(&job.build.id, &reason).await,
@@ -101,7 +128,11 @@ impl Builds {
         };
         if let Err(error) = recorded {
             // The row stays as it is and is failed by the next start of the server.
-            tracing::error!(build = job.build.id, error = crate::chain(&error), "the end of a build was not recorded");
+            tracing::error!(
+                build = job.build.id,
+                error = isopod_wire::error_chain(&error),
+                "the end of a build was not recorded"
+            );
         }
     }
 
@@ -118,6 +149,9 @@ impl Builds {
         let writing = tokio::spawn(write_events(self.store.clone(), job.build.id.clone(), events));
         let built = self.node.build_template(job.spec.clone(), events_in.clone(), cancel).await;
         if let Err(error) = &built {
+            if error.failure == BuildFailure::Internal {
+                tracing::error!(build = job.build.id, phase = %error.phase, error = %error, "a build broke");
+            }
             let last = BuildEvent {
                 at: std::time::SystemTime::now(),
                 level: BuildLevel::Error,
@@ -144,13 +178,14 @@ impl Builds {
     /// Removes what the node made for templates that are gone, as far as no sandbox stands on it.
     pub(crate) async fn discard_leftovers(&self) -> Result<(), StoreError> {
         // What a build is just making may be what another left, so none may be under way.
-        let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
-        let Ok(_alone) = self.places.try_acquire_many(all) else { return Ok(()) };
+        let Some(_alone) = self.turns.alone() else { return Ok(()) };
         for leftover in self.store.leftovers().await? {
             match self.node.remove_template(&leftover).await {
                 Ok(()) | Err(RemoveTemplateError::NotFound(_)) => self.store.forget_leftover(&leftover).await?,
                 Err(RemoveTemplateError::InUse(_)) => {}
-                Err(error) => tracing::warn!(leftover, error = crate::chain(&error), "a template was not removed"),
+                Err(error) => {
+                    tracing::warn!(leftover, error = isopod_wire::error_chain(&error), "a template was not removed")
+                }
             }
         }
         Ok(())
@@ -172,24 +207,31 @@ impl std::fmt::Debug for Builds {
     }
 }
 
-/// What people are told. What broke on our side is in the message too: whoever builds here owns the machine.
+/// What people are told. What broke on our side they learn without its causes, which name files of this host.
 fn told(error: &BuildError) -> String {
     match error.failure {
         BuildFailure::Cancelled => "the build was cancelled".to_owned(),
+        BuildFailure::Internal => {
+            let what = error.message.split(": ").next().unwrap_or_default();
+            let place = error.place.as_ref().map(|(file, line)| format!("{file}:{line}: ")).unwrap_or_default();
+            format!("{place}{what}; the server's log says why")
+        }
         _ => error.to_string(),
     }
 }
 
 async fn write_events(store: Store, build: String, mut events: mpsc::Receiver<BuildEvent>) {
-    let (mut next, mut batch) = (0, Vec::new());
+    let (mut next, mut batch, mut allowance) = (0, Vec::new(), LogAllowance::default());
     while events.recv_many(&mut batch, EVENTS_AT_ONCE).await > 0 {
-        let lines: Vec<BuildLine> = batch.drain(..).map(line_of).collect();
-        if next >= MOST_LINES {
+        let lines: Vec<BuildLine> = batch.drain(..).filter_map(|event| allowance.take(line_of(event))).collect();
+        if lines.is_empty() {
             continue;
         }
         match store.insert_build_lines(&build, next, &lines).await {
             Ok(()) => next += i64::try_from(lines.len()).unwrap_or(0),
-            Err(error) => tracing::warn!(build, error = crate::chain(&error), "what a build said was not recorded"),
+            Err(error) => {
+                tracing::warn!(build, error = isopod_wire::error_chain(&error), "what a build said was not recorded")
+            }
         }
     }
 }
@@ -202,17 +244,18 @@ fn line_of(event: BuildEvent) -> BuildLine {
         BuildLevel::Error => Level::Error,
     };
     let mut message = event.message;
-    if message.len() > LONGEST_LINE {
-        message.truncate(message.floor_char_boundary(LONGEST_LINE));
+    if message.len() > MAX_LINE {
+        message.truncate(message.floor_char_boundary(MAX_LINE));
         message.push('…');
     }
     BuildLine { at: Timestamp::from(event.at), level, step: Some(event.phase.to_string()), message }
 }
 
-async fn remove_context(context: Option<&std::path::Path>) {
-    let Some(context) = context else { return };
-    if let Err(error) = tokio::fs::remove_dir_all(context).await {
-        tracing::warn!(path = %context.display(), %error, "the context of a build was not removed");
+async fn remove_context(context: Option<&Context>) {
+    let Some(Context { path, held }) = context else { return };
+    match tokio::fs::remove_dir_all(path).await {
+        Ok(()) => held.give_back(),
+        Err(error) => tracing::warn!(path = %path.display(), %error, "the context of a build was not removed"),
     }
 }
 
@@ -220,10 +263,10 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(60);
 const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Fails what an earlier server left in the middle, then keeps house until the server stops, and waits for the builds.
-pub(crate) async fn run_template_upkeep(catalogue: Arc<Catalogue>, stop: CancellationToken) {
+pub async fn run_template_upkeep(catalogue: Arc<Catalogue>, stop: CancellationToken) {
     loop {
         if let Err(error) = keep_house(&catalogue).await {
-            tracing::warn!(error = crate::chain(&error), "old builds were not removed");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "old builds were not removed");
         }
         tokio::select! {
             () = stop.cancelled() => break,
@@ -235,7 +278,7 @@ pub(crate) async fn run_template_upkeep(catalogue: Arc<Catalogue>, stop: Cancell
 
 impl Catalogue {
     /// At the start of a server, before it answers: nothing is under way yet.
-    pub(crate) async fn recover(&self) -> Result<(), StoreError> {
+    pub async fn recover(&self) -> Result<(), StoreError> {
         let reason = "the server was stopped while this was built; start the build again";
         let failed = self.store.fail_interrupted_builds(reason).await?;
         if failed > 0 {

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
+use isopod_store::secrets::new_template_id;
+use isopod_store::{Build, BuildStatus, Resource, Store, StoreError, TeamId, Template};
 use isopod_wire::Limits;
 use isopod_wire::node::NodeApi;
 use tokio_util::sync::CancellationToken;
 
 use super::builds::Builds;
+use super::limits::BuildLimits;
 use super::name::{NameError, Reference, is_build_id};
 use super::uploads::Uploads;
-use crate::config::ServeConfig;
-use crate::secrets::new_template_id;
-use crate::store::{Build, BuildStatus, Store, StoreError, TeamId, Template, Thing};
 
 /// Everything about templates that requests can reach.
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     pub(crate) store: Store,
     pub(crate) uploads: Uploads,
     pub(crate) builds: Arc<Builds>,
@@ -26,19 +26,31 @@ pub(crate) struct Catalogue {
 
 /// What a sandbox can be made of.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Usable {
+pub struct Usable {
     /// What the API calls it.
     pub(crate) id: String,
     /// What people call it, where that is something else.
     pub(crate) alias: Option<String>,
     /// What the node calls it.
-    pub(crate) node_template: String,
-    pub(crate) limits: Limits,
+    pub(crate) node_template: NodeTemplate,
+    pub limits: Limits,
+}
+
+/// What the node calls a template. The node keeps those of all teams and gives any of them to whoever names it, so only
+/// the catalogue makes one of these: of a build that the team may use, or of a name that comes with the server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeTemplate(String);
+
+impl NodeTemplate {
+    /// As the node's calls take it.
+    pub(crate) fn into_name(self) -> String {
+        self.0
+    }
 }
 
 /// Why a template is not found.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FindError {
+pub enum FindError {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("template '{0}' not found")]
@@ -53,48 +65,49 @@ pub(crate) enum FindError {
 }
 
 impl Catalogue {
-    pub(crate) fn new(config: &ServeConfig, node: Arc<dyn NodeApi>, stop: CancellationToken) -> Self {
-        let store = config.store.clone();
-        let builds = Builds::new(config, Arc::clone(&node), stop);
+    pub(crate) fn new(
+        store: Store,
+        node: Arc<dyn NodeApi>,
+        build_limits: BuildLimits,
+        default_limits: Limits,
+        stop: CancellationToken,
+    ) -> Self {
+        let builds = Builds::new(store.clone(), Arc::clone(&node), build_limits, stop);
         Self {
-            uploads: Uploads::new(config.store.directory().join("uploads"), config.builds),
+            uploads: Uploads::new(store.directory().join("uploads"), build_limits),
             builds: Arc::new(builds),
             store,
             node,
-            default_limits: config.sandbox_limits,
+            default_limits,
         }
     }
 
     /// The template of that name or id, also one that comes with the server; ready to make a sandbox of.
-    pub(crate) async fn usable(&self, team: &TeamId, asked: &str) -> Result<Usable, FindError> {
+    pub async fn usable(&self, team: &TeamId, asked: &str) -> Result<Usable, FindError> {
         let reference = Reference::parse(asked)?;
         let Some(template) = self.look_up(team, asked, &reference).await? else {
-            // The node knows whether it has it.
-            return self.of_the_server(&reference).ok_or_else(|| FindError::NotFound(asked.to_owned()));
+            return self.of_the_server(&reference).await.ok_or_else(|| FindError::NotFound(asked.to_owned()));
         };
         match self.tagged(&template, &reference).await {
             Ok(build) => Ok(self.usable_build(template, build)),
-            Err(error) => match self.of_the_server(&reference) {
-                // One that was asked for and never built does not hide one of the same name that is always there.
-                Some(usable) if self.comes_with_the_server(&reference.name).await => Ok(usable),
-                _ => Err(error),
-            },
+            // One that was asked for and never built does not hide one of the same name that is always there.
+            Err(error) => self.of_the_server(&reference).await.ok_or(error),
         }
     }
 
-    /// As one that comes with the server would be named: without a team, and with no tag but the usual one.
-    fn of_the_server(&self, reference: &Reference) -> Option<Usable> {
+    /// One that comes with the server: named without a team, and with no tag but the usual one. The ids that the node
+    /// gives to built templates are no names of such.
+    async fn of_the_server(&self, reference: &Reference) -> Option<Usable> {
         let is_plain = reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG;
-        is_plain.then(|| Usable {
+        if !is_plain || !self.comes_with_server(&reference.name).await {
+            return None;
+        }
+        Some(Usable {
             id: reference.name.clone(),
             alias: None,
-            node_template: reference.name.clone(),
+            node_template: NodeTemplate(reference.name.clone()),
             limits: self.default_limits,
         })
-    }
-
-    async fn comes_with_the_server(&self, name: &str) -> bool {
-        self.node.templates().await.iter().any(|template| template.is_called(name))
     }
 
     /// A template that has rows. One that comes with the server has none.
@@ -121,7 +134,7 @@ impl Catalogue {
         };
         if let Some(build) = named.filter(|build| build.status == BuildStatus::Ready) {
             // What it made is on the node that made it.
-            self.store.check_here(Thing::Build(&build.id)).await?;
+            self.store.check_here(Resource::Build(&build.id)).await?;
             return Ok(build);
         }
         let tags: Vec<String> = self.store.list_tags(&template.id).await?.into_iter().map(|tag| tag.tag).collect();
@@ -141,7 +154,7 @@ impl Catalogue {
         Usable {
             alias: template.names.first().cloned(),
             id: template.id,
-            node_template: build.node_template.unwrap_or_default(),
+            node_template: NodeTemplate(build.node_template.unwrap_or_default()),
             limits: build.limits,
         }
     }

@@ -3,7 +3,7 @@
 /// The tag that is meant when none is said.
 pub(crate) const DEFAULT_TAG: &str = "default";
 
-const LONGEST: usize = 128;
+const MAX_LENGTH: usize = 128;
 
 /// A template as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub(crate) struct Reference {
 
 /// Why something cannot be a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameError {
-    #[error("{0:?} is not a template name: use a-z, 0-9, -, _ and ., at most {LONGEST}, a letter or digit first")]
+pub enum NameError {
+    #[error("{0:?} is not a template name: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH}, a letter or digit first")]
     Name(String),
-    #[error("{0:?} is not a tag: use a-z, 0-9, -, _ and ., at most {LONGEST} of them, and not a build id")]
+    #[error("{0:?} is not a tag: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH} of them, and not a build id")]
     Tag(String),
 }
 
@@ -49,7 +49,7 @@ impl Reference {
 pub(crate) fn parse_name(text: &str) -> Result<String, NameError> {
     let name = text.trim().to_ascii_lowercase();
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    if !begins_well || name.len() > LONGEST || !name.bytes().all(is_name_byte) {
+    if !begins_well || name.len() > MAX_LENGTH || !name.bytes().all(is_name_byte) {
         return Err(NameError::Name(shortened(text)));
     }
     Ok(name)
@@ -57,7 +57,7 @@ pub(crate) fn parse_name(text: &str) -> Result<String, NameError> {
 
 pub(crate) fn parse_tag(text: &str) -> Result<String, NameError> {
     let tag = text.trim().to_ascii_lowercase();
-    if tag.is_empty() || tag.len() > LONGEST || !tag.bytes().all(is_name_byte) || is_build_id(&tag) {
+    if tag.is_empty() || tag.len() > MAX_LENGTH || !tag.bytes().all(is_name_byte) || is_build_id(&tag) {
         return Err(NameError::Tag(shortened(text)));
     }
     Ok(tag)

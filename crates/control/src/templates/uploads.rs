@@ -6,22 +6,24 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, BodyDataStream};
 use futures::StreamExt as _;
+use isopod_store::secrets::new_token;
+use isopod_store::{Store, StoreError, TeamId};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::config::BuildLimits;
-use crate::secrets::new_token;
-use crate::store::{Store, StoreError, TeamId};
+use super::ledger::{Ledger, Reservation, TeamFull};
+use super::limits::BuildLimits;
 
 /// Links and archives.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     dir: PathBuf,
     limits: BuildLimits,
+    ledger: Arc<Ledger>,
     /// Links that have not been used. Written when one is made or used; held for a few instructions.
     links: Mutex<HashMap<String, Link>>,
 }
@@ -38,11 +40,11 @@ struct Link {
 pub(crate) enum UploadError {
     #[error("the upload is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("the team's uploads are larger than {0} bytes")]
-    TeamFull(u64),
+    #[error(transparent)]
+    TeamFull(#[from] TeamFull),
     /// The client went away or said something wrong.
     #[error("the upload broke off")]
-    BrokeOff,
+    BrokeOff(#[source] axum::Error),
     #[error("could not keep the upload in {}", path.display())]
     Disk { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -50,11 +52,12 @@ pub(crate) enum UploadError {
 }
 
 const LINK_LIFE: Duration = Duration::from_secs(3600);
-const MOST_LINKS: usize = 10_000;
+const MAX_LINKS: usize = 10_000;
+const TEAM_LINKS: usize = 1000;
 
 impl Uploads {
     pub(super) fn new(dir: PathBuf, limits: BuildLimits) -> Self {
-        Self { dir, limits, links: Mutex::default() }
+        Self { dir, limits, ledger: Ledger::new(limits.team_uploads), links: Mutex::default() }
     }
 
     /// Removes what is half. Nothing may be under way.
@@ -74,9 +77,12 @@ impl Uploads {
         let token = new_token().0;
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.ends > now);
-        if links.len() >= MOST_LINKS {
-            // The one that would end first; its owner can ask for another.
-            let oldest = links.iter().min_by_key(|(_, link)| link.ends).map(|(token, _)| token.clone());
+        let is_own = |link: &Link| link.team == *team;
+        let own = links.values().filter(|link| is_own(link)).count();
+        if own >= TEAM_LINKS || links.len() >= MAX_LINKS {
+            // The one that would end first, of the team's own if it has any; its owner can ask for another.
+            let oldest = links.iter().min_by_key(|(_, link)| (own > 0 && !is_own(link), link.ends));
+            let oldest = oldest.map(|(token, _)| token.clone());
             oldest.map(|token| links.remove(&token));
         }
         links.insert(token.clone(), Link { team: team.clone(), hash: hash.to_owned(), ends: now + LINK_LIFE });
@@ -107,12 +113,8 @@ impl Uploads {
         hash: &str,
         body: Body,
     ) -> Result<(), UploadError> {
-        let most = self.limits.team_uploads;
-        let left = most.saturating_sub(store.template_files_size(team).await?);
-        let (part, size) = self.receive_part(body, left).await.map_err(|error| match error {
-            UploadError::TooLarge(limit) if limit < self.limits.upload => UploadError::TeamFull(most),
-            other => other,
-        })?;
+        let held = self.hold(store, team).await?;
+        let (part, size) = self.receive_part(body, &held).await?;
         let place = self.archive(team, hash);
         let kept = async {
             tokio::fs::create_dir_all(place.parent().unwrap_or(&self.dir)).await?;
@@ -120,20 +122,30 @@ impl Uploads {
         };
         kept.await.map_err(disk(&place))?;
         store.record_template_file(team, hash, i64::try_from(size).unwrap_or(i64::MAX)).await?;
+        held.keep();
         Ok(())
     }
 
-    /// Takes a body into a file that goes when the guard does.
-    pub(crate) async fn receive_part(&self, body: Body, left: u64) -> Result<(Part, u64), UploadError> {
+    /// The team's allowance, for an upload to take from.
+    pub(crate) async fn hold(&self, store: &Store, team: &TeamId) -> Result<Reservation, StoreError> {
+        self.ledger.open(store, team).await
+    }
+
+    /// Takes a body into a file that goes when the guard does. What is written is taken from the reservation before.
+    pub(crate) async fn receive_part(&self, body: Body, held: &Reservation) -> Result<(Part, u64), UploadError> {
         let parts = self.parts();
         tokio::fs::create_dir_all(&parts).await.map_err(disk(&parts))?;
         let part = Part(parts.join(new_token().0));
-        let size = write_body(&part.0, body.into_data_stream(), self.limits.upload.min(left)).await?;
+        let size = write_body(&part.0, body.into_data_stream(), self.limits.upload, held).await?;
         Ok((part, size))
     }
 
     /// Forgets archives that nobody has used for long.
-    pub(super) async fn forget_old(&self, store: &Store, before: crate::clock::Timestamp) -> Result<(), StoreError> {
+    pub(super) async fn forget_old(
+        &self,
+        store: &Store,
+        before: isopod_store::clock::Timestamp,
+    ) -> Result<(), StoreError> {
         for (team, hash) in store.forget_template_files(before).await? {
             let path = self.archive(&team, &hash);
             if let Err(error) = tokio::fs::remove_file(&path).await {
@@ -168,15 +180,16 @@ impl Drop for Part {
     }
 }
 
-async fn write_body(path: &Path, mut body: BodyDataStream, most: u64) -> Result<u64, UploadError> {
+async fn write_body(path: &Path, mut body: BodyDataStream, most: u64, held: &Reservation) -> Result<u64, UploadError> {
     let mut file = tokio::fs::File::create_new(path).await.map_err(disk(path))?;
     let mut size = 0;
     while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|_| UploadError::BrokeOff)?;
+        let chunk = chunk.map_err(UploadError::BrokeOff)?;
         size += chunk.len() as u64;
         if size > most {
             return Err(UploadError::TooLarge(most));
         }
+        held.take(chunk.len() as u64)?;
         file.write_all(&chunk).await.map_err(disk(path))?;
     }
     file.flush().await.map_err(disk(path))?;
@@ -207,14 +220,30 @@ mod tests {
         assert_eq!(uploads.use_link(&token), None);
     }
 
+    #[test]
+    fn a_team_that_asks_for_many_links_loses_its_own() {
+        let uploads = uploads(Path::new("/nowhere"), 1);
+        let (team, other) = (TeamId("t".to_owned()), TeamId("other".to_owned()));
+        let theirs = uploads.new_link(&other, "theirs");
+        let first = uploads.new_link(&team, "first");
+        for _ in 0..TEAM_LINKS {
+            uploads.new_link(&team, "more");
+        }
+        assert_eq!(uploads.use_link(&first), None);
+        assert_eq!(uploads.use_link(&theirs), Some((other, "theirs".to_owned())));
+        assert_eq!(uploads.links.lock().unwrap().len(), TEAM_LINKS);
+    }
+
     #[tokio::test]
     async fn what_is_too_large_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let uploads = uploads(dir.path(), 4);
-        let refused = uploads.receive_part(Body::from("12345"), 100).await;
+        let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
+        let held = uploads.hold(&store, &TeamId("t".to_owned())).await.unwrap();
+        let refused = uploads.receive_part(Body::from("12345"), &held).await;
         assert!(matches!(refused, Err(UploadError::TooLarge(4))));
         assert_eq!(std::fs::read_dir(dir.path().join("parts")).unwrap().count(), 0);
-        let (part, size) = uploads.receive_part(Body::from("1234"), 100).await.unwrap();
+        let (part, size) = uploads.receive_part(Body::from("1234"), &held).await.unwrap();
         assert_eq!((size, std::fs::read_to_string(part.path()).unwrap().as_str()), (4, "1234"));
         drop(part);
         assert_eq!(std::fs::read_dir(dir.path().join("parts")).unwrap().count(), 0);

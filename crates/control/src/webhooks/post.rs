@@ -4,26 +4,22 @@ use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::Request;
+use isopod_outbound::{Policy, RequestError, Target, Trust, request};
+use isopod_store::Delivery;
 use sha2::{Digest as _, Sha256};
-
-use super::address::Target;
-use super::request::{PostError, request};
-use super::trust::Trust;
-use crate::config::ServeConfig;
-use crate::store::Delivery;
 
 /// Sends deliveries.
 pub(crate) struct Poster {
-    allow_internal: bool,
+    policy: Policy,
     trust: Trust,
 }
 
 impl Poster {
-    pub(crate) fn new(config: &ServeConfig) -> Self {
-        Self { allow_internal: config.allow_internal_webhooks, trust: Trust::new(config.webhook_authorities.clone()) }
+    pub(crate) fn new(policy: Policy, trust: Trust) -> Self {
+        Self { policy, trust }
     }
 
-    pub(super) async fn post(&self, delivery: &Delivery) -> Result<(), PostError> {
+    pub(super) async fn post(&self, delivery: &Delivery) -> Result<(), RequestError> {
         let target = Target::parse(&delivery.url)?;
         let post = Request::post(&target.path)
             .header("host", &target.authority)
@@ -34,8 +30,8 @@ impl Poster {
             .header("e2b-signature-version", "v1")
             .header("e2b-signature", signature(&delivery.secret.0, &delivery.body))
             .body(Body::from(delivery.body.clone()))?;
-        let head = request(&target, &self.trust, self.allow_internal, post).await?;
-        if head.status.is_success() { Ok(()) } else { Err(PostError::Status(head.status)) }
+        let head = request(&target, &self.trust, &self.policy, post).await?;
+        if head.status.is_success() { Ok(()) } else { Err(RequestError::Status(head.status)) }
     }
 }
 

@@ -1,4 +1,4 @@
-"""One axis of a chart: its scale, its ticks, its unit, and values in the words of its data (numbers, dates, names)."""
+"""One axis of a chart: its scale, ticks and unit, and its values as numbers, dates or names."""
 
 import math
 import re
@@ -15,7 +15,7 @@ DATE_CONVERTERS = {
 
 
 def unit(label):
-    """What stands in the first brackets of a label: `Time (s)`, `Voltage [mV]`."""
+    """The text in the first brackets of a label: `Time (s)`, `Voltage [mV]`."""
     found = UNIT.search(label or "")
     if found is None:
         return None
@@ -45,7 +45,7 @@ def ticks_and_scale(name, axis):
 
 
 def values(axis, original, converted):
-    """The data of an axis as it was given when that can be told, else from the numbers it was converted to."""
+    """The data of an axis in its original form where possible, or else the numbers it was converted to."""
     kind = scale(axis)
     if kind == "categorical":
         names = category_names(axis)
@@ -56,7 +56,7 @@ def values(axis, original, converted):
 
 
 def number(value):
-    """A float, or None for what was masked out or is not a number."""
+    """A float, or None for masked values and values that are not numbers."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -69,7 +69,7 @@ def category_names(axis):
 
 
 def moment(given, converted):
-    # A plain float was already converted (scatter); anything else is a date of some library.
+    # A plain float is already converted (scatter). Anything else is a date of some library.
     if hasattr(given, "isoformat"):
         return given.isoformat()
     if type(given).__name__ == "datetime64":
@@ -91,7 +91,7 @@ def date_text(place):
 
 
 class Labels:
-    """The name of a place on an axis: its category, the tick that was put there, or the number."""
+    """The name of a position on an axis: its category, the label of a fixed tick, or the number."""
 
     def __init__(self, axis):
         from matplotlib.ticker import FixedLocator
@@ -113,6 +113,6 @@ class Labels:
 
     @staticmethod
     def nearest(named_places, place):
-        # Bars of one group stand side by side around their tick, within half a step of it.
+        # The bars of a group are side by side around their tick, within half a step.
         within = [(abs(at - place), name) for at, name in named_places if abs(at - place) < 0.5]
         return str(min(within)[1]) if within and min(within)[1] != "" else None

@@ -1,11 +1,11 @@
-"""The matplotlib backend of a kernel: Agg, without windows. Loaded by matplotlib, by its name."""
+"""The matplotlib backend of a kernel: Agg, without windows. matplotlib loads it by name."""
 
 from matplotlib.backend_bases import FigureManagerBase, _Backend
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from . import boxes, pictures
+from . import box_plots, pictures
 
-boxes.record()
+box_plots.record()
 
 
 class FigureManager(FigureManagerBase):
@@ -14,7 +14,7 @@ class FigureManager(FigureManagerBase):
         pictures.show_all()
 
     def show(self):
-        # `figure.show()`: this one only, and it stays open for more drawing.
+        # `figure.show()` shows this figure only, and leaves it open for more drawing.
         from . import current
 
         current.display(self.canvas.figure)

@@ -1,4 +1,4 @@
-"""A kernel of another language: speaks our kernel protocol to the guest and Jupyter's to a kernel that it starts.
+"""A kernel of another language: speaks our kernel protocol with the guest, and Jupyter's with a kernel that it starts.
 
     hello -> begin (starts the Jupyter kernel with that environment) -> execute ...
     The Jupyter kernel dies: the bridge exits too, and the guest reports it. The stream ends: the kernel is killed.
@@ -50,7 +50,7 @@ class Bridge:
         self.wake = self.catch_interrupts()
 
     def catch_interrupts(self):
-        """SIGINT becomes readable: the loop below passes it on while a cell runs and drops it otherwise."""
+        """Makes SIGINT readable: the loop below forwards it while a cell runs and drops it otherwise."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -76,7 +76,7 @@ class Bridge:
             self.kernel.kill()
 
     def execute(self, code, environment):
-        """One cell; False when the Jupyter kernel is gone and the bridge has to follow."""
+        """Runs one cell. False if the Jupyter kernel has died, so that the bridge has to exit too."""
         try:
             self.ensure_started()
         except jupyter.StartError as problem:
@@ -134,7 +134,7 @@ class Bridge:
         self.kernel.interrupt()
 
     def restart_after_interrupt(self):
-        """A kernel that an interrupt ended is started again by the next cell. Any other death is the guest's to tell."""
+        """If an interrupt ended the kernel, the next cell starts a new one. The guest reports any other death."""
         if not self.interrupted:
             return False
         self.kernel.kill()
@@ -150,7 +150,7 @@ class Bridge:
 
 
 def translate(kind, content):
-    """A Jupyter message as an event, or None when it is not for the reader."""
+    """Converts a Jupyter message to an event, or to None if clients do not need it."""
     if kind == "stream":
         name = "stderr" if content.get("name") == "stderr" else "stdout"
         return {"type": name, "text": str(content.get("text", "")), "timestamp": now()}

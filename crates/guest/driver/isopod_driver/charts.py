@@ -1,16 +1,16 @@
-"""From a matplotlib figure to E2B's chart objects: line, scatter, bar, pie, box_and_whisker, superchart, unknown.
+"""Converts matplotlib figures to E2B's charts: line, scatter, bar, pie, box_and_whisker, superchart, unknown.
 
-One set of axes is one chart; several are a superchart. What is drawn decides the type; a mixture is `unknown`. Every key
-that the SDKs read is always there, and numbers that JSON does not know become null.
+One set of axes is one chart; several are a superchart. The type depends on what is drawn; a mixture is `unknown`. Every
+key that the SDKs read is always present, and numbers that JSON cannot hold become null.
 """
 
-from . import axis, boxes, results
+from . import axis, box_plots, results
 
 MAX_POINTS = 200_000
 
 
 def of_figure(figure):
-    """The chart of a figure, or None for one with nothing on it. Never raises: the picture is there anyway."""
+    """The chart of a figure, or None if it is empty. Never raises: clients get the image in any case."""
     try:
         found = [chart_of_axes(axes) for axes in figure.axes if not is_colorbar(axes)]
         if not any(has_content(axes) for axes in figure.axes):
@@ -19,9 +19,9 @@ def of_figure(figure):
             return results.clean(found[0])
         return results.clean({"type": "superchart", "title": figure_title(figure), "elements": found})
     except TooManyPoints as problem:
-        return results.LeftOut(str(problem))
+        return results.Omitted(str(problem))
     except results.TooLarge as problem:
-        return results.LeftOut(str(problem))
+        return results.Omitted(str(problem))
     except Exception:
         return None
 
@@ -57,7 +57,7 @@ def base(axes, kind, elements):
 
 
 def planar(axes, kind, elements, swapped=False):
-    """A chart with two labelled axes; a horizontal one is told as if it stood upright."""
+    """A chart with two labelled axes. A horizontal chart is described as if it were vertical."""
     x_label, y_label = axes.get_xlabel() or None, axes.get_ylabel() or None
     if swapped:
         x_label, y_label = y_label, x_label
@@ -91,12 +91,12 @@ def line_chart(axes):
 
 
 def data_lines(axes):
-    # `axhline` and the like are measured in shares of the axes, not in data.
+    # `axhline` and the like use fractions of the axes, not data coordinates.
     return [line for line in axes.lines if line.get_transform() == axes.transData]
 
 
 def is_decoration(collection):
-    """A band around a line, or error bars: the line is still what is told."""
+    """A band around a line, or error bars: only the line itself is described."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     return isinstance(collection, (LineCollection, PolyCollection))
@@ -156,7 +156,7 @@ def bar_element(labels, bar, group, horizontal):
 
 
 def foreign_lines(axes):
-    """Lines that are not error bars, by whatever they were drawn."""
+    """Lines that are not error bars, however they were drawn."""
     caps = set()
     for container in axes.containers:
         error_bars = getattr(container, "errorbar", None)
@@ -166,7 +166,7 @@ def foreign_lines(axes):
 
 
 def is_stroke(line):
-    """Straight up or straight across, or nothing at all: seaborn's error bars."""
+    """Vertical, horizontal or empty lines: seaborn's error bars."""
     xs, ys = ({value for value in map(axis.number, data) if value == value} for data in line.get_data(orig=False))
     return len(xs) <= 1 or len(ys) <= 1
 
@@ -189,7 +189,7 @@ def pie_chart(axes):
 
 
 def box_chart(axes):
-    found = boxes.of_axes(axes)
+    found = box_plots.of_axes(axes)
     if not found:
         return None
     horizontal = all(is_horizontal for _, _, is_horizontal in found)

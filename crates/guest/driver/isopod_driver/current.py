@@ -1,4 +1,4 @@
-"""The interpreter of this process, for code that other packages call: a matplotlib backend, a patched `save`."""
+"""The interpreter of this process, for code that other packages call: the matplotlib backend, the patched `save`."""
 
 interpreter = None
 

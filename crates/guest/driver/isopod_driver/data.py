@@ -1,4 +1,4 @@
-"""What a value is besides its text: a table's columns (`e2b/data`), a figure's chart, the JSON of a list or a dict."""
+"""Structured forms of values: the columns of a table (`e2b/data`), the chart of a figure, the JSON of a list or dict."""
 
 from . import charts, results
 
@@ -7,7 +7,7 @@ MAX_CELLS = results.MAX_NODES
 
 def register(interpreter):
     interpreter.add_formatter("e2b/data", "pandas.core.frame.DataFrame", columns)
-    # Newer versions of pandas name the class's home differently.
+    # Newer versions of pandas report another module for the class.
     interpreter.add_formatter("e2b/data", "pandas.DataFrame", columns)
     interpreter.add_formatter("e2b/chart", "matplotlib.figure.Figure", charts.of_figure)
     interpreter.add_formatter("application/json", "builtins.list", as_json)
@@ -15,13 +15,13 @@ def register(interpreter):
 
 
 def columns(frame):
-    """Column name to list of values; times as ISO text, missing values as null."""
+    """Maps column names to lists of values. Times become ISO text, missing values null."""
     try:
         if frame.size > MAX_CELLS:
-            return results.LeftOut("a table of %d cells is more than the limit of %d" % (frame.size, MAX_CELLS))
+            return results.Omitted("a table of %d cells is more than the limit of %d" % (frame.size, MAX_CELLS))
         return {results.key_text(name): column_values(column) for name, column in frame.items()}
     except Exception:
-        # A table of things that JSON has no word for still has its text and HTML.
+        # A table of values that JSON cannot hold still has its text and HTML.
         return None
 
 
@@ -37,10 +37,10 @@ def cell_value(value):
 
 
 def as_json(value):
-    """The value itself, or None when JSON cannot hold it; then the text is all there is."""
+    """The value as JSON, or None if JSON cannot hold it. The client then gets only the text."""
     try:
         return results.clean(value)
     except results.TooLarge as problem:
-        return results.LeftOut(str(problem))
+        return results.Omitted(str(problem))
     except (TypeError, ValueError, RecursionError):
         return None

@@ -1,11 +1,12 @@
-"""The way of a zygote's fork into a sandbox.
+"""How a fork of the zygote enters a sandbox.
 
-    first  (outside)            joins the cgroups and namespaces, forks, waits for word, reports failures
-    second (in the pid ns)      forks and ends at once, so that the guest's init adopts the third
-    third  (in the pid ns)      drops every right, then is the mother; it can be reaped by the guest
+       first  (outside)            asks for admission, is moved into the cgroups by the server, enters the namespaces, forks
+       second (in the pid ns)      forks and exits at once, so that the guest, as pid 1, adopts the third process
+       third  (in the pid ns)      drops all privileges, lets the server check that, then becomes the forkserver
 
-Each step has a name; a failing one ends the way and its name is reported. The third process has no descriptor from
-outside left when user code can first run.
+The first and the third process talk to the server over a socket of their own, the admission, and continue only when it
+allows them to. Each step has a name. If a step fails, the process reports its name there and exits. The third process has
+closed every descriptor from outside before user code can run.
 """
 
 import os
@@ -15,32 +16,31 @@ import socket
 import sys
 import tempfile
 
-from . import mother, syscalls, wire
+from . import forkserver, syscalls, wire
 
 MAX_PROGRAM_BYTES = 8 * 4096
+GO = b"go"
 
 
 class Request:
-    """What was asked, checked; raises ValueError, TypeError or KeyError for nonsense."""
+    """A validated request. Raises ValueError, TypeError or KeyError if it is malformed."""
 
     def __init__(self, message, fds):
-        self.id = message.get("id")
         self.uid, self.gid = int(message["uid"]), int(message["gid"])
         self.groups = [int(group) for group in message.get("groups") or []]
         self.home = str(message.get("home") or "/")
         self.kept = frozenset(int(capability) for capability in message.get("caps_kept") or [])
         self.limits = {str(name): value for name, value in (message.get("rlimits") or {}).items()}
         names = [str(name) for name in message["namespaces"]]
-        cgroups = int(message["cgroups"])
-        if not 0 <= cgroups or len(fds) != cgroups + len(names) + 2:
+        if len(fds) != len(names) + 3:
             raise ValueError("%d descriptors do not fit the request" % len(fds))
         unknown = set(names) - set(syscalls.NAMESPACES)
         if unknown:
             raise ValueError("unknown namespaces %s" % sorted(unknown))
-        self.cgroups = fds[:cgroups]
-        # The user namespace first: it gives the rights to enter the others.
-        self.namespaces = sorted(zip(names, fds[cgroups:-2]), key=lambda pair: pair[0] != "user")
-        self.program, self.socket = fds[-2], fds[-1]
+        # Enter the user namespace first: it gives the right to enter the others. Enter the mount namespace last: after that,
+        # Python opens the sandbox's files.
+        self.namespaces = sorted(zip(names, fds[:-3]), key=lambda pair: (pair[0] == "mnt") - (pair[0] == "user"))
+        self.program, self.admission, self.socket = fds[-3], socket.socket(fileno=fds[-2]), fds[-1]
 
 
 class StepFailed(Exception):
@@ -49,8 +49,8 @@ class StepFailed(Exception):
         self.step = step
 
 
-def failure(request_id, step, problem):
-    return {"op": "failed", "id": request_id, "step": step, "error": str(problem)}
+def failure(step, problem):
+    return {"op": "failed", "step": step, "error": str(problem)}
 
 
 def step(name, function, *arguments):
@@ -60,19 +60,19 @@ def step(name, function, *arguments):
         raise StepFailed(name, problem) from problem
 
 
-def first(connection, interpreter, request):
+def first(interpreter, request):
+    """Returns an exit status: 1 if it did not enter the sandbox."""
     try:
         program = step("seccomp", read_program, request.program)
-        step("cgroup", join_cgroups, request.cgroups)
+        ask(request.admission, "outside")
         for name, fd in request.namespaces:
             step("setns %s" % name, syscalls.setns, fd, name)
-        problem = step("fork", fork_and_wait, interpreter, request, program)
-        if problem:
-            failed_step, _, text = problem.partition("\0")
-            raise StepFailed(failed_step, text)
+        child = step("fork", os.fork)
     except StepFailed as failed:
-        wire.send_packet(connection, failure(request.id, failed.step, failed))
-        return 1
+        return report(request.admission, failed)
+    if child == 0:
+        second(interpreter, request, program)
+    os.waitpid(child, 0)
     return 0
 
 
@@ -80,50 +80,50 @@ def read_program(fd):
     return os.pread(fd, MAX_PROGRAM_BYTES, 0)
 
 
-def join_cgroups(files):
-    for fd in files:
-        os.write(fd, b"0")
+def ask(admission, where):
+    """Tells the server where this process is, and waits for permission to continue. Exits if the server is gone."""
+    step(where, wire.send_packet, admission, {"op": where})
+    if step(where, admission.recv, len(GO)) != GO:
+        os._exit(1)
 
 
-def fork_and_wait(interpreter, request, program):
-    """Returns what the third process said before it gave up, or nothing when all went well."""
-    words, say = os.pipe()
-    child = os.fork()
-    if child == 0:
-        second(interpreter, request, program, say)
-    os.close(say)
-    os.waitpid(child, 0)
-    with os.fdopen(words, "rb") as heard:
-        return heard.read().decode("utf-8", "replace")
+def report(admission, failed):
+    try:
+        wire.send_packet(admission, failure(failed.step, failed))
+    except OSError:
+        # The server is gone.
+        pass
+    return 1
 
 
-def second(interpreter, request, program, say):
+def second(interpreter, request, program):
     """Never returns."""
     status = 1
     try:
-        wire.close_except({request.socket, say})
+        wire.close_except({request.socket, request.admission.fileno()})
         if os.fork() == 0:
-            third(interpreter, request, program, say)
+            third(interpreter, request, program)
         status = 0
     finally:
         os._exit(status)
 
 
-def third(interpreter, request, program, say):
+def third(interpreter, request, program):
     """Never returns."""
     status = 1
     try:
         become_user(request, program)
-        os.close(say)
-        status = mother.serve(socket.socket(fileno=request.socket), interpreter)
+        ask(request.admission, "inside")
+        request.admission.close()
+        status = forkserver.serve(socket.socket(fileno=request.socket), interpreter)
     except StepFailed as failed:
-        os.write(say, ("%s\0%s" % (failed.step, failed)).encode())
+        status = report(request.admission, failed)
     finally:
         os._exit(status)
 
 
 def become_user(request, program):
-    """Gives up every right, in the order in which rights are needed to give up others."""
+    """Drops all privileges, in an order in which each step still has the privileges it needs."""
     step("session", os.setsid)
     step("keyring", syscalls.join_session_keyring)
     step("null", open_null)
@@ -134,7 +134,7 @@ def become_user(request, program):
     step("groups", os.setgroups, request.groups)
     step("gid", os.setresgid, request.gid, request.gid, request.gid)
     step("uid", os.setresuid, request.uid, request.uid, request.uid)
-    # Not left to the change of ids: an id that was not mapped is not the root whose rights that would clear.
+    # A change of ids clears capabilities only if the old id is root, and the zygote's id may not be mapped here.
     step("capabilities", syscalls.set_capabilities, request.kept if request.uid == 0 else ())
     step("dumpable", syscalls.set_dumpable)
     step("home", os.chdir, request.home)
@@ -142,7 +142,7 @@ def become_user(request, program):
 
 
 def open_null():
-    """0, 1 and 2, which were closed with the rest; these are the sandbox's own."""
+    """Opens 0, 1 and 2, which were closed with the rest, on the sandbox's /dev/null."""
     for wanted in (0, 1, 2):
         fd = os.open("/dev/null", os.O_RDWR)
         if fd != wanted:
@@ -151,7 +151,7 @@ def open_null():
 
 
 def set_limits(limits):
-    # A piped core_pattern runs outside and is stopped only by 1, not by 0.
+    # A core_pattern with a pipe runs its program outside the sandbox. Only a limit of 1 prevents that, not 0.
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     for name, (soft, hard) in limits.items():
         number = getattr(resource, "RLIMIT_" + name.upper(), None)
@@ -160,7 +160,7 @@ def set_limits(limits):
         try:
             resource.setrlimit(number, (soft, hard))
         except (PermissionError, ValueError):
-            # Raising one needs a right that the host itself may lack.
+            # Raising a limit needs a capability that the host itself may lack.
             pass
 
 
@@ -173,7 +173,7 @@ def forget_outside(home):
 
 
 def forget_directories(matplotlib):
-    """It remembers its directories, which are below the home of now."""
+    """matplotlib caches its directories, which are below the home directory of the zygote."""
     for name in ("get_configdir", "get_cachedir", "_get_config_or_cache_dir"):
         clear = getattr(getattr(matplotlib, name, None), "cache_clear", None)
         if clear is not None:

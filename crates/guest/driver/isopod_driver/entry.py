@@ -1,9 +1,9 @@
-"""Which mode was asked for on the command line. Every mode returns an exit status."""
+"""Parses the command line and runs the mode it names. Every mode returns an exit status."""
 
 import argparse
 import socket
 
-from . import bridge, mother, specs, warm, zygote
+from . import bridge, forkserver, specs, warm, zygote
 
 
 def main(arguments):
@@ -15,12 +15,13 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="run.py", description="Isopod's interpreter driver")
     modes = parser.add_subparsers(dest="mode", required=True)
 
+    # The guest and the driver of a template may be of different versions, so this mode keeps its first name.
     mode = modes.add_parser("mother", help="fork Python kernels on request")
     mode.add_argument("--fd", type=int, required=True)
     mode.add_argument("--warm", choices=warm.LEVELS, default="shell")
-    mode.set_defaults(run=run_mother)
+    mode.set_defaults(run=run_forkserver)
 
-    mode = modes.add_parser("zygote", help="make mothers inside sandboxes")
+    mode = modes.add_parser("zygote", help="make forkservers inside sandboxes")
     mode.add_argument("--fd", type=int, required=True)
     mode.add_argument("--warm", choices=warm.LEVELS, default="full")
     mode.set_defaults(run=run_zygote)
@@ -35,8 +36,8 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def run_mother(options):
-    return mother.serve(own_socket(options.fd), warm.prepare(options.warm))
+def run_forkserver(options):
+    return forkserver.serve(own_socket(options.fd), warm.prepare(options.warm))
 
 
 def run_zygote(options):
@@ -48,7 +49,7 @@ def run_bridge(options):
 
 
 def own_socket(fd):
-    """The descriptor as a socket that children do not inherit through exec."""
+    """Wraps the descriptor in a socket that is closed on exec."""
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)
     return connection

@@ -1,7 +1,7 @@
-"""Output that comes after a kernel has said it is done.
+"""Waits for output that arrives after a kernel has reported `idle`.
 
-Deno passes on what was printed from another task than the one that says `idle`, so the two overtake each other. A second,
-unseen cell prints a mark on both streams: when both marks have come, so has everything printed before.
+Deno sends output and `idle` from different tasks, so one may overtake the other. A second, hidden cell prints a mark to both
+streams. When both marks have arrived, so has everything printed before them.
 """
 
 import uuid
@@ -26,7 +26,7 @@ class Fence:
         return not self.open
 
     def without_mark(self, content):
-        """The text of a stream message, less the mark; None when nothing is left."""
+        """The stream message without the mark, or None if nothing is left."""
         name, text = content.get("name"), str(content.get("text", ""))
         if self.mark in text:
             self.open.discard(name)

@@ -1,19 +1,23 @@
-"""SIGINT: stops the running cell, and is harmless at any other time.
+"""SIGINT stops the running cell, and has no effect at any other time.
 
-It never cuts a line that is being written to the guest: it is held back until the line is out.
+It never cuts a line that is being written to the guest: it is deferred until the line is complete.
 """
 
 import contextlib
 import signal
 import threading
 
-# Sent by the guest a moment after an interrupt. Python notes a signal and acts on it at the next step of its own: one
-# that is noted just before a system call that waits would wait with it, and any other signal ends that wait.
+from . import pristine
+
+__builtins__ = pristine.BUILTINS
+
+# The guest sends it shortly after an interrupt. Python only records a signal and handles it at its next bytecode. If the
+# signal arrives just before a blocking system call, it is not handled until that call returns; another signal ends the call.
 NUDGE = signal.SIGURG
 
 
 def nudged(_number, _frame):
-    """What was noted is acted on when this has run."""
+    """Does nothing: Python handles the recorded interrupt after this has run."""
 
 
 class Interrupts:
@@ -23,7 +27,7 @@ class Interrupts:
         self.pending = False
 
     def install(self):
-        """Before every cell, since user code may have put its own handler there."""
+        """Called before every cell, because user code may have installed its own handlers."""
         if signal.getsignal(signal.SIGINT) != self.handle:
             signal.signal(signal.SIGINT, self.handle)
         if signal.getsignal(NUDGE) != nudged:
@@ -46,7 +50,7 @@ class Interrupts:
             self.holds -= 1
             if self.pending and not self.holds:
                 self.pending = False
-                # To the main thread, whichever held it: only there it ends a wait.
+                # Always to the main thread: only there does it end a blocking call.
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     @contextlib.contextmanager

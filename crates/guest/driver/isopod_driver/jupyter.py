@@ -1,6 +1,6 @@
-"""One Jupyter kernel: started from its spec, asked to run code, interrupted, killed.
+"""One Jupyter kernel: starts it from its spec, runs code in it, interrupts it, kills it.
 
-Over ipc sockets where the kernel can; some only know tcp, and get 127.0.0.1.
+Uses ipc sockets if the kernel supports them, or else tcp on 127.0.0.1.
 """
 
 import importlib.util
@@ -19,15 +19,15 @@ from . import syscalls
 from .fence import Fence
 
 START_SECONDS = 40.0
-# Long enough for a slow kernel, short enough that a kernel which cannot do ipc is not waited for in vain.
+# Long enough for a slow kernel, short enough not to waste time on a kernel that does not support ipc.
 IPC_SECONDS = 8.0
-# What a kernel prints after it was done; it would have to be very busy to take longer.
+# How long to wait for output after a kernel has reported `idle`.
 LATE_SECONDS = 5.0
-# Known to bind only tcp; others are tried with ipc first.
+# Kernels that support only tcp. For others, ipc is tried first.
 TCP_ONLY = ("deno", "ir", "java", "ijava", "rjk", "xeus")
 
-# Has no way to be interrupted: a loop goes on, anything else ends the kernel.
-NEVER_STOPS = ("deno",)
+# Kernels that cannot be interrupted: a loop continues, and anything else ends the kernel.
+UNINTERRUPTIBLE = ("deno",)
 
 
 class StartError(Exception):
@@ -50,7 +50,7 @@ def start(spec, environment):
         kernel = JupyterKernel(spec, environment, transport)
         if kernel.wait_until_ready(seconds):
             return kernel
-        said = kernel.last_words()
+        said = kernel.log_tail()
         kernel.kill()
     raise StartError("the %s kernel did not start: %s" % (spec.display, said or "no answer within %d s" % seconds))
 
@@ -98,16 +98,16 @@ class JupyterKernel:
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
-                # Its own group: an interrupt and the end reach what the kernel started too.
+                # A group of its own: signals also reach the processes that the kernel starts.
                 start_new_session=True,
-                # A bridge that is killed cannot end its kernel any more.
+                # A bridge that is killed cannot end its kernel itself.
                 preexec_fn=syscalls.end_with_parent,
             )
         except OSError as error:
             raise StartError("cannot run %s: %s" % (argv[0], error)) from error
 
     def wait_until_ready(self, seconds):
-        """Asks for the kernel's information until it answers; also makes sure that iopub is connected."""
+        """Sends kernel_info requests until the kernel answers and iopub is connected."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.is_alive():
             request = self.client.kernel_info()
@@ -141,15 +141,15 @@ class JupyterKernel:
             return None
 
     def run(self, code, silent, wake, on_interrupt):
-        """Yields (kind, content) of what the cell says until it is done. Raises Died."""
+        """Yields (kind, content) of the cell's messages until it is done. Raises Died."""
         log_start = self.log_size()
         request = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
         cell = Cell([request])
         yield from self.until(cell.is_done, cell, wake, on_interrupt)
         if not silent and Fence.needed(self.spec):
             yield from self.late_output(cell, wake, on_interrupt)
-        if cell.failed_unheard:
-            yield "error", self.unheard_error(cell.reply, log_start)
+        if cell.failed_silently:
+            yield "error", self.silent_error(cell.reply, log_start)
 
     def until(self, is_over, cell, wake, on_interrupt):
         poller = self.poller(wake)
@@ -157,14 +157,16 @@ class JupyterKernel:
             ready = dict(poller.poll(500))
             if wake in ready:
                 on_interrupt()
-            if not ready and not self.is_alive():
-                raise Died()
+            if not ready:
+                if not self.is_alive():
+                    raise Died()
+                self.resume()
             yield from self.take(cell)
 
     def late_output(self, cell, wake, on_interrupt):
         fence = Fence()
         request = self.client.execute(fence.code(), store_history=False, allow_stdin=False)
-        behind = Cell(cell.requests + [request], said_by=cell)
+        behind = Cell(cell.requests + [request], follows=cell)
         deadline = time.monotonic() + LATE_SECONDS
 
         def is_over():
@@ -175,8 +177,8 @@ class JupyterKernel:
             if content is not None and kind != "execute_input":
                 yield kind, content
 
-    def unheard_error(self, reply, log_start):
-        """The kernel refused the code without a message about it; what it wrote to its log says more."""
+    def silent_error(self, reply, log_start):
+        """The kernel rejected the code without an error message. Its log says more."""
         self.log.seek(log_start)
         logged = self.log.read().decode("utf-8", "replace").strip()
         return {
@@ -198,27 +200,33 @@ class JupyterKernel:
         return poller
 
     def take(self, cell):
-        """What is there now, without waiting."""
+        """Yields the messages that have arrived, without waiting."""
         while True:
             message = self.next_message(self.client.iopub_channel, 0)
             if message is None:
                 break
-            said = cell.hear(message)
+            said = cell.receive(message)
             if said is not None:
                 yield said
         while cell.reply is None:
             message = self.next_message(self.client.shell_channel, 0)
             if message is None:
                 break
-            cell.hear_reply(message)
+            cell.receive_reply(message)
 
     def interrupt(self):
-        if any(word in self.spec.name.lower() for word in NEVER_STOPS):
+        if any(word in self.spec.name.lower() for word in UNINTERRUPTIBLE):
             self.signal_group(signal.SIGKILL)
         elif self.spec.interrupt_mode == "message":
             self.client.control_channel.send(self.client.session.msg("interrupt_request", content={}))
         else:
             self.signal_group(signal.SIGINT)
+
+    def resume(self):
+        """Code may stop its own kernel, and nothing else would resume it. Other processes that it stopped stay stopped."""
+        for pid in (self.process.pid, *interpreters_of(self.process.pid)):
+            if is_stopped(pid):
+                os.kill(pid, signal.SIGCONT)
 
     def kill(self):
         self.signal_group(signal.SIGKILL)
@@ -236,31 +244,31 @@ class JupyterKernel:
     def is_alive(self):
         return self.process.poll() is None
 
-    def last_words(self):
+    def log_tail(self):
         self.log.seek(0)
         return self.log.read()[-2000:].decode("utf-8", "replace").strip()
 
 
 class Cell:
-    """What is known of one request: whether it is done, and whether an error was told."""
+    """The state of one request: whether it is done, and whether an error was reported."""
 
-    def __init__(self, requests, said_by=None):
+    def __init__(self, requests, follows=None):
         self.requests = requests
         self.is_idle = False
         self.reply = None
-        # The cell whose errors count as told, for a request that only follows another.
-        self.told = said_by or self
-        self.error_told = False
+        # Errors of a follow-up request count as reported by the cell it follows.
+        self.reports_for = follows or self
+        self.error_reported = False
 
     def is_done(self):
         return self.is_idle and self.reply is not None
 
     @property
-    def failed_unheard(self):
-        return self.reply.get("status") == "error" and not self.error_told
+    def failed_silently(self):
+        return self.reply.get("status") == "error" and not self.error_reported
 
-    def hear(self, message):
-        """(kind, content) to pass on, or None."""
+    def receive(self, message):
+        """The (kind, content) to pass on, or None."""
         parent, kind, content = message["parent_header"].get("msg_id"), message["msg_type"], message["content"]
         if parent not in self.requests:
             return None
@@ -269,16 +277,34 @@ class Cell:
                 self.is_idle = True
             return None
         if kind == "error":
-            self.told.error_told = True
+            self.reports_for.error_reported = True
         return kind, content
 
-    def hear_reply(self, message):
+    def receive_reply(self, message):
         if message["parent_header"].get("msg_id") == self.requests[-1]:
             self.reply = message["content"]
 
 
+def interpreters_of(pid):
+    """The interpreters that a kernel starts for its cells, as the bash kernel does: children that are session leaders."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
+            return [child for child in map(int, file.read().split()) if os.getsid(child) == child]
+    except OSError:
+        return []
+
+
+def is_stopped(pid):
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            # The name before the state may contain anything, parentheses too.
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:
+        return False
+
+
 def free_ports(count):
-    """Held all at once, so that they differ."""
+    """Opens all of them at once, so that they differ."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in sockets]

@@ -1,28 +1,32 @@
-"""A kernel: the fork of the mother that runs one context's cells and speaks on its own stream.
+"""A kernel: a fork of the forkserver that runs the cells of one context and has its own stream to the guest.
 
     hello -> (begin) -> execute ... end_of_execution -> execute ... -> end of stream: exit
 
-What cells print goes to the descriptors 1 and 2, not through the stream.
+Cells print to the descriptors 1 and 2, not to the stream.
 """
 
+import builtins
 import fcntl
 import os
 import socket
 import traceback
+from os import _exit, getpid
 
-from . import fresh, packages, stdin, terminal, wire
+from . import fork_state, packages, pristine, stdin, terminal, wire
 from .interrupts import Interrupts
 from .outputs import Outputs
 
+__builtins__ = pristine.BUILTINS
+
 
 def run(interpreter, message, fds):
-    """The whole life of a kernel; returns the exit status."""
+    """Runs the kernel until its stream ends. Returns the exit status."""
     stream_fd, stdout_fd, stderr_fd = fds
     os.setsid()
     stream_fd = take_descriptors(stream_fd, stdout_fd, stderr_fd)
     stdout, stderr = terminal.open_both()
-    lines = wire.Lines(socket.socket(fileno=stream_fd), Interrupts(), on_gone=lambda: os._exit(0))
-    fresh.environment(message.get("env") or {})
+    lines = wire.Lines(socket.socket(fileno=stream_fd), Interrupts(), on_gone=lambda: _exit(0))
+    fork_state.environment(message.get("env") or {})
     try:
         os.chdir(message.get("cwd") or "/")
     except OSError as error:
@@ -31,7 +35,7 @@ def run(interpreter, message, fds):
     leave_stream_to_kernel(lines)
     stdin.refuse()
     kernel = Kernel(interpreter, lines, Outputs(lines, stdout, stderr))
-    lines.send({"type": "hello", "pid": os.getpid()})
+    lines.send({"type": "hello", "pid": getpid()})
     return kernel.serve()
 
 
@@ -41,7 +45,9 @@ class Kernel:
         self.lines = lines
         self.outputs = outputs
         self.interrupts = lines.interrupts
-        self.pid = os.getpid()
+        self.pid = getpid()
+        # As they were before any cell.
+        self.builtins = dict(vars(builtins))
         interpreter.attach(outputs)
 
     def serve(self):
@@ -56,39 +62,67 @@ class Kernel:
                 self.execute(request)
 
     def begin(self, request):
-        fresh.environment(request.get("env") or {})
-        fresh.reseed(request.get("seed") or "", self.interpreter.generators)
+        fork_state.environment(request.get("env") or {})
+        fork_state.reseed(request.get("seed") or "", self.interpreter.generators)
         packages.refresh()
 
     def execute(self, request):
-        code = str(request.get("code") or "")
+        if not self.outputs.restore():
+            # The guest would get no output of this cell. Nothing of it has run, so the guest gives it to another kernel.
+            _exit(1)
+        self.restore_useless_builtins()
         self.outputs.count(self.interpreter.execution_count)
-        packages.notice()
-        with fresh.call_environment(request.get("env") or {}):
-            self.run_interruptible(code)
-        if os.getpid() != self.pid:
-            # User code forked and its child came back here: only the kernel may go on.
+        code = str(request.get("code") or "")
+        try:
+            packages.notice()
+            with fork_state.call_environment(request.get("env") or {}):
+                self.run_interruptible(code)
+        except BaseException as problem:
+            # Even a cell that breaks the interpreter gets an end.
+            self.interrupts.running = False
+            self.restore_builtins()
+            self.outputs.broken(problem)
+        if getpid() != self.pid:
+            # User code forked, and this is the child: only the kernel may continue.
             self.outputs.flush()
-            os._exit(0)
+            _exit(0)
         self.outputs.end()
-        self.interpreter.after_cell(code)
+        try:
+            self.interpreter.after_cell(code)
+        except Exception:
+            # Ignored for the same reason.
+            pass
+
+    def restore_useless_builtins(self):
+        """Restores builtins that a cell deleted or replaced with something that is not callable."""
+        now = vars(builtins)
+        for name, original in self.builtins.items():
+            if callable(original) and not callable(now.get(name)):
+                now[name] = original
+
+    def restore_builtins(self):
+        """Restores all builtins. Cells may replace them for later cells, but only while the interpreter still works."""
+        vars(builtins).update(self.builtins)
 
     def run_interruptible(self, code):
         self.interrupts.install()
         try:
             with self.interrupts.cell():
-                self.interpreter.run(code)
+                is_sound = self.interpreter.run(code)
+            if is_sound is False:
+                self.restore_builtins()
         except KeyboardInterrupt:
-            # It came after the cell's own handling: between two statements of ours.
+            # It arrived outside the cell's own error handling, in the driver's code.
             self.interrupts.running = False
             self.outputs.error("KeyboardInterrupt", "", "KeyboardInterrupt")
         except Exception as problem:
-            # User code can break what runs it; that too is an error of its cell.
+            # User code can break the interpreter. That is an error of its cell too.
+            self.restore_builtins()
             self.outputs.error(type(problem).__name__, str(problem), traceback.format_exc())
 
 
 def take_descriptors(stream_fd, stdout_fd, stderr_fd):
-    """Leaves exactly 0 (/dev/null), 1, 2 and the stream open; returns the stream's number."""
+    """Leaves only 0 (/dev/null), 1, 2 and the stream open. Returns the stream's number."""
     stream_fd = keep_high(stream_fd)
     stdout_fd, stderr_fd = keep_high(stdout_fd), keep_high(stderr_fd)
     null = os.open("/dev/null", os.O_RDONLY)
@@ -96,18 +130,18 @@ def take_descriptors(stream_fd, stdout_fd, stderr_fd):
     os.dup2(stdout_fd, 1)
     os.dup2(stderr_fd, 2)
     os.dup2(stream_fd, 3, inheritable=False)
-    # The objects that own these live in the mother's frames below, which are never left.
+    # The objects that own these descriptors are in the forkserver's stack frames, which never return.
     wire.close_except({0, 1, 2, 3})
     return 3
 
 
 def keep_high(fd):
-    """A copy that the fixed numbers cannot collide with."""
+    """Duplicates the descriptor to a number above the fixed ones."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
 
 
 def leave_stream_to_kernel(lines):
-    """A child of user code must neither speak on the stream nor hold it open after the kernel's death."""
+    """Children of user code must neither write to the stream nor hold it open after the kernel has died."""
     os.register_at_fork(after_in_child=lambda: detach(lines))
 
 

@@ -1,10 +1,10 @@
-"""How each language sets and unsets environment variables of its own process, as code that is run silently."""
+"""Code that sets and unsets environment variables, for each language; it runs as a silent cell."""
 
 import json
 
 
 def assignments(language, kernel_name, wanted, removed):
-    """Code that sets `wanted` and removes `removed`, or None when it is not known how for this language."""
+    """Code that sets `wanted` and removes `removed`, or None for an unknown language."""
     write = WRITERS.get("deno" if "deno" in kernel_name.lower() else language)
     if write is None or not (wanted or removed):
         return None
@@ -32,7 +32,7 @@ def in_bash(name, value):
 
 
 def shell_name(name):
-    # The name stands in code unquoted: nothing but a name may.
+    # The name is not quoted in the code, so it must be nothing but a name.
     return "".join(letter for letter in name if letter.isalnum() or letter == "_") or "_"
 
 
@@ -43,7 +43,7 @@ def in_r(name, value):
 
 
 def in_java(name, value):
-    # Java cannot change its environment; E2B gives properties there, and so do we.
+    # Java cannot change its environment. E2B sets properties, and so do we.
     if value is None:
         return "System.clearProperty(%s);" % json.dumps(name)
     return "System.setProperty(%s, %s);" % (json.dumps(name), json.dumps(value))

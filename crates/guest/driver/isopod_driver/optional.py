@@ -1,4 +1,4 @@
-"""Packages that may be missing, or installed and broken: neither stops a kernel."""
+"""Imports packages that may be missing or broken. Neither stops a kernel."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""What was installed a moment ago can be imported now."""
+"""Makes packages importable as soon as they are installed."""
 
 import importlib
 import os
@@ -11,8 +11,8 @@ def refresh():
     importlib.invalidate_caches()
     if not site.ENABLE_USER_SITE and site.check_enableusersite() is None:
         return
-    # Made by the first `pip install --user`, so it was not on the path when Python started. The home is read again:
-    # the process may have been started with another one.
+    # The first `pip install --user` creates it, so it was not on the path when Python started. The home directory is read
+    # again because the process may have started with another one.
     site.USER_BASE = site.USER_SITE = None
     user_site = site.getusersitepackages()
     if os.path.isdir(user_site) and user_site not in sys.path:
@@ -20,20 +20,20 @@ def refresh():
 
 
 def notice():
-    """The same for what a command beside the kernel has installed since the last cell; costs one look at a directory."""
+    """Like `refresh`, for packages that another process installed since the last cell. Costs one look at a directory."""
     user_site = site.USER_SITE
     if user_site and user_site not in sys.path and os.path.isdir(user_site):
         refresh()
 
 
 def warm_up():
-    """Loads what `refresh` needs: a kernel may not be able to."""
+    """Loads what `refresh` needs, because a kernel may not be able to."""
     importlib.invalidate_caches()
     site.getusersitepackages()
 
 
 def add_before_system(directory):
-    """Where Python itself would have put it: before the packages of the system."""
+    """Adds the directory where Python itself would: before the system's packages."""
     before = list(sys.path)
     site.addsitedir(directory)
     added = [entry for entry in sys.path if entry not in before]

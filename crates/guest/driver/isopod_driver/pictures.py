@@ -1,4 +1,4 @@
-"""Figures and images are shown where a notebook would show them.
+"""Shows figures and images as a notebook would.
 
 Open matplotlib figures appear at the end of the cell, as PNG and chart, and are closed; a PIL image that is saved to a
 file, or shown, appears too, as on E2B.
@@ -17,7 +17,7 @@ BACKEND = "module://isopod_driver.backend"
 
 
 def register(shell):
-    """Teaches IPython's formatters about figures, and `%config InlineBackend...` if that is there."""
+    """Adds figures to IPython's formatters, and `%config InlineBackend...` if that is installed."""
     shell.display_formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", png)
     shell.events.register("post_execute", flush_figures)
     inline = import_or_none("matplotlib_inline.config")
@@ -28,7 +28,7 @@ def register(shell):
 
 
 def enable_inline(_shell, gui):
-    """`%matplotlib anything`: there is no screen, so it always means inline."""
+    """`%matplotlib` with any argument: there is no screen, so it always means inline."""
     matplotlib = import_or_none("matplotlib")
     if matplotlib is None:
         raise ImportError("matplotlib is not installed: pip install matplotlib")
@@ -37,7 +37,7 @@ def enable_inline(_shell, gui):
 
 
 def flush_figures():
-    """Shows and closes what a cell left open. Other backends, chosen by the user, are left alone."""
+    """Shows and closes the figures that a cell left open. Does nothing if the user chose another backend."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or sys.modules["matplotlib"].rcParams._get("backend") != BACKEND:
         return
@@ -56,7 +56,7 @@ def show_all():
 
 
 def png(figure):
-    """The figure as PNG bytes, trimmed; None when there is nothing on it."""
+    """The figure as PNG, trimmed, or None if it is empty."""
     if not figure.axes and not figure.lines and not figure.texts and not figure.images:
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -77,7 +77,7 @@ def png(figure):
 
 
 def show_saved_images(module):
-    """After PIL.Image was imported: saving to a path also displays, and `show()` displays."""
+    """Patches PIL.Image after its import: saving to a path also displays the image, and so does `show()`."""
     image_class = module.Image
     save = image_class.save
 
@@ -96,12 +96,12 @@ def show_saved_images(module):
 
 
 def called_by_user(frame):
-    # `savefig` saves through PIL; its figure is shown at the end of the cell anyway.
+    # `savefig` saves through PIL, but its figure is shown at the end of the cell anyway.
     return not str(frame.f_globals.get("__name__", "")).startswith("matplotlib")
 
 
 def show_plotly_figures(module):
-    """After plotly was imported: a figure is a result like any other, as HTML and as its own JSON.
+    """Patches plotly after its import: figures become results, as HTML and as plotly's own JSON.
 
     Plotly's renderers would send several megabytes of script with each figure, or ask for a package to be installed.
     """

@@ -1,4 +1,4 @@
-"""Cells without IPython: state, the last expression's value, rich results, `!cmd`, `pip`, await, tracebacks."""
+"""Runs cells without IPython: state, value of the last expression, rich results, `!cmd`, `pip`, await, tracebacks."""
 
 import ast
 import asyncio
@@ -32,13 +32,13 @@ class PlainInterpreter:
         self.threads = Threads()
         self.loop = None
         self.add_formatter("image/png", "matplotlib.figure.Figure", pictures.png)
-        self.forget()
+        self.reset()
 
     def attach(self, outputs):
         current.interpreter = self
         self.outputs = outputs
 
-    def forget(self):
+    def reset(self):
         """A new `__main__`, as if no cell had been run."""
         self.execution_count = 1
         self.module = types.ModuleType("__main__")
@@ -81,7 +81,7 @@ class PlainInterpreter:
         self.outputs.result(rich.bundle(value, self.formatters), True)
 
     def compile(self, code, filename):
-        """The statements, and apart from them the last expression when its value is wanted."""
+        """Compiles the statements, and separately the last expression if its value is to be shown."""
         tree, code = parse(code, filename)
         linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
         last = None

@@ -1,14 +1,17 @@
-"""From a bundle of MIME types to the event that the E2B SDKs read.
+"""Converts a bundle of MIME types to the event that E2B's SDKs read.
 
-Nothing is sent without a bound: text is cut with a marker, and what cannot be cut (images, objects) is left out with a
-note in `extra`, never silently.
+Everything has a size limit: long text is truncated with a marker. Images and objects cannot be truncated; they are omitted,
+with a note in `extra`.
 """
 
 import base64
-import json
 import math
 
-LIMIT_BYTES = 10 * 1024 * 1024
+from . import pristine
+
+__builtins__ = pristine.BUILTINS
+
+MAX_BYTES = 10 * 1024 * 1024
 NOTE = "isopod/left-out"
 
 FIELDS = {
@@ -25,14 +28,14 @@ FIELDS = {
     "e2b/data": "data",
     "e2b/chart": "chart",
 }
-# Cutting these leaves something that can still be read.
-CUTTABLE = {"text/plain", "text/html", "text/markdown", "text/latex", "application/javascript"}
+# These can still be read after truncation.
+TRUNCATABLE = {"text/plain", "text/html", "text/markdown", "text/latex", "application/javascript"}
 BASE64 = {"image/png", "image/jpeg", "application/pdf"}
 OBJECTS = {"application/json", "e2b/data", "e2b/chart"}
 
 
-class LeftOut(dict):
-    """Returned by a formatter instead of an object that would be too large to send."""
+class Omitted(dict):
+    """A formatter returns this in place of an object that is too large to send."""
 
     def __init__(self, why):
         super().__init__(why=why)
@@ -58,9 +61,9 @@ def event(bundle, is_main):
 def error(name, value, traceback):
     return {
         "type": "error",
-        "name": cut(str(name)),
-        "value": cut(str(value)),
-        "traceback": cut(str(traceback)),
+        "name": truncate(str(name)),
+        "value": truncate(str(value)),
+        "traceback": truncate(str(traceback)),
     }
 
 
@@ -73,15 +76,15 @@ def place(result, extra, mime, value):
 
 
 def settle(mime, value):
-    """The value as JSON can carry it within the bound, or a note why it is not there."""
-    if isinstance(value, LeftOut):
+    """The value as JSON within the limit, or a note why it is omitted."""
+    if isinstance(value, Omitted):
         return None, value.why
     if isinstance(value, (bytes, bytearray)):
         value = base64.b64encode(value).decode("ascii")
     elif isinstance(value, (list, tuple)) and mime not in OBJECTS and all(isinstance(part, str) for part in value):
         value = "".join(value)
     elif isinstance(value, str) and mime in BASE64:
-        # Some kernels break it into lines.
+        # Some kernels wrap it into lines.
         value = value.replace("\n", "")
     if isinstance(value, str) and mime not in OBJECTS:
         return settle_text(mime, unquoted(value) if mime == "text/plain" else value)
@@ -89,31 +92,31 @@ def settle(mime, value):
 
 
 def settle_text(mime, text):
-    if len(text) * 4 <= LIMIT_BYTES or utf8_size(text) <= LIMIT_BYTES:
+    if len(text) * 4 <= MAX_BYTES or utf8_size(text) <= MAX_BYTES:
         return text, None
-    if mime in CUTTABLE:
-        return cut(text), None
-    return None, "%d bytes are more than the limit of %d" % (utf8_size(text), LIMIT_BYTES)
+    if mime in TRUNCATABLE:
+        return truncate(text), None
+    return None, "%d bytes are more than the limit of %d" % (utf8_size(text), MAX_BYTES)
 
 
 def settle_object(value):
     try:
         value = clean(value)
-        size = len(json.dumps(value))
+        size = len(pristine.encode(value))
     except TooLarge as problem:
         return None, str(problem)
     except (TypeError, ValueError, RecursionError) as problem:
         return None, "cannot be written as JSON: %s" % problem
-    if size > LIMIT_BYTES:
-        return None, "%d bytes are more than the limit of %d" % (size, LIMIT_BYTES)
+    if size > MAX_BYTES:
+        return None, "%d bytes are more than the limit of %d" % (size, MAX_BYTES)
     return value, None
 
 
-def cut(text):
+def truncate(text):
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= LIMIT_BYTES:
+    if len(data) <= MAX_BYTES:
         return text
-    kept = data[:LIMIT_BYTES].decode("utf-8", "ignore")
+    kept = data[:MAX_BYTES].decode("utf-8", "ignore")
     return "%s\u2026 (truncated: %d bytes)" % (kept, len(data) - len(kept.encode("utf-8", "surrogatepass")))
 
 
@@ -122,7 +125,7 @@ def utf8_size(text):
 
 
 def unquoted(text):
-    """The value of a string rather than its literal, as E2B shows it."""
+    """The text of a string literal without its quotes, as E2B shows it."""
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
@@ -160,7 +163,7 @@ class Cleaner:
         return self.clean_foreign(value)
 
     def clean_foreign(self, value):
-        # numpy and pandas scalars, dates, decimals: by what they can do, so that no package needs to be imported.
+        # numpy and pandas scalars, dates and decimals are recognised by their methods, without importing a package.
         if hasattr(value, "isoformat"):
             return None if is_not_a_time(value) else value.isoformat()
         if hasattr(value, "dtype") and hasattr(value, "tolist"):

@@ -1,4 +1,4 @@
-"""The MIME forms of a value without IPython: its own `_repr_*_` methods, and the formatters of this driver."""
+"""The MIME forms of a value without IPython: from its `_repr_*_` methods and the driver's formatters."""
 
 METHODS = {
     "_repr_html_": "text/html",
@@ -16,7 +16,7 @@ METHODS = {
 def bundle(value, formatters):
     found = {"text/plain": repr(value)}
     if isinstance(value, type):
-        # A class has the methods of its instances, but nothing to show by them.
+        # A class has the methods of its instances, but they need an instance.
         return found
     found.update(from_mimebundle(value))
     for method, mime in METHODS.items():

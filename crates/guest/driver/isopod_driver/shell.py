@@ -1,6 +1,6 @@
-"""Cells on IPython's InteractiveShell: magics, `!cmd`, top-level await, rich display, tracebacks without colours.
+"""Runs cells in IPython's InteractiveShell: magics, `!cmd`, top-level await, rich display, tracebacks without colours.
 
-No history file, no profile directory, no threads: nothing is written and the shell can be forked.
+No history file, no profile directory, no threads: the shell writes nothing to disk and can be forked.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from .optional import import_or_none
 
 
 def create():
-    """The interpreter on IPython, or None when it is not installed."""
+    """The interpreter based on IPython, or None if that is not installed."""
     if import_or_none("IPython.core.interactiveshell") is None:
         return None
     classes = define_classes()
@@ -24,7 +24,7 @@ def create():
 
 
 class ShellInterpreter:
-    """What the kernel knows of a shell."""
+    """The interface between the kernel and the shell."""
 
     has_ipython = True
 
@@ -43,31 +43,34 @@ class ShellInterpreter:
     def attach(self, outputs):
         current.interpreter = self
         self.shell.outputs = outputs
-        # The handlers that print warnings and tracebacks look at the streams of now.
+        # The display hooks keep their own reference.
         self.shell.display_pub.outputs = outputs
         self.shell.displayhook.outputs = outputs
 
     def run(self, code):
-        self.shell.error_told = False
+        """Runs a cell. False if the shell could not report the cell's error."""
+        self.shell.error_reported = False
         outcome = self.shell.run_cell(code, store_history=True, silent=False)
         error = outcome.error_before_exec or outcome.error_in_exec
-        if error is not None and not self.shell.error_told:
-            # Formatting it failed: its packages may be gone, or its message cannot be read.
+        if error is not None and not self.shell.error_reported:
+            # Formatting the error failed: its package may be gone, or its message unreadable.
             name = type(error).__name__
             self.shell.outputs.error(name, message_of(error), plain_traceback(error))
+            return False
+        return True
 
     def after_cell(self, code):
         self.threads.after_cell(code)
-        # Newer versions keep a copy of every result there, for a history that we do not have.
+        # Newer versions keep a copy of every result there for the history, which is disabled.
         getattr(self.shell.history_manager, "outputs", {}).clear()
 
-    def forget(self):
-        """As if no cell had been run."""
+    def reset(self):
+        """Resets the state, as if no cell had run."""
         self.shell.reset(new_session=True)
         self.shell.last_execution_result = None
 
     def add_formatter(self, mime, class_path, function):
-        """`function(value)` gives the value's `mime` form; the class is named, not imported."""
+        """`function(value)` returns the value's `mime` form. The class is given by name, so it is not imported."""
         formatters = self.shell.display_formatter.formatters
         if mime not in formatters:
             formatters[mime] = object_formatter(mime, self.shell)
@@ -91,10 +94,10 @@ def configuration():
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.xmode = "Context"
-    # Spelled differently before and after IPython 9; it must be there from the start.
+    # The name changed with IPython 9. It must be set from the start.
     config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
     config.InteractiveShell.separate_in = ""
-    # Never looks for files of a person at a terminal.
+    # Features for interactive use only.
     config.InteractiveShell.autoindent = False
     config.InteractiveShell.enable_tip = False
     config.Completer.use_jedi = False
@@ -131,7 +134,7 @@ def define_classes():
             pass
 
     class DisplayEvents(DisplayPublisher):
-        """What `display()` is called with."""
+        """The arguments of `display()`."""
 
         outputs = None
 
@@ -139,14 +142,14 @@ def define_classes():
             self.outputs.result(data, False)
 
         def clear_output(self, wait=False):
-            # The stream cannot take back what it has sent.
+            # Events that were sent cannot be taken back.
             self.outputs.flush()
 
     class Shell(InteractiveShell):
         displayhook_class = Type(ResultHook)
         display_pub_class = Type(DisplayEvents)
         outputs = None
-        error_told = False
+        error_reported = False
 
         def init_ipython_dir(self, ipython_dir):
             pass
@@ -159,7 +162,7 @@ def define_classes():
 
         @property
         def db(self):
-            """What magics would keep on disk stays in memory."""
+            """Keeps in memory what magics would store on disk."""
             return self.__dict__.setdefault("_kept", {})
 
         @db.setter
@@ -167,7 +170,7 @@ def define_classes():
             pass
 
         def _showtraceback(self, etype, evalue, stb):
-            self.error_told = True
+            self.error_reported = True
             self.outputs.error(etype.__name__, message_of(evalue), "\n".join(stb))
 
         @contextlib.contextmanager
@@ -176,7 +179,7 @@ def define_classes():
             yield
 
         def ask_exit(self):
-            # `exit()` and `quit()`: reported like `sys.exit()`, and the kernel stays.
+            # `exit()` and `quit()` are reported like `sys.exit()`; the kernel continues.
             raise SystemExit
 
         def system(self, cmd):
@@ -208,14 +211,14 @@ def plain_traceback(error):
 
 def add_magics(shell):
     def pip(line):
-        """Run pip of this very Python; what it installs can be imported at once."""
+        """Run pip of this Python. Installed packages can be imported at once."""
         shell.user_ns["_exit_code"] = run_command(packages.pip_command(line))
 
     shell.register_magic_function(pip, "line", "pip")
 
 
 def run_command(command):
-    """A shell command whose output goes straight to the kernel's own descriptors. Returns the exit status."""
+    """Runs a shell command whose output goes straight to the kernel's descriptors. Returns the exit status."""
     sys.stdout.flush()
     sys.stderr.flush()
     executable = "/bin/bash" if os.path.exists("/bin/bash") else None

@@ -1,6 +1,6 @@
-"""Which languages have a Jupyter kernel here, by the kernelspecs in the usual directories.
+"""Finds the installed Jupyter kernels by the kernelspecs in the usual directories.
 
-Read by hand and not through jupyter_client: listing must work, and be quick, without it.
+Does not use jupyter_client: listing must be fast and must work without it.
 """
 
 import json
@@ -8,8 +8,8 @@ import os
 import sys
 
 ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "python3": "python", "sh": "bash"}
-# One kernel may serve a second language when that one has no kernel of its own.
-STANDS_IN = {"javascript": "typescript"}
+# A kernel for the second language also runs the first one, if that has no kernel of its own.
+FALLBACK_LANGUAGES = {"javascript": "typescript"}
 
 
 class Spec:
@@ -64,10 +64,10 @@ def read(name, directory):
 
 
 def resolve(wanted):
-    """The spec for a language or a spec's name, or None. Names are compared without case."""
+    """The spec for a language or a spec's name, or None. Ignores case."""
     name = ALIASES.get(wanted.lower(), wanted.lower())
     found = find_all()
-    return by_name(found, name) or by_language(found, name) or by_language(found, STANDS_IN.get(name))
+    return by_name(found, name) or by_language(found, name) or by_language(found, FALLBACK_LANGUAGES.get(name))
 
 
 def by_name(found, name):

@@ -1,4 +1,4 @@
-"""Nobody can answer a question inside a cell: `input()` and `getpass()` say so at once instead of waiting."""
+"""Makes `input()` and `getpass()` fail at once: there is no one to answer inside a cell."""
 
 import builtins
 import getpass
@@ -9,7 +9,7 @@ MESSAGE = "%s cannot be used here: code in a sandbox has no one at its keyboard.
 
 
 class StdinNotImplementedError(RuntimeError):
-    """Stands in for IPython's error of the same name when there is no IPython."""
+    """Replaces IPython's error of the same name if IPython is not installed."""
 
 
 def error_class():

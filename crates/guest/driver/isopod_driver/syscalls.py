@@ -1,4 +1,4 @@
-"""The few calls that Python's standard library lacks, through libc. Each raises OSError with the call's name."""
+"""System calls that Python's standard library lacks, through libc. Each raises OSError with the name of the call."""
 
 import ctypes
 import os
@@ -49,12 +49,12 @@ def setns(fd, name):
 
 
 def join_session_keyring():
-    """An empty one of its own; the old one may hold keys of the host."""
+    """Joins a new, empty session keyring; the old one may hold keys of the host."""
     call("keyctl", ctypes.c_long(KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def load_filter(program):
-    """Installs a seccomp program, given as the bytes of its instructions."""
+    """Installs a seccomp program, given as bytes."""
     if not program or len(program) % FILTER_BYTES:
         raise OSError(22, "seccomp: the program has %d bytes" % len(program))
     code = ctypes.create_string_buffer(program, len(program))
@@ -71,7 +71,7 @@ def limit_bounding_set(kept):
 
 
 def set_capabilities(kept):
-    """Effective and permitted become exactly these; nothing is inheritable."""
+    """Sets the effective and permitted capabilities to exactly these, and clears the inheritable ones."""
     data = (CapData * 2)()
     for capability in kept:
         word, bit = divmod(capability, 32)
@@ -81,12 +81,12 @@ def set_capabilities(kept):
 
 
 def set_dumpable():
-    """After a change of ids the process could not read its own /proc entries otherwise."""
+    """Lets the process read its own /proc entries after a change of ids."""
     check("prctl", libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1), 0, 0, 0))
 
 
 def end_with_parent():
-    """For the moment between fork and exec: the kernel sends SIGKILL when the parent is gone."""
+    """Called between fork and exec: the operating system sends SIGKILL when the parent exits."""
     libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
 
 

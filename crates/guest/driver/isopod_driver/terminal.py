@@ -1,12 +1,13 @@
-"""`sys.stdout` and `sys.stderr` of a kernel: text on the descriptors 1 and 2, written through.
+"""`sys.stdout` and `sys.stderr` of a kernel: text streams on the descriptors 1 and 2.
 
-A line leaves with one write when it is complete. The start of a line that nobody completes leaves a moment later, from a
-thread that lives only for that moment. A cell that prints very much is not watched write by write any more, which would
-halve its speed; a thread looks after it from time to time until the cell ends.
+A complete line is written at once. An incomplete line is flushed a moment later, by a thread that lives only for that
+moment. Checking each write would halve the speed of a cell that prints very much, so after many writes a thread flushes
+periodically until the cell ends.
 """
 
 import _thread
 import faulthandler
+import fcntl
 import io
 import os
 import signal
@@ -15,30 +16,39 @@ import threading
 import time
 import warnings
 
+from . import pristine
+
+__builtins__ = pristine.BUILTINS
+
+# The lowest number for the copies of the descriptors 1 and 2.
+LOWEST_COPY = 10
 PARTIAL_LINE_SECONDS = 0.05
-HOT_WRITES = 2000
+BULK_WRITES = 2000
 ALL_SIGNALS = signal.valid_signals()
 
-# Held while a thread of ours flushes, and over every fork: a child must not inherit a stream in the middle of a flush.
+# Held while a thread of this module flushes, and during every fork: a child must not inherit a half-flushed stream.
 flushing = threading.Lock()
 
 
 class Written(io.TextIOWrapper):
-    """A text stream whose incomplete lines do not wait for their end."""
+    """A text stream that also flushes incomplete lines, after a moment."""
 
-    def __init__(self, fd):
+    def __init__(self, number, fd):
+        """Writes to `fd`, a copy of the descriptor `number`, which stays open when a cell closes `number`."""
         buffer = io.BufferedWriter(io.FileIO(fd, "w", closefd=False), 1 << 16)
         super().__init__(buffer, encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True)
-        # The process in which a thread will flush, if any: a fork does not take threads along.
+        self.number, self.fd = number, fd
+        self.pipe = identity(fd)
+        # The process in which a thread will flush, if any: threads do not survive a fork.
         self.due_in = 0
         self.writes = 0
-        self.hot = False
+        self.bulk = False
 
     def write(self, text):
         written = super().write(text)
         self.writes += 1
-        if self.writes > HOT_WRITES:
-            self.get_hot()
+        if self.writes > BULK_WRITES:
+            self.switch_to_bulk()
         elif text[-1:] != "\n":
             self.flush_soon()
         return written
@@ -47,39 +57,39 @@ class Written(io.TextIOWrapper):
         if self.due_in == os.getpid():
             return
         self.due_in = os.getpid()
-        self.in_thread(self.flush_late)
+        self.in_thread(self.flush_after_delay)
 
-    def flush_late(self):
+    def flush_after_delay(self):
         time.sleep(PARTIAL_LINE_SECONDS)
         self.due_in = 0
         flush_quietly(self)
 
-    def get_hot(self):
-        self.hot = True
-        # Found before the method of the class: from now on printing goes straight to the C code.
+    def switch_to_bulk(self):
+        self.bulk = True
+        # An instance attribute hides the method of the class: from now on printing goes straight to the C code.
         self.write = super().write
-        self.in_thread(self.look_after)
+        self.in_thread(self.flush_periodically)
 
-    def look_after(self):
-        while self.hot:
+    def flush_periodically(self):
+        while self.bulk:
             time.sleep(PARTIAL_LINE_SECONDS)
             flush_quietly(self)
 
-    def cool_down(self):
-        """After a cell."""
+    def end_bulk(self):
+        """Called after each cell."""
         self.writes = 0
-        if self.hot:
-            self.hot = False
+        if self.bulk:
+            self.bulk = False
             del self.write
 
     def in_thread(self, function):
-        # A thread inherits what is blocked. One that took an interrupt while the main thread starts a process, and so
-        # blocks all signals, would not wake it from the wait for that process: the interrupt would be lost.
+        # A thread inherits the signal mask, so block all signals. Otherwise this thread could take an interrupt while the main
+        # thread has signals blocked to start a process, and the interrupt would not end the main thread's wait for it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
         try:
             _thread.start_new_thread(function, ())
         except RuntimeError:
-            # No more threads can be had: lines leave when they are complete.
+            # No more threads are available: lines are written when they are complete.
             self.due_in = 0
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -94,9 +104,49 @@ def flush_quietly(stream):
         pass
 
 
+def identity(fd):
+    """Identifies the file behind a descriptor. None if it is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def restore(stream):
+    """The stream, or a new one in its place, with both descriptors open. None if neither leads to the guest any more.
+    If a cell has put another file at 1 or 2, that stays: it redirects what programs print."""
+    at_number, at_copy = identity(stream.number), identity(stream.fd)
+    if at_copy != stream.pipe:
+        if at_number != stream.pipe:
+            return None
+        os.dup2(stream.number, stream.fd, inheritable=False)
+    if at_number is None:
+        os.dup2(stream.fd, stream.number)
+    if not stream.closed:
+        return stream
+    opened = Written(stream.number, stream.fd)
+    opened.pipe = stream.pipe
+    return opened
+
+
+def restore_stdin():
+    if identity(0) is None:
+        null = os.open("/dev/null", os.O_RDONLY)
+        if null != 0:
+            os.dup2(null, 0)
+            os.close(null)
+        else:
+            os.set_inheritable(0, True)
+
+
+def copied(number):
+    return Written(number, fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LOWEST_COPY))
+
+
 def open_both():
-    """Makes them the process's streams; a crash in C code is told on stderr too."""
-    stdout, stderr = Written(1), Written(2)
+    """Installs the process's standard streams. A crash in C code is reported on stderr too."""
+    stdout, stderr = copied(1), copied(2)
     sys.stdout = sys.__stdout__ = stdout
     sys.stderr = sys.__stderr__ = stderr
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
@@ -107,5 +157,5 @@ def open_both():
 
 def survive_forks():
     os.register_at_fork(before=flushing.acquire, after_in_parent=flushing.release, after_in_child=flushing.release)
-    # The threads of this file are no danger to a child; `flushing` sees to that.
+    # The threads of this module are no danger to a child, because of `flushing`.
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)

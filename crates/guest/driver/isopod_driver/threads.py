@@ -1,6 +1,6 @@
-"""Numeric libraries were loaded with one thread, to be forked. A kernel that uses them gets its cores back.
+"""Lets numeric libraries use all cores again. They are loaded with one thread so that the process can be forked.
 
-Done after a cell has answered, so that it costs no caller anything.
+This happens after a cell has ended, so that no client waits for it.
 """
 
 import ctypes

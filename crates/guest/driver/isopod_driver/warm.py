@@ -1,9 +1,9 @@
-"""Everything slow is done once, before the first fork: imports, and one cell of each kind so that the paths are warm."""
+"""Does everything slow once, before the first fork: imports packages, and runs one cell of each kind as a warm-up."""
 
 import contextlib
 import os
 
-from . import data, fresh, late, packages, plain, shell
+from . import data, fork_state, import_hooks, packages, plain, shell
 from .optional import import_or_none
 from .outputs import Silent
 
@@ -11,7 +11,7 @@ LEVELS = ("none", "shell", "full")
 
 PACKAGES = ("numpy", "pandas", "PIL.Image", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "IPython.display")
 
-# Read by the libraries when they are loaded. A thread before the fork would be missing after it.
+# The libraries read these when they are loaded. Threads that start before a fork are missing after it.
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -34,10 +34,10 @@ _pandas.DataFrame({'a': [1, 2], 'b': ['x', 'y']})
 
 
 def prepare(level):
-    """An interpreter that has run no user code, ready to be forked."""
+    """Returns an interpreter that has run no user code and can be forked."""
     with one_thread():
         packages.warm_up()
-        late.watch()
+        import_hooks.watch()
         present = [name for name in PACKAGES if level == "full" and import_or_none(name)]
         interpreter = shell.create() or plain.create()
         data.register(interpreter)
@@ -49,8 +49,8 @@ def prepare(level):
             interpreter.run(FULL_CELL)
         if "pandas" in present:
             interpreter.run(TABLE_CELL)
-        interpreter.forget()
-    interpreter.generators = fresh.find_generators()
+        interpreter.reset()
+    interpreter.generators = fork_state.find_generators()
     return interpreter
 
 
@@ -62,4 +62,4 @@ def one_thread():
         yield
     finally:
         for name, value in before.items():
-            fresh.put_back(name, value)
+            fork_state.put_back(name, value)

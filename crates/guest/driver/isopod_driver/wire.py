@@ -1,6 +1,6 @@
-"""The two framings: packets with descriptors (mother, zygote), and lines of JSON (kernel, bridge).
+"""The two framings: packets with descriptors (forkserver, zygote) and lines of JSON (kernel, bridge).
 
-A line leaves whole or not at all: an interrupt that arrives while one is written is delivered after it.
+A line is written completely or not at all: an interrupt that arrives meanwhile is delivered afterwards.
 """
 
 import fcntl
@@ -10,13 +10,18 @@ import socket
 import sys
 import termios
 import threading
-import time
+from os import getpid
+from time import monotonic, sleep
+
+from . import pristine
+
+__builtins__ = pristine.BUILTINS
 
 PACKET_BYTES = 64 * 1024
 PACKET_FDS = 64
-# None of our processes opens more than a few before user code runs.
-HIGHEST_FD = 4096
-# How long a displayed result waits for a guest that does not read.
+# The driver opens only a few descriptors before user code runs.
+MAX_FD = 4096
+# How long to wait for a guest that does not read, after a displayed result.
 READ_SECONDS = 5.0
 
 
@@ -25,7 +30,7 @@ def send_packet(connection, message):
 
 
 def receive_packet(connection):
-    """One message and its descriptors, or (None, []) when the other side is gone."""
+    """One message and its descriptors, or (None, []) if the other side is gone."""
     data, fds = receive_bytes(connection)
     if not data:
         close_all(fds)
@@ -56,14 +61,14 @@ def close_all(fds):
 
 
 def close_except(kept):
-    """Closes every descriptor of this process but these."""
+    """Closes every descriptor of this process except these."""
     lowest = 0
     for fd in sorted(kept):
         if lowest < fd:
-            # An empty range is not passed on: some versions of Python take it for all there is.
+            # Never pass an empty range: some versions of Python would close all descriptors.
             os.closerange(lowest, fd)
         lowest = fd + 1
-    os.closerange(lowest, HIGHEST_FD)
+    os.closerange(lowest, MAX_FD)
 
 
 class Lines:
@@ -71,19 +76,19 @@ class Lines:
 
     def __init__(self, connection, interrupts, on_gone):
         self.connection = connection
-        # Called when nobody reads any more; does not return.
+        # Called when the guest has closed its end; does not return.
         self.on_gone = on_gone
         self.interrupts = interrupts
-        self.owner = os.getpid()
+        self.owner = getpid()
         self.received = bytearray()
-        # Guards writing: threads of user code may display things at the same time.
+        # Guards writing: threads of user code may display values at the same time.
         self.writing = threading.Lock()
 
     def send(self, event):
-        """Writes one event. A forked child of user code is not the kernel and says nothing here."""
-        if os.getpid() != self.owner:
+        """Writes one event. Does nothing in a child that user code forked: that is not the kernel."""
+        if getpid() != self.owner:
             return
-        line = json.dumps(event).encode() + b"\n"
+        line = pristine.encode(event).encode() + b"\n"
         with self.interrupts.held_back(), self.writing:
             try:
                 self.connection.sendall(line)
@@ -91,18 +96,18 @@ class Lines:
                 self.on_gone()
 
     def wait_until_passed_on(self):
-        """Until the guest has passed on what was sent. It takes one line after the other: when it has taken the next
-        one, which says nothing and goes nowhere, it is done with the one before."""
+        """Waits until the guest has forwarded what was sent. It handles lines in order: when it has read the next one, an empty
+        event that it drops, it is done with the one before."""
         self.wait_until_read()
         self.send({})
         self.wait_until_read()
 
     def wait_until_read(self):
-        """Until the guest has taken what was sent, or for a moment if it is busy. Ends early on an interrupt."""
-        deadline = time.monotonic() + READ_SECONDS
+        """Waits until the guest has read what was sent, but only a few seconds. Ends early on an interrupt."""
+        deadline = monotonic() + READ_SECONDS
         pause = 0.00005
-        while os.getpid() == self.owner and self.unread() and time.monotonic() < deadline:
-            time.sleep(pause)
+        while getpid() == self.owner and self.unread() and monotonic() < deadline:
+            sleep(pause)
             pause = min(pause * 2, 0.002)
 
     def unread(self):
@@ -112,7 +117,7 @@ class Lines:
             return 0
 
     def receive(self):
-        """The next object, or None at the end of the stream. What is not an object is skipped."""
+        """The next object, or None at the end of the stream. Skips everything that is not an object."""
         while True:
             end = self.received.find(b"\n")
             if end < 0:
@@ -139,7 +144,7 @@ class Lines:
 
 def parse_object(line):
     try:
-        message = json.loads(line)
+        message = pristine.decode(line.decode())
     except ValueError:
         return None
     return message if isinstance(message, dict) else None

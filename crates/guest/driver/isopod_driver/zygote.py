@@ -1,6 +1,7 @@
-"""The zygote: warm, outside of sandboxes, one per template. Each request makes it a mother inside one sandbox.
+"""The zygote: a warm process outside the sandboxes, one per template. On request, a fork of it enters a sandbox and becomes
+the forkserver there.
 
-It runs no user code and knows nothing of any tenant. `enter` has the way in; here is only the loop.
+It runs no user code and has no data of any tenant. This module is only the loop; `enter` enters a sandbox.
 """
 
 import gc
@@ -8,12 +9,12 @@ import os
 import selectors
 import signal
 
-from . import enter, mother, wire
+from . import enter, forkserver, wire
 
 
 def serve(connection, interpreter):
     signal.signal(signal.SIGINT, lambda *_: None)
-    wake = mother.catch_children()
+    wake = forkserver.catch_children()
     gc.collect()
     gc.freeze()
     wire.send_packet(connection, {"op": "ready"})
@@ -23,8 +24,8 @@ def serve(connection, interpreter):
         while True:
             events = [key.fileobj for key, _ in selector.select()]
             if wake in events:
-                mother.drain(wake)
-                for _ in mother.reap():
+                forkserver.drain(wake)
+                for _ in forkserver.reap():
                     pass
             if connection in events:
                 message, fds = wire.receive_packet(connection)
@@ -38,20 +39,21 @@ def answer(connection, interpreter, message, fds):
         request = enter.Request(message, fds)
     except (TypeError, ValueError, KeyError) as problem:
         wire.close_all(fds)
-        wire.send_packet(connection, enter.failure(message.get("id"), "request", problem))
+        wire.send_packet(connection, enter.failure("request", problem))
         return
-    fork_into(connection, interpreter, request)
+    fork_into(interpreter, request)
+    request.admission.detach()
     wire.close_all(fds)
 
 
-def fork_into(connection, interpreter, request):
-    """Only the zygote returns; it does not wait, so several may be under way."""
+def fork_into(interpreter, request):
+    """Returns only in the zygote, which does not wait, so that several forks may run at once."""
     if os.fork():
         return
     status = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        status = enter.first(connection, interpreter, request)
+        status = enter.first(interpreter, request)
     finally:
         os._exit(status)

@@ -1,7 +1,7 @@
 """Runs the driver's tests: `python3 crates/guest/driver/tests/run.py [unittest arguments]`.
 
-Makes the environment once, under ~/.cache/isopod/driver-venv, from the packages of the template
-code-interpreter-v1, with the kernels among them; makes it again when that list changes.
+Creates a virtual environment in ~/.cache/isopod/driver-venv with the packages and kernels of the template
+code-interpreter-v1, and creates it again when their list changes.
 """
 
 import hashlib

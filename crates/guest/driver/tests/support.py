@@ -1,4 +1,4 @@
-"""Stands where the guest stands: a mother on a real socket, kernels with their stream and two pipes."""
+"""Plays the guest: a forkserver on a real socket, kernels with their stream and two pipes."""
 
 import json
 import os
@@ -10,18 +10,18 @@ import sys
 import unittest
 
 DRIVER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run.py")
-# Only against a test that hangs; nothing is asserted about time.
-PATIENCE = 120
-# As the guest does after an interrupt.
+# Only for tests that hang; no test asserts a duration.
+TIMEOUT = 120
+# The guest does this after an interrupt.
 NUDGE_SECONDS = 0.2
 
 
-class Mother:
-    """A mother process and what it says."""
+class Forkserver:
+    """A forkserver process and its messages."""
 
     def __init__(self, warm="shell", python=sys.executable):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         command = [python, "-s", DRIVER, "mother", "--fd", str(theirs.fileno()), "--warm", warm]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
@@ -35,7 +35,7 @@ class Mother:
 
     def close(self):
         self.socket.close()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
 
 class Stream:
@@ -43,7 +43,7 @@ class Stream:
 
     def __init__(self, connection):
         self.connection = connection
-        self.connection.settimeout(PATIENCE)
+        self.connection.settimeout(TIMEOUT)
         self.buffer = b""
 
     def send(self, message):
@@ -60,22 +60,22 @@ class Stream:
                 return None
             self.buffer += chunk
         line, self.buffer = self.buffer.split(b"\n", 1)
-        # What is not JSON for everybody (NaN) is an error here.
+        # NaN is not valid JSON, so it is an error here.
         return json.loads(line, parse_constant=lambda name: 1 / 0)
 
 
 class Kernel:
-    def __init__(self, mother, context, cwd, env, begin):
+    def __init__(self, forkserver, context, cwd, env, begin):
         ours, theirs = socket.socketpair()
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
         self.stream = Stream(ours)
         message = {"op": "start", "context": context, "cwd": cwd, "env": env}
-        socket.send_fds(mother.socket, [json.dumps(message).encode()], [theirs.fileno(), out, err])
+        socket.send_fds(forkserver.socket, [json.dumps(message).encode()], [theirs.fileno(), out, err])
         theirs.close()
         os.close(out)
         os.close(err)
-        self.started = mother.receive()
+        self.started = forkserver.receive()
         self.hello = self.stream.receive()
         if begin:
             self.begin(env)
@@ -97,7 +97,7 @@ class Kernel:
         self.stream.send({"op": "execute", "code": code, "env": env})
 
     def finish(self):
-        """Everything up to the end of the cell, in the order in which the guest would pass it on."""
+        """Everything up to the end of the cell, in the order in which the guest would forward it."""
         cell = Cell()
         with selectors.DefaultSelector() as selector:
             for source in (self.stdout, self.stderr, self.stream.connection):
@@ -109,7 +109,7 @@ class Kernel:
                     key.fileobj for key, _ in selector.select(0)
                 )
                 event = self.stream.receive() if ready else None
-                # The pipes are emptied before a line is passed on: that keeps the order. Nothing is before the first.
+                # Empty the pipes before a line is forwarded, to keep the order. Nothing is printed before the first line.
                 if not event or event["type"] != "number_of_executions":
                     self.drain(cell, selector)
                 if ready:
@@ -119,7 +119,7 @@ class Kernel:
     def wait(self, selector):
         if self.interrupted and not selector.select(NUDGE_SECONDS):
             os.kill(self.pid, signal.SIGURG)
-        if not selector.select(PATIENCE):
+        if not selector.select(TIMEOUT):
             raise AssertionError("the kernel says nothing")
 
     def drain(self, cell, selector):
@@ -145,7 +145,7 @@ class Kernel:
 
 
 class Cell:
-    """What one cell did."""
+    """The events and output of one cell."""
 
     def __init__(self):
         self.events = []
@@ -164,7 +164,7 @@ class Cell:
             self.order.append("gone")
             return
         if not event:
-            # Says nothing; the guest drops it too.
+            # An empty event; the guest drops it too.
             return
         self.events.append(event)
         self.order.append(event["type"])
@@ -209,27 +209,27 @@ class Cell:
 
 
 class KernelCase(unittest.TestCase):
-    """A mother for the class, a new kernel for each test."""
+    """A forkserver for the class, a new kernel for each test."""
 
     warm = "shell"
 
     @classmethod
     def setUpClass(cls):
-        cls.mother = Mother(cls.warm)
-        cls.addClassCleanup(cls.mother.close)
+        cls.forkserver = Forkserver(cls.warm)
+        cls.addClassCleanup(cls.forkserver.close)
 
     def setUp(self):
         self.kernel = self.start()
 
     def start(self, **options):
-        kernel = self.mother.start(**options)
+        kernel = self.forkserver.start(**options)
         self.addCleanup(self.end, kernel)
         return kernel
 
     def end(self, kernel):
         kernel.close()
-        # Told by the mother, so that no test leaves a kernel to the next.
-        self.assertEqual(self.mother.receive()["op"], "exited")
+        # Wait for the forkserver's report, so that no test leaves a kernel to the next.
+        self.assertEqual(self.forkserver.receive()["op"], "exited")
 
     def run_ok(self, code, **options):
         cell = self.kernel.run(code, **options)

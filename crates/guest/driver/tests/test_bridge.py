@@ -1,4 +1,4 @@
-"""Other languages through their Jupyter kernels. A language whose kernel is not installed is skipped by name."""
+"""Other languages through their Jupyter kernels. Tests of a language whose kernel is not installed are skipped."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from support import DRIVER, PATIENCE, Cell, Stream
+from support import DRIVER, TIMEOUT, Cell, Stream
 
 
 def languages():
@@ -49,14 +49,14 @@ class Bridge:
         return cell
 
     def interrupt_when_counted(self):
-        """Once the cell is known to run."""
+        """Interrupts the cell once it runs."""
         first = self.stream.receive()
         assert first["type"] == "number_of_executions", first
         os.kill(self.process.pid, signal.SIGINT)
 
     def close(self):
         self.stream.connection.close()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
 
 class LanguageCase(unittest.TestCase):
@@ -108,7 +108,7 @@ class TypeScript(LanguageCase):
         with tempfile.TemporaryDirectory() as directory:
             self.assertEqual(self.bridge(cwd=directory).run("Deno.cwd()").text, directory)
 
-    def test_a_kernel_that_cannot_be_interrupted_is_replaced_and_that_is_said(self):
+    def test_a_kernel_that_cannot_be_interrupted_is_replaced_with_a_message(self):
         bridge = self.bridge()
         bridge.send("while (true) {}")
         bridge.interrupt_when_counted()
@@ -117,14 +117,19 @@ class TypeScript(LanguageCase):
         self.assertIn("state is lost", error["value"])
         self.assertEqual(bridge.run("1 + 1").text, "2")
 
-    def test_the_death_of_the_kernel_is_the_death_of_the_bridge(self):
+    def test_a_cell_that_stops_its_own_kernel_continues(self):
+        bridge = self.bridge()
+        stop = "Deno.kill(Deno.pid, 'SIGSTOP'); 7"
+        self.assertEqual(bridge.run(stop).text, "7")
+
+    def test_the_bridge_exits_when_the_kernel_dies(self):
         bridge = self.bridge()
         bridge.run("1")
         bridge.send("await new Promise(() => {})")
         for pid in self.children_of(bridge):
             os.kill(pid, signal.SIGKILL)
         self.assertEqual(bridge.finish().order[-1], "gone")
-        self.assertEqual(bridge.process.wait(PATIENCE), 1)
+        self.assertEqual(bridge.process.wait(TIMEOUT), 1)
 
     def test_the_end_of_the_stream_ends_the_kernel(self):
         bridge = self.bridge()
@@ -136,7 +141,7 @@ class TypeScript(LanguageCase):
 
 
     def test_a_killed_bridge_leaves_no_kernel(self):
-        # Its connection file stays, so it gets a place that goes away.
+        # Its connection file stays behind, so put it into a temporary directory.
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         os.environ["TMPDIR"] = directory.name
@@ -146,13 +151,13 @@ class TypeScript(LanguageCase):
         kernels = [os.pidfd_open(pid) for pid in self.children_of(bridge)]
         bridge.process.kill()
         for kernel in kernels:
-            # Readable when the process has ended.
-            self.assertTrue(select.select([kernel], [], [], PATIENCE)[0])
+            # Readable once the process has exited.
+            self.assertTrue(select.select([kernel], [], [], TIMEOUT)[0])
             os.close(kernel)
 
 
 class JavaScript(LanguageCase):
-    """Served by the TypeScript kernel where there is none of its own."""
+    """The TypeScript kernel serves it if it has none of its own."""
 
     language = "JavaScript"
     kernel_language = "typescript"
@@ -182,6 +187,17 @@ class Bash(LanguageCase):
         self.assertEqual(bridge.run("echo $kept").stdout, b"1\n")
 
 
+    def test_a_cell_that_stops_its_own_kernel_continues(self):
+        bridge = self.bridge()
+        self.assertEqual(bridge.run("kill -STOP $$; echo after").stdout, b"after\n")
+        self.assertEqual(bridge.run("kill -STOP $PPID; echo again").stdout, b"again\n")
+
+    def test_what_a_cell_stopped_stays_stopped(self):
+        bridge = self.bridge()
+        state = "sleep 600 & kill -STOP $!; sleep 2; cut -d' ' -f3 /proc/$!/stat; kill -KILL $!"
+        self.assertIn(b"T\n", bridge.run(state).stdout)
+
+
 class R(LanguageCase):
     language = "r"
     kernel_language = "r"
@@ -189,7 +205,7 @@ class R(LanguageCase):
     def test_a_conversation(self):
         bridge = self.bridge(env={"BASE": "old"})
         bridge.run("x <- 20")
-        # R shows values by itself, so none is the main result.
+        # R displays values itself, so none is the main result.
         self.assertEqual([result["text"] for result in bridge.run("x * 2 + 2").results], ["[1] 42"])
         self.assertEqual(bridge.run("cat('out\\n')").stdout, b"out\n")
         code = "cat(Sys.getenv('BASE'), Sys.getenv('CALL'))"

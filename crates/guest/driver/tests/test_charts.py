@@ -1,4 +1,4 @@
-"""Figures: shown like in a notebook, and told as E2B's chart objects."""
+"""Figures: shown as in a notebook, and converted to E2B's charts."""
 
 import base64
 import unittest
@@ -137,7 +137,7 @@ class Bars(ChartCase):
             {"label": "a", "group": "Group 0", "value": 3}, {"label": "b", "group": "Group 0", "value": 4.5}])  # fmt: skip
         self.assertEqual(chart["y_unit"], "kg")
 
-    def test_horizontal_bars_are_told_upright(self):
+    def test_horizontal_bars_are_described_as_vertical(self):
         chart = self.chart("plt.barh(['a', 'b'], [3, 4]); plt.xlabel('Mass (kg)')")
         self.assertEqual([(e["label"], e["value"]) for e in chart["elements"]], [("a", 3), ("b", 4)])
         self.assertEqual((chart["x_label"], chart["y_label"]), (None, "Mass (kg)"))
@@ -207,7 +207,7 @@ class Others(ChartCase):
 
 
 class Unwarmed(KernelCase):
-    """matplotlib and PIL first imported by user code."""
+    """User code is the first to import matplotlib and PIL."""
 
     def test_the_first_import_already_shows_figures(self):
         cell = self.run_ok("import matplotlib.pyplot as plt\nplt.plot([1, 2]);")

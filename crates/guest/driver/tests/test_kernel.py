@@ -1,4 +1,4 @@
-"""A kernel on IPython: what a cell can do, and what it cannot do to the kernel."""
+"""A kernel with IPython: what cells can do, and what they cannot do to the kernel."""
 
 import os
 import random
@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from support import KernelCase, Mother
+from support import Forkserver, KernelCase
 
 
 def started_by(pid):
@@ -50,7 +50,7 @@ class Cells(KernelCase):
         self.assertEqual(self.run_ok("import sys; [p for p in sys.path if 'driver' in p and 'venv' not in p]").text, "[]")
         self.assertEqual(self.run_ok("sys.path[0]").text, "")
 
-    def test_what_a_command_beside_the_kernel_installs_can_be_imported(self):
+    def test_packages_that_another_process_installs_can_be_imported(self):
         with tempfile.TemporaryDirectory() as home:
             kernel = self.start(context="installs", env={"HOME": home})
             user_site = kernel.run("import site; site.getusersitepackages()").text
@@ -152,23 +152,23 @@ class Errors(KernelCase):
         self.kernel.run("get_ipython().run_cell_async = None")
         self.assertEqual(self.kernel.run("1").order[-2:], ["error", "end_of_execution"])
 
-    def test_the_death_of_a_kernel_is_told_by_its_mother(self):
-        kernel = self.mother.start(context="dying")
+    def test_the_forkserver_reports_the_death_of_a_kernel(self):
+        kernel = self.forkserver.start(context="dying")
         kernel.run("import os; os._exit(7)")
-        self.assertEqual(self.mother.receive(), {"op": "exited", "context": "dying", "status": 7})
+        self.assertEqual(self.forkserver.receive(), {"op": "exited", "context": "dying", "status": 7})
         kernel.close()
 
     def test_a_kernel_killed_by_a_signal_has_a_negative_status(self):
-        kernel = self.mother.start(context="killed")
+        kernel = self.forkserver.start(context="killed")
         os.kill(kernel.pid, signal.SIGKILL)
-        self.assertEqual(self.mother.receive(), {"op": "exited", "context": "killed", "status": -9})
+        self.assertEqual(self.forkserver.receive(), {"op": "exited", "context": "killed", "status": -9})
         kernel.close()
 
     def test_a_missing_directory_fails_the_start(self):
-        kernel = self.mother.start(context="nowhere", cwd="/nowhere/at/all", begin=False)
+        kernel = self.forkserver.start(context="nowhere", cwd="/nowhere/at/all", begin=False)
         self.assertEqual(kernel.hello["type"], "failed")
         self.assertIn("/nowhere/at/all", kernel.hello["message"])
-        self.assertEqual(self.mother.receive()["status"], 1)
+        self.assertEqual(self.forkserver.receive()["status"], 1)
         kernel.close()
 
 
@@ -200,7 +200,7 @@ class Interrupting(KernelCase):
             self.kernel.interrupt()
             self.assertEqual(self.kernel.finish().error["name"], "KeyboardInterrupt", code)
         for pid in started_by(self.kernel.pid):
-            # One whose start was cut short is nobody's to wait for.
+            # A process whose start was interrupted has no one to wait for it.
             os.kill(pid, signal.SIGKILL)
 
     def test_an_interrupt_between_cells_is_harmless(self):
@@ -209,7 +209,7 @@ class Interrupting(KernelCase):
             self.assertEqual(self.run_ok("1 + 1").text, "2")
 
     def test_many_interrupts_never_tear_a_line(self):
-        # Every event must parse, whatever instant the signal hits.
+        # Every event must parse, whenever the signal arrives.
         for _ in range(30):
             self.kernel.send("print('started')\nfor i in range(100000): display('x' * 1000)")
             os.read(self.kernel.stdout, 100)
@@ -257,10 +257,10 @@ class Forking(KernelCase):
         self.assertEqual(self.run_ok("1").text, "1")
 
     def test_the_stream_ends_with_the_kernel_although_a_child_lives(self):
-        kernel = self.mother.start(context="parent")
+        kernel = self.forkserver.start(context="parent")
         cell = kernel.run("import os\nif os.fork() == 0:\n    import time; time.sleep(2); os._exit(0)\nos._exit(0)")
         self.assertEqual(cell.order[-1], "gone")
-        self.assertEqual(self.mother.receive()["status"], 0)
+        self.assertEqual(self.forkserver.receive()["status"], 0)
         kernel.close()
 
 
@@ -269,7 +269,7 @@ class Seeds(KernelCase):
 
     NUMBERS = "import random, uuid, tempfile\n(random.random(), next(tempfile._get_candidate_names()))"
 
-    def test_kernels_of_one_mother_draw_different_numbers(self):
+    def test_kernels_of_one_forkserver_draw_different_numbers(self):
         drawn = set()
         for seed in ("01", "02", ""):
             kernel = self.start(context=seed or "none", begin=False)
@@ -331,32 +331,32 @@ class Requests(KernelCase):
         self.assertEqual(self.kernel.run(["no", "code"]).order[-1], "end_of_execution")
         self.assertEqual(self.run_ok("1").text, "1")
 
-    def test_a_mother_refuses_what_is_not_a_start(self):
-        self.mother.socket.send(b'{"op": "start", "context": "x"}')
-        self.assertEqual(self.mother.receive()["op"], "refused")
-        self.mother.socket.send(b"nonsense")
-        self.assertEqual(self.mother.receive()["op"], "refused")
+    def test_a_forkserver_refuses_what_is_not_a_start(self):
+        self.forkserver.socket.send(b'{"op": "start", "context": "x"}')
+        self.assertEqual(self.forkserver.receive()["op"], "refused")
+        self.forkserver.socket.send(b"nonsense")
+        self.assertEqual(self.forkserver.receive()["op"], "refused")
 
 
-class Mothers(unittest.TestCase):
-    def test_a_mother_ends_with_its_socket_and_kernels_live_on(self):
-        mother = Mother("shell")
-        kernel = mother.start()
-        mother.close()
-        self.assertEqual(mother.process.returncode, 0)
+class Forkservers(unittest.TestCase):
+    def test_a_forkserver_ends_with_its_socket_and_kernels_live_on(self):
+        forkserver = Forkserver("shell")
+        kernel = forkserver.start()
+        forkserver.close()
+        self.assertEqual(forkserver.process.returncode, 0)
         self.assertEqual(kernel.run("1 + 1").text, "2")
         kernel.close()
 
-    def test_ready_says_what_is_there(self):
-        mother = Mother("none")
-        self.addCleanup(mother.close)
-        self.assertEqual((mother.ready["op"], mother.ready["ipython"]), ("ready", True))
-        self.assertEqual(mother.ready["pid"], mother.process.pid)
+    def test_ready_describes_the_python(self):
+        forkserver = Forkserver("none")
+        self.addCleanup(forkserver.close)
+        self.assertEqual((forkserver.ready["op"], forkserver.ready["ipython"]), ("ready", True))
+        self.assertEqual(forkserver.ready["pid"], forkserver.process.pid)
 
-    def test_a_mother_has_one_thread(self):
-        mother = Mother("full")
-        self.addCleanup(mother.close)
-        self.assertEqual(len(os.listdir("/proc/%d/task" % mother.process.pid)), 1)
+    def test_a_forkserver_has_one_thread(self):
+        forkserver = Forkserver("full")
+        self.addCleanup(forkserver.close)
+        self.assertEqual(len(os.listdir("/proc/%d/task" % forkserver.process.pid)), 1)
 
 
 if __name__ == "__main__":

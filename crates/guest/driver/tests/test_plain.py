@@ -1,17 +1,17 @@
-"""Kernels where IPython is missing."""
+"""Kernels without IPython."""
 
 import os
 import sys
 import tempfile
 import unittest
 
-from support import KernelCase, Mother
+from support import Forkserver, KernelCase
 
 
 class WithoutIPython(KernelCase):
     @classmethod
     def setUpClass(cls):
-        # A package of that name which cannot be imported stands before the real one.
+        # A broken package of the same name comes before the real one on the path.
         cls.hidden = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.hidden.cleanup)
         os.makedirs(os.path.join(cls.hidden.name, "IPython"))
@@ -20,16 +20,16 @@ class WithoutIPython(KernelCase):
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = cls.hidden.name
         try:
-            cls.mother = Mother("full", sys.executable)
+            cls.forkserver = Forkserver("full", sys.executable)
         finally:
             if before is None:
                 del os.environ["PYTHONPATH"]
             else:
                 os.environ["PYTHONPATH"] = before
-        cls.addClassCleanup(cls.mother.close)
+        cls.addClassCleanup(cls.forkserver.close)
 
-    def test_the_mother_says_so(self):
-        self.assertFalse(self.mother.ready["ipython"])
+    def test_the_forkserver_says_so(self):
+        self.assertFalse(self.forkserver.ready["ipython"])
 
     def test_state_results_and_counts(self):
         self.run_ok("x = 20")

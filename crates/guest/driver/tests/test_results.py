@@ -1,4 +1,4 @@
-"""What values look like on the wire: MIME types, tables, images, bounds."""
+"""Results on the wire: MIME types, tables, images, size limits."""
 
 import base64
 import unittest
@@ -36,7 +36,7 @@ class Forms(KernelCase):
         self.assertEqual(self.run_ok("[1, 'a', None, 2.5]").main["json"], [1, "a", None, 2.5])
         self.assertEqual(self.run_ok("{'a': {'b': (1, 2)}, 3: True}").main["json"], {"a": {"b": [1, 2]}, "3": True})
 
-    def test_what_json_does_not_know_leaves_only_text(self):
+    def test_values_that_json_cannot_hold_are_only_text(self):
         self.assertNotIn("json", self.run_ok("[object]").main)
         self.assertEqual(self.run_ok("[float('nan'), float('inf'), 1]").main["json"], [None, None, 1])
 
@@ -55,16 +55,16 @@ class Forms(KernelCase):
 
 
 class Bounds(KernelCase):
-    def test_huge_text_is_cut_with_a_marker(self):
+    def test_huge_text_is_truncated_with_a_marker(self):
         text = self.run_ok("'x' * (11 * 1024 * 1024)").text
         self.assertTrue(text.endswith("\u2026 (truncated: %d bytes)" % MIB), text[-60:])
         self.assertEqual(text[: 10 * MIB], "x" * (10 * MIB))
 
-    def test_a_cut_never_splits_a_character(self):
+    def test_truncation_never_splits_a_character(self):
         text = self.run_ok("'\\u20ac' * (4 * 1024 * 1024)").text
         self.assertEqual(set(text.split("\u2026")[0]), {"\u20ac"})
 
-    def test_a_huge_image_is_left_out_with_a_note(self):
+    def test_a_huge_image_is_omitted_with_a_note(self):
         code = "class P:\n    def _repr_png_(self): return b'x' * (9 * 1024 * 1024)\nP()"
         main = self.run_ok(code).main
         self.assertNotIn("png", main)
@@ -74,7 +74,7 @@ class Bounds(KernelCase):
         main = self.run_ok("list(range(600_000))").main
         self.assertIn("application/json", main["extra"]["isopod/left-out"])
 
-    def test_a_huge_error_is_cut(self):
+    def test_a_huge_error_is_truncated(self):
         error = self.kernel.run("raise ValueError('x' * (11 * 1024 * 1024))").error
         self.assertLess(len(error["value"]), 10 * MIB + 100)
 
@@ -100,11 +100,11 @@ class Packages(KernelCase):
         code = "import pandas as pd\npd.DataFrame({'v': [1, 2]}, index=pd.date_range('2024', periods=2))"
         self.assertEqual(self.run_ok(code).main["data"], {"v": [1, 2]})
 
-    def test_cells_without_a_word_in_json_are_text(self):
+    def test_cells_that_json_cannot_hold_are_text(self):
         data = self.run_ok("import pandas as pd\npd.DataFrame({'c': [1 + 2j], 's': [{1}]})").main["data"]
         self.assertEqual(data, {"c": ["(1+2j)"], "s": ["{1}"]})
 
-    def test_a_huge_table_is_left_out_with_a_note(self):
+    def test_a_huge_table_is_omitted_with_a_note(self):
         main = self.run_ok("import pandas as pd\npd.DataFrame({'a': range(600_000)})").main
         self.assertNotIn("data", main)
         self.assertIn("600000", main["extra"]["isopod/left-out"]["e2b/data"])

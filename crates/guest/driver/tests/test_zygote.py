@@ -1,4 +1,4 @@
-"""A zygote's way into namespaces made by the test; needs root, as the node has it."""
+"""A zygote whose forks enter namespaces that the test creates. Needs root, as the node does."""
 
 import ctypes
 import json
@@ -10,12 +10,12 @@ import subprocess
 import sys
 import unittest
 
-from support import DRIVER, PATIENCE, Kernel
+from support import DRIVER, TIMEOUT, Kernel
 
 ORDER = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"]
 FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
 RANGE = 400_000
-# RET_ALLOW, except that the number of `sethostname` is refused with EPERM: shows that the filter is there.
+# Allows everything except `sethostname`, which fails with EPERM: this shows that the filter is installed.
 SETHOSTNAME = {"x86_64": 170, "aarch64": 161}[os.uname().machine]
 FILTER = b"".join(
     struct.pack("HBBI", *instruction)
@@ -34,12 +34,12 @@ def close_except(kept):
             try:
                 os.close(int(name))
             except OSError:
-                # The one that listed the directory.
+                # The descriptor that listed the directory.
                 pass
 
 
 class Sandbox:
-    """Namespaces with an init that only waits and reaps, as the guest would."""
+    """Namespaces with a pid 1 that only waits and reaps, as the guest would."""
 
     def __init__(self):
         read, write = os.pipe()
@@ -59,7 +59,7 @@ class Sandbox:
     def become_init(self, read, write, go, say):
         try:
             libc = ctypes.CDLL(None, use_errno=True)
-            # Nothing of the test's stays open here, and nothing here outlives the test.
+            # Close all descriptors of the test, and exit with it.
             close_except({0, 1, 2, write, go})
             libc.prctl(1, signal.SIGKILL, 0, 0, 0)
             if libc.unshare(FLAGS) != 0:
@@ -108,7 +108,7 @@ class Sandbox:
 class Zygote:
     def __init__(self, warm="shell"):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         command = [sys.executable, "-s", DRIVER, "zygote", "--fd", str(theirs.fileno()), "--warm", warm]
         self.process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={"SECRET": "of the host"}
@@ -117,32 +117,46 @@ class Zygote:
         self.ready = json.loads(self.socket.recv(65536))
 
     def enter(self, sandbox, **changes):
-        """Returns the guest's end of the mother's socket."""
+        """Admits a fork, as the server does. Returns the guest's end of the forkserver's socket."""
+        connection, admission = self.order(sandbox, **changes)
+        with admission:
+            for where in ("outside", "inside"):
+                message = json.loads(admission.recv(65536))
+                if message != {"op": where}:
+                    raise AssertionError(message)
+                admission.send(b"go")
+        return connection
+
+    def order(self, sandbox, **changes):
+        """Returns the guest's end of the forkserver's socket, and the server's end of the admission."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(PATIENCE)
+        ours.settimeout(TIMEOUT)
+        server, fork = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server.settimeout(TIMEOUT)
         program = os.memfd_create("filter")
         os.write(program, changes.pop("program", FILTER))
         request = {
-            "op": "enter", "id": 7, "uid": 1000, "gid": 1000, "groups": [1000], "home": "/", "cgroups": 0,
+            "op": "enter", "uid": 1000, "gid": 1000, "groups": [1000], "home": "/",
             "namespaces": ORDER, "caps_kept": [0, 1], "rlimits": {"nofile": [512, 512]}, **changes,
         }  # fmt: skip
-        fds = sandbox.namespaces() + [program, theirs.fileno()]
+        fds = sandbox.namespaces() + [program, fork.fileno(), theirs.fileno()]
         socket.send_fds(self.socket, [json.dumps(request).encode()], fds)
-        for fd in fds[:-1]:
+        for fd in fds[:-2]:
             os.close(fd)
+        fork.close()
         theirs.close()
-        return ours
+        return ours, server
 
     def receive(self):
         return json.loads(self.socket.recv(65536))
 
     def close(self):
         self.socket.close()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
 
-class MotherInside:
-    """What `Kernel` needs of a mother."""
+class EnteredForkserver:
+    """A forkserver inside a sandbox, as `Kernel` needs it."""
 
     def __init__(self, connection):
         self.socket = connection
@@ -168,9 +182,15 @@ class Entering(unittest.TestCase):
         self.addCleanup(connection.close)
         return connection
 
+    def order(self, **changes):
+        connection, admission = self.zygote.order(self.sandbox, **changes)
+        self.addCleanup(connection.close)
+        self.addCleanup(admission.close)
+        return connection, admission
+
     def kernel(self):
-        self.mother = MotherInside(self.enter())
-        kernel = Kernel(self.mother, "c", "/", {}, True)
+        self.forkserver = EnteredForkserver(self.enter())
+        kernel = Kernel(self.forkserver, "c", "/", {}, True)
         self.addCleanup(kernel.close)
         return kernel
 
@@ -196,31 +216,38 @@ class Entering(unittest.TestCase):
         expected = {name: os.readlink("/proc/%d/ns/%s" % (self.sandbox.init, name)) for name in ORDER}
         self.assertEqual(inside, expected)
 
-    def test_the_mother_is_a_child_of_the_sandboxs_init(self):
+    def test_the_forkserver_is_a_child_of_the_sandboxs_init(self):
         kernel = self.kernel()
         parent = self.value(kernel, "import os; open('/proc/%d/stat' % os.getppid()).read().rsplit(')', 1)[1].split()[1]")
         self.assertEqual(parent, "1")
 
-    def test_nothing_of_outside_is_left(self):
+    def test_nothing_from_outside_is_left(self):
         kernel = self.kernel()
         self.assertEqual(self.value(kernel, "import os; sorted(int(n) for n in os.listdir('/proc/self/fd'))[:4]"), "[0, 1, 2, 3]")
-        mother = kernel.run("import os; [os.readlink('/proc/%d/fd/%s' % (os.getppid(), n)) for n in os.listdir('/proc/%d/fd' % os.getppid())]").main["json"]
+        forkserver = kernel.run("import os; [os.readlink('/proc/%d/fd/%s' % (os.getppid(), n)) for n in os.listdir('/proc/%d/fd' % os.getppid())]").main["json"]
         allowed = ("/dev/null", "socket:", "anon_inode:[eventpoll]")
-        self.assertEqual([link for link in mother if not link.startswith(allowed)], [])
+        self.assertEqual([link for link in forkserver if not link.startswith(allowed)], [])
         self.assertEqual(self.value(kernel, "str(os.environ.get('SECRET'))"), "None")
 
     def test_several_sandboxes_at_once(self):
         others = [Sandbox() for _ in range(3)]
-        connections = [self.zygote.enter(sandbox) for sandbox in others]
+        orders = [self.zygote.order(sandbox) for sandbox in others]
+        for where in (b'{"op": "outside"}', b'{"op": "inside"}'):
+            for _, admission in orders:
+                self.assertEqual(admission.recv(100), where)
+                admission.send(b"go")
+        connections = [connection for connection, _ in orders]
+        for _, admission in orders:
+            admission.close()
         for sandbox, connection in zip(others, connections):
-            self.assertEqual(MotherInside(connection).ready["op"], "ready")
+            self.assertEqual(EnteredForkserver(connection).ready["op"], "ready")
             connection.close()
             sandbox.close()
 
-    def test_the_sandboxs_end_is_the_mothers(self):
+    def test_the_sandboxs_end_is_the_forkservers(self):
         self.kernel()
         os.kill(self.sandbox.init, signal.SIGKILL)
-        self.assertEqual(self.mother.socket.recv(100), b"")
+        self.assertEqual(self.forkserver.socket.recv(100), b"")
 
     def test_a_failing_step_is_reported_by_its_name(self):
         for changes, step in (
@@ -229,29 +256,47 @@ class Entering(unittest.TestCase):
             ({"program": b"123"}, "seccomp"),
             ({"rlimits": {"nosuch": [1, 1]}}, "rlimits"),
             ({"namespaces": ["mnt", "user"] + ORDER[2:]}, "setns"),
-            ({"namespaces": ["nosuch"] + ORDER[1:]}, "request"),
-            ({"cgroups": 3}, "request"),
         ):
-            connection = self.enter(**changes)
-            failed = self.zygote.receive()
-            self.assertEqual((failed["op"], failed["id"]), ("failed", 7))
+            connection, admission = self.order(**changes)
+            failed = json.loads(admission.recv(1000))
+            if failed == {"op": "outside"}:
+                admission.send(b"go")
+                failed = json.loads(admission.recv(1000))
+            self.assertEqual(failed["op"], "failed")
             self.assertTrue(failed["step"].startswith(step), failed)
-            self.assertEqual(connection.recv(100), b"", "no mother may live")
+            self.assertEqual(connection.recv(100), b"", "no forkserver may live")
+        self.assertEqual(self.kernel().run("1").text, "1")
+
+    def test_a_fork_that_is_not_admitted_exits(self):
+        for steps in (0, 1):
+            connection, admission = self.order()
+            for _ in range(steps):
+                self.assertEqual(admission.recv(100), b'{"op": "outside"}')
+                admission.send(b"go")
+            admission.close()
+            self.assertEqual(connection.recv(100), b"", "no forkserver may live")
+
+    def test_a_malformed_request_is_reported_and_the_zygote_continues(self):
+        for changes in ({"namespaces": ["nosuch"] + ORDER[1:]}, {"namespaces": ORDER[1:]}):
+            connection, admission = self.order(**changes)
+            failed = self.zygote.receive()
+            self.assertEqual((failed["op"], failed["step"]), ("failed", "request"))
+            self.assertEqual((connection.recv(100), admission.recv(100)), (b"", b""))
         self.assertEqual(self.kernel().run("1").text, "1")
 
 
 @unittest.skipUnless(os.geteuid() == 0, "entering namespaces needs root")
 class Ending(unittest.TestCase):
-    def test_a_zygote_ends_with_its_socket_and_mothers_live_on(self):
+    def test_a_zygote_ends_with_its_socket_and_forkservers_live_on(self):
         zygote, sandbox = Zygote(), Sandbox()
         self.addCleanup(sandbox.close)
-        mother = MotherInside(zygote.enter(sandbox))
+        forkserver = EnteredForkserver(zygote.enter(sandbox))
         zygote.close()
         self.assertEqual(zygote.process.returncode, 0)
-        kernel = Kernel(mother, "c", "/", {}, True)
+        kernel = Kernel(forkserver, "c", "/", {}, True)
         self.assertEqual(kernel.run("1 + 1").text, "2")
         kernel.close()
-        mother.socket.close()
+        forkserver.socket.close()
 
 
 if __name__ == "__main__":

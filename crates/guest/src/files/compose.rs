@@ -1,4 +1,4 @@
-//! `POST /files/compose`: several files become one, and are gone afterwards.
+//! `POST /files/compose`: concatenates several files into one and removes them.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +64,7 @@ fn concatenate(sources: &[(String, PathBuf)], destination: PathBuf, user: &User)
             return Err(HttpError::new(StatusCode::BAD_REQUEST, message));
         }
     }
-    // Beside the destination first: what is there stays whole if something fails on the way.
+    // Write to a temporary file next to the destination first. If something fails, the destination stays as it was.
     let staging = staging_path(&destination);
     let mut target = create(&staging, user, &Default::default())?;
     let filled = fill(&mut target, sources).and_then(|()| {
@@ -85,7 +85,7 @@ fn fill(target: &mut File, sources: &[(String, PathBuf)]) -> Result<(), HttpErro
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
         let mut source = File::from(opened.map_err(|error| failed("error opening source file", path, &error))?);
-        // Looked at again: it may have been exchanged since.
+        // Check again: it may have been replaced since.
         if !source.metadata().is_ok_and(|meta| meta.is_file()) {
             return Err(not_regular(path));
         }

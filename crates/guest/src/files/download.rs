@@ -1,4 +1,4 @@
-//! `GET /files`: the bytes of one file.
+//! `GET /files`: downloads one file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::blocking;
 use crate::files::encoding::{Encoding, accepted_encoding};
-use crate::files::range::{self, Wanted};
+use crate::files::range::{self, RangeOutcome};
 use crate::files::signature::Operation;
 use crate::files::{CHUNK, authorize, failed, find_user, in_background, mime, not_regular, resolve};
 use crate::http::{Body, HttpError, Query, Reply, empty_body, full_body, stream_body};
@@ -22,7 +22,7 @@ use crate::paths::base_name;
 use crate::rights::with_rights_of;
 use crate::settings::Settings;
 
-/// How much of a file without a length (as in /proc) is read.
+/// How much is read of a file that reports no length, as those in /proc do.
 const MAX_UNSIZED: u64 = 4 << 20;
 
 pub(crate) async fn download(settings: &Settings, request: Request<Incoming>) -> Result<Reply, HttpError> {
@@ -39,13 +39,13 @@ pub(crate) async fn download(settings: &Settings, request: Request<Incoming>) ->
     }
 }
 
-/// A regular file that was opened for a request.
+/// A regular file, opened for a request.
 struct Opened {
     path: PathBuf,
-    file: File,
+    pub file: File,
     length: u64,
     modified: SystemTime,
-    /// The first bytes, all of them for a small file.
+    /// The first bytes; all of them if the file is small.
     beginning: Bytes,
 }
 
@@ -57,7 +57,7 @@ impl Opened {
             true => HttpError::new(StatusCode::NOT_FOUND, format!("path '{}' does not exist", path.display())),
             false => failed("error opening file", &path, &error),
         };
-        // Looked at before it is opened: opening some devices does something.
+        // Check before opening: opening some devices has side effects.
         check(&path, &std::fs::metadata(&path).map_err(refuse)?)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| refuse(e.into()))?);
@@ -75,21 +75,21 @@ impl Opened {
         let mut reply = Response::new(empty_body());
         self.describe(reply.headers_mut());
         set(reply.headers_mut(), header::ACCEPT_RANGES, "bytes");
-        let (from, to) = match range::wanted(headers, self.length, self.modified) {
-            Wanted::Whole => (0, self.length),
-            Wanted::Part(from, to) => {
+        let (from, to) = match range::evaluate(headers, self.length, self.modified) {
+            RangeOutcome::Whole => (0, self.length),
+            RangeOutcome::Part(from, to) => {
                 *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
                 set(reply.headers_mut(), header::CONTENT_RANGE, &format!("bytes {from}-{}/{}", to - 1, self.length));
                 (from, to)
             }
-            Wanted::NotModified => {
+            RangeOutcome::NotModified => {
                 *reply.status_mut() = StatusCode::NOT_MODIFIED;
                 return Ok(reply);
             }
-            Wanted::PreconditionFailed => {
-                return Err(HttpError::new(StatusCode::PRECONDITION_FAILED, "the file was changed"));
+            RangeOutcome::PreconditionFailed => {
+                return Err(HttpError::new(StatusCode::PRECONDITION_FAILED, "the file has changed"));
             }
-            Wanted::Unsatisfiable => {
+            RangeOutcome::Unsatisfiable => {
                 let error = HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range: failed to overlap");
                 let mut reply = error.into_reply();
                 set(reply.headers_mut(), header::CONTENT_RANGE, &format!("bytes */{}", self.length));
@@ -153,7 +153,8 @@ fn check(path: &Path, meta: &std::fs::Metadata) -> Result<(), HttpError> {
     if meta.is_file() { Ok(()) } else { Err(not_regular(path)) }
 }
 
-/// A file that became shorter ends the reply with an error, so that nobody takes it for whole.
+/// Reads the next chunk. If the file has become shorter, the reply ends with an error, so that no client takes it for
+/// complete.
 fn read_piece(file: &File, at: u64, to: u64) -> io::Result<Bytes> {
     let mut buffer = Vec::with_capacity(CHUNK.min((to - at) as usize));
     let read = rustix::io::pread(file, rustix::buffer::spare_capacity(&mut buffer), at)?;
@@ -166,7 +167,7 @@ fn read_piece(file: &File, at: u64, to: u64) -> io::Result<Bytes> {
 
 type Packing = (File, Option<GzEncoder<Vec<u8>>>);
 
-/// Reads until there is something to send; without a packer in the new state that was the last piece.
+/// Reads and compresses until there is something to send. The new state has no encoder after the last chunk.
 fn pack_piece(mut file: File, mut packer: GzEncoder<Vec<u8>>) -> (io::Result<Bytes>, Packing) {
     let mut buffer = vec![0; CHUNK];
     loop {

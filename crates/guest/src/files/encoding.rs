@@ -1,17 +1,17 @@
-//! Which content encodings a request offers and accepts; gzip is the only one besides none.
+//! The content encodings of requests and replies: gzip or none.
 
 use http::{HeaderMap, StatusCode, header};
 
 use crate::http::HttpError;
 
-/// How content travels.
+/// A content encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Identity,
     Gzip,
 }
 
-/// How the request's body is encoded.
+/// The encoding of the request's body.
 pub(crate) fn content_encoding(headers: &HeaderMap) -> Result<Encoding, HttpError> {
     let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(Encoding::Identity) };
     let text = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
@@ -25,7 +25,7 @@ pub(crate) fn content_encoding(headers: &HeaderMap) -> Result<Encoding, HttpErro
     }
 }
 
-/// What the client likes best of what can be sent; none means that it forbids everything.
+/// The supported encoding that the client prefers. An error if it forbids all of them.
 pub(crate) fn accepted_encoding(headers: &HeaderMap) -> Result<Encoding, HttpError> {
     let Some(value) = headers.get(header::ACCEPT_ENCODING) else { return Ok(Encoding::Identity) };
     let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();

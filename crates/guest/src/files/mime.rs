@@ -1,8 +1,8 @@
-//! Content types of files, by extension or else by a look at the beginning.
+//! Content types of files, by their extension or else by their first bytes.
 
 use std::path::Path;
 
-/// The type that browsers expect.
+/// The content type that browsers expect.
 pub(crate) fn content_type(path: &Path, beginning: &[u8]) -> &'static str {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
     match extension.as_str() {
@@ -28,7 +28,7 @@ pub(crate) fn content_type(path: &Path, beginning: &[u8]) -> &'static str {
 }
 
 fn guess(beginning: &[u8]) -> &'static str {
-    // The look may end in the middle of a character.
+    // The sample may end in the middle of a character.
     let is_text = match std::str::from_utf8(beginning) {
         Ok(_) => true,
         Err(error) => error.error_len().is_none(),
@@ -37,7 +37,7 @@ fn guess(beginning: &[u8]) -> &'static str {
     if is_plain { "text/plain; charset=utf-8" } else { "application/octet-stream" }
 }
 
-/// `inline; filename=…`, with a form for names that a header cannot hold as they are.
+/// `inline; filename=…`, quoted or encoded where the name needs it.
 pub(crate) fn content_disposition(name: &str) -> String {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&b);
     if !name.is_empty() && name.bytes().all(is_token) {

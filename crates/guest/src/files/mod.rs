@@ -1,16 +1,20 @@
 //! File contents over plain HTTP: `GET /files`, `POST /files`, `POST /files/compose` and `GET /files/tree`.
 //!
-//! Like `fs`, all of it acts on the sandbox's own file system with the rights of the user who asked, with blocking work on
-//! other threads, and what it makes belongs to that user. Only regular files are read and written: others could block for ever.
+//! As in `fs`, every operation runs with the rights of the user who asked and on a thread that may block, and new files
+//! belong to that user. Only regular files are read and written: others could block forever.
 
 mod compose;
 mod download;
 mod encoding;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod incoming_file;
 mod mime;
 mod multipart;
 mod range;
 mod signature;
 mod tree;
+mod turn;
 mod upload;
 mod write;
 
@@ -33,10 +37,10 @@ use crate::rights::Denied;
 use crate::settings::Settings;
 use crate::users::User;
 
-/// How much of a file is moved at once.
+/// How much of a file is read or written at once.
 const CHUNK: usize = 256 << 10;
 
-/// Runs file operations where they may block.
+/// Runs file operations on a thread that may block.
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, HttpError> + Send + 'static,
 ) -> Result<T, HttpError> {
@@ -44,7 +48,7 @@ async fn in_background<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
 }
 
-/// Lets the request through if it shows the token or a signature for this path and operation.
+/// Accepts a request that carries the token, or a signature for this path and operation.
 fn authorize(
     settings: &Settings,
     request: &Request<Incoming>,
@@ -68,7 +72,7 @@ fn authorize(
     signed.check(token, query.get("signature")).or_else(|error| refuse(&error.to_string()))
 }
 
-/// The user that the query names, else the default one.
+/// The user that the query names, or else the default user.
 fn find_user(settings: &Settings, name: Option<&str>) -> Result<User, HttpError> {
     let name = name.filter(|name| !name.is_empty()).unwrap_or(&settings.default_user);
     let unknown = || format!("error looking up user '{name}': user: unknown user {name}");
@@ -80,7 +84,7 @@ fn resolve(settings: &Settings, user: &User, path: &str) -> Result<PathBuf, Http
         .map_err(|error| HttpError::new(StatusCode::BAD_REQUEST, format!("error resolving path: {error}")))
 }
 
-/// An error of the file system as a status; a full disk has one of its own.
+/// Converts an error of the file system to a status. A full disk has its own.
 fn failed(doing: &str, path: &Path, error: &io::Error) -> HttpError {
     let path = path.display();
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Reading `multipart/form-data` as it arrives, one part after the other, with a bounded buffer.
+//! Parses `multipart/form-data` as it arrives, one part after the other, with a bounded buffer.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use memchr::memmem;
 const READ: usize = 256 << 10;
 const MAX_HEADERS: usize = 16 << 10;
 
-/// Why a form cannot be read.
+/// Why a form cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MultipartError {
     #[error("error reading form: {0}")]
@@ -19,13 +19,13 @@ pub(crate) enum MultipartError {
     Headers,
 }
 
-/// The boundary that a content type names.
+/// The boundary in a content type.
 pub(crate) fn boundary(content_type: &str) -> Option<String> {
     let found = parameter(content_type, "boundary")?;
     (!found.is_empty() && found.len() <= 200).then_some(found)
 }
 
-/// What a part says about itself.
+/// The headers of a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) name: Option<String>,
@@ -36,22 +36,22 @@ pub(crate) struct Part {
 pub(crate) struct Parts<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// The part of the buffer that is not consumed yet.
+    /// The unread part of the buffer.
     rest: Range<usize>,
     finder: memmem::Finder<'static>,
-    /// The data of the present part is not over.
+    /// Whether the current part has more data.
     in_part: bool,
 }
 
 impl<R: Read> Parts<R> {
     pub(crate) fn new(reader: R, boundary: &str) -> Self {
         let delimiter = format!("\r\n--{boundary}");
-        // The first boundary has no line before it; giving it one makes all of them alike.
+        // The first boundary has no line break before it. Adding one makes all boundaries alike.
         let finder = memmem::Finder::new(delimiter.as_bytes()).into_owned();
         Self { reader, buffer: b"\r\n".to_vec(), rest: 0..2, finder, in_part: true }
     }
 
-    /// Skips what is left of the present part and goes to the next; none after the last.
+    /// Skips the rest of the current part and goes to the next one. `None` after the last part.
     pub(crate) fn next_part(&mut self) -> Result<Option<Part>, MultipartError> {
         while self.data()?.is_some() {}
         while self.rest.len() < 2 {
@@ -65,7 +65,7 @@ impl<R: Read> Parts<R> {
         Ok(Some(parse_part(&headers)))
     }
 
-    /// The next bytes of the present part; none at its end.
+    /// The next bytes of the current part. `None` at its end.
     pub(crate) fn data(&mut self) -> Result<Option<&[u8]>, MultipartError> {
         while self.in_part {
             if let Some(at) = self.finder.find(self.unread()) {
@@ -78,7 +78,7 @@ impl<R: Read> Parts<R> {
                 self.rest.start = piece.end;
                 return Ok(Some(&self.buffer[piece]));
             }
-            // The delimiter may have begun in the last bytes.
+            // The last bytes may be the start of a delimiter.
             let safe = self.rest.len().saturating_sub(self.finder.needle().len() - 1);
             if safe > 0 {
                 let piece = self.rest.start..self.rest.start + safe;
@@ -158,7 +158,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     while let Some((at, char)) = chars.next() {
         match char {
             '"' => return Some((value, &text[at + 1..])),
-            // Only quotes and backslashes are escaped: a file name may hold a backslash of its own.
+            // Only quotes and backslashes are escaped: a file name may contain a backslash of its own.
             '\\' => match chars.clone().next() {
                 Some((_, escaped @ ('"' | '\\'))) => {
                     chars.next();
@@ -179,7 +179,7 @@ fn extended(text: &str) -> Option<String> {
     if !charset.eq_ignore_ascii_case("utf-8") {
         return None;
     }
-    // The query's rules are the same but for the plus sign, which means itself here.
+    // The rules are those of a query, except that a plus sign means itself.
     let escaped = format!("x={}", encoded.replace('+', "%2B"));
     crate::http::Query::parse(Some(&escaped)).get("x").map(str::to_owned)
 }
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives its bytes in pieces of a few, to cut delimiters in every place.
+    /// Returns its bytes a few at a time, to cut delimiters in every place.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {
@@ -259,7 +259,7 @@ mod tests {
             contents in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'-'), Just(b'a')], 0..40), 0..4),
             step in 1usize..20,
         ) {
-            // A content that holds the boundary itself is the sender's mistake.
+            // Contents that include the boundary are the sender's mistake.
             prop_assume!(contents.iter().all(|c| memmem::find(c, b"\r\n--b").is_none()));
             let read = read_form(&form(&contents), step).unwrap();
             prop_assert_eq!(read.len(), contents.len());

@@ -1,70 +1,70 @@
-//! Parts of files and conditional requests, by the rules of HTTP for a resource that has a date and no tag.
+//! Range and conditional requests, by the rules of HTTP for a resource that has a date but no entity tag.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, header};
 
-/// What a request wants of a file.
+/// How to answer a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RangeOutcome {
     Whole,
-    /// From the first position up to but without the second.
+    /// From the first position up to, but excluding, the second.
     Part(u64, u64),
     NotModified,
     PreconditionFailed,
     Unsatisfiable,
 }
 
-/// Decides from the headers, the file's length and when it was last changed.
-pub(crate) fn wanted(headers: &HeaderMap, length: u64, modified: SystemTime) -> Wanted {
+/// Decides by the headers, the file's length and its modification time.
+pub(crate) fn evaluate(headers: &HeaderMap, length: u64, modified: SystemTime) -> RangeOutcome {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let modified = whole_seconds(modified);
     if text(header::IF_MATCH).is_some_and(|tags| tags.trim() != "*") {
-        return Wanted::PreconditionFailed;
+        return RangeOutcome::PreconditionFailed;
     }
     if text(header::IF_UNMODIFIED_SINCE).and_then(parse_date).is_some_and(|since| modified > since) {
-        return Wanted::PreconditionFailed;
+        return RangeOutcome::PreconditionFailed;
     }
     match text(header::IF_NONE_MATCH) {
-        Some(tags) if tags.trim() == "*" => return Wanted::NotModified,
+        Some(tags) if tags.trim() == "*" => return RangeOutcome::NotModified,
         Some(_) => {}
         None if text(header::IF_MODIFIED_SINCE).and_then(parse_date).is_some_and(|since| modified <= since) => {
-            return Wanted::NotModified;
+            return RangeOutcome::NotModified;
         }
         None => {}
     }
     let fresh = text(header::IF_RANGE).is_none_or(|date| parse_date(date) == Some(modified));
     match text(header::RANGE) {
-        // Clients that ask for the beginning of everything get an empty file whole.
+        // An empty file is sent whole: some clients always ask for the first bytes.
         Some(range) if fresh && length > 0 => parse_range(range, length),
-        _ => Wanted::Whole,
+        _ => RangeOutcome::Whole,
     }
 }
 
-/// Whether any header asks for less than the whole file.
+/// Whether a header asks for less than the whole file.
 pub(crate) fn is_partial_or_conditional(headers: &HeaderMap) -> bool {
     let names = [header::RANGE, header::IF_RANGE, header::IF_MODIFIED_SINCE, header::IF_NONE_MATCH];
     names.iter().any(|name| headers.contains_key(name))
 }
 
-/// One range is served; several, or what is no range at all, give the whole file.
-fn parse_range(text: &str, length: u64) -> Wanted {
+/// Parses a single range. Several ranges, or an unknown unit, select the whole file.
+fn parse_range(text: &str, length: u64) -> RangeOutcome {
     let Some(spec) = text.trim().strip_prefix("bytes=").filter(|spec| !spec.contains(',')) else {
-        return Wanted::Whole;
+        return RangeOutcome::Whole;
     };
-    let Some((first, last)) = spec.trim().split_once('-') else { return Wanted::Unsatisfiable };
+    let Some((first, last)) = spec.trim().split_once('-') else { return RangeOutcome::Unsatisfiable };
     let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     match (first.is_empty(), last.is_empty()) {
-        (true, true) => Wanted::Unsatisfiable,
+        (true, true) => RangeOutcome::Unsatisfiable,
         (true, false) => match number(last) {
-            Some(0) | None => Wanted::Unsatisfiable,
-            Some(suffix) => Wanted::Part(length.saturating_sub(suffix), length),
+            Some(0) | None => RangeOutcome::Unsatisfiable,
+            Some(suffix) => RangeOutcome::Part(length.saturating_sub(suffix), length),
         },
         (false, open) => match (number(first), if open { Some(u64::MAX) } else { number(last) }) {
             (Some(first), Some(last)) if first < length && first <= last => {
-                Wanted::Part(first, length.min(last.saturating_add(1)))
+                RangeOutcome::Part(first, length.min(last.saturating_add(1)))
             }
-            _ => Wanted::Unsatisfiable,
+            _ => RangeOutcome::Unsatisfiable,
         },
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn http_date(time: SystemTime) -> String {
     format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-fn parse_date(text: &str) -> Option<u64> {
+pub(super) fn parse_date(text: &str) -> Option<u64> {
     let (_, rest) = text.trim().split_once(", ")?;
     let fields: Vec<&str> = rest.split([' ', ':']).collect();
     let [day, month, year, hour, minute, second, "GMT"] = fields[..] else { return None };
@@ -96,7 +96,7 @@ fn parse_date(text: &str) -> Option<u64> {
     u64::try_from(days * 86400 + number(hour)? * 3600 + number(minute)? * 60 + number(second)?).ok()
 }
 
-/// Year, month and day of a number of days since 1970, by counting in eras of 400 years that begin in March.
+/// Converts days since 1970 to year, month and day, counting in eras of 400 years that begin in March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -134,29 +134,32 @@ mod tests {
     #[test]
     fn ranges_outside_of_the_file_are_refused() {
         for bad in ["bytes=10-", "bytes=-0", "bytes=5-4", "bytes=a-b", "bytes=-", "bytes=3"] {
-            assert_eq!(wanted(&with(header::RANGE, bad), 10, at(0)), Wanted::Unsatisfiable, "{bad}");
+            assert_eq!(evaluate(&with(header::RANGE, bad), 10, at(0)), RangeOutcome::Unsatisfiable, "{bad}");
         }
     }
 
     #[test]
     fn one_range_is_a_part_and_several_are_the_whole() {
-        let range = |text| wanted(&with(header::RANGE, text), 10, at(0));
-        assert_eq!(range("bytes=2-4"), Wanted::Part(2, 5));
-        assert_eq!(range("bytes=2-"), Wanted::Part(2, 10));
-        assert_eq!(range("bytes=-3"), Wanted::Part(7, 10));
-        assert_eq!(range("bytes=-99"), Wanted::Part(0, 10));
-        assert_eq!(range("bytes=0-1,3-4"), Wanted::Whole);
-        assert_eq!(range("lines=1-2"), Wanted::Whole);
+        let range = |text| evaluate(&with(header::RANGE, text), 10, at(0));
+        assert_eq!(range("bytes=2-4"), RangeOutcome::Part(2, 5));
+        assert_eq!(range("bytes=2-"), RangeOutcome::Part(2, 10));
+        assert_eq!(range("bytes=-3"), RangeOutcome::Part(7, 10));
+        assert_eq!(range("bytes=-99"), RangeOutcome::Part(0, 10));
+        assert_eq!(range("bytes=0-1,3-4"), RangeOutcome::Whole);
+        assert_eq!(range("lines=1-2"), RangeOutcome::Whole);
     }
 
     #[test]
     fn dates_decide_what_is_sent() {
         let date = http_date(at(784_111_777));
         assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(wanted(&with(header::IF_MODIFIED_SINCE, &date), 1, at(784_111_777)), Wanted::NotModified);
-        assert_eq!(wanted(&with(header::IF_MODIFIED_SINCE, &date), 1, at(784_111_778)), Wanted::Whole);
-        assert_eq!(wanted(&with(header::IF_UNMODIFIED_SINCE, &date), 1, at(784_111_778)), Wanted::PreconditionFailed);
-        assert_eq!(wanted(&with(header::IF_NONE_MATCH, "*"), 1, at(0)), Wanted::NotModified);
+        assert_eq!(evaluate(&with(header::IF_MODIFIED_SINCE, &date), 1, at(784_111_777)), RangeOutcome::NotModified);
+        assert_eq!(evaluate(&with(header::IF_MODIFIED_SINCE, &date), 1, at(784_111_778)), RangeOutcome::Whole);
+        assert_eq!(
+            evaluate(&with(header::IF_UNMODIFIED_SINCE, &date), 1, at(784_111_778)),
+            RangeOutcome::PreconditionFailed
+        );
+        assert_eq!(evaluate(&with(header::IF_NONE_MATCH, "*"), 1, at(0)), RangeOutcome::NotModified);
     }
 
     proptest! {
@@ -167,7 +170,7 @@ mod tests {
 
         #[test]
         fn any_text_is_a_range_or_not(text in "[ -~]{0,40}", length in 0u64..100) {
-            if let Wanted::Part(from, to) = wanted(&with(header::RANGE, &text), length, at(0)) {
+            if let RangeOutcome::Part(from, to) = evaluate(&with(header::RANGE, &text), length, at(0)) {
                 prop_assert!(from <= to && to <= length);
             }
             let _ = parse_date(&text);

@@ -1,5 +1,5 @@
-//! Signed URLs: a hash over path, operation, user and the sandbox's token lets anyone with the URL read or write that
-//! one file, until the signature expires.
+//! Signed URLs: a hash over path, operation, user and the sandbox's token. Anyone with the URL can read or write that one
+//! file until the signature expires.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ pub(crate) enum Operation {
     Write,
 }
 
-/// What a signature covers, exactly as the URL says it.
+/// What a signature covers, exactly as in the URL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signed<'a> {
     pub(crate) path: &'a str,
@@ -26,7 +26,7 @@ pub(crate) struct Signed<'a> {
     pub(crate) expiration: Option<&'a str>,
 }
 
-/// Why a signature does not count.
+/// Why a signature is not accepted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignatureError {
     #[error("missing signature query parameter")]

@@ -1,8 +1,8 @@
-//! `GET /files/tree`: everything below a directory with what tells whether it has changed, in one short answer.
+//! `GET /files/tree`: lists everything below a directory, with enough detail to detect changes.
 //!
-//! An addition of ours: who keeps a copy of a home elsewhere asks after every run what is new. Names that begin with a dot
-//! and `__pycache__` are left out with all that is below them, links are named and never followed. With `only`, as often as
-//! one likes, just these paths are looked at.
+//! E2B has no such route. The server uses it after every run to find what has changed in a home that it copies. Names that
+//! begin with a dot and `__pycache__` are excluded with everything below them. Links are listed but never followed. With
+//! `only`, which may be repeated, just these paths are listed.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -19,20 +19,20 @@ use crate::http::{HttpError, Query, Reply, json_reply};
 use crate::rights::with_rights_of;
 use crate::settings::Settings;
 
-/// How many entries an answer has where the request does not say.
-const DEFAULT_MAX: usize = 20_000;
-const LARGEST_MAX: usize = 1_000_000;
+/// How many entries are listed if the request does not say.
+const DEFAULT_MAX_ENTRIES: usize = 20_000;
+const MAX_ENTRIES: usize = 1_000_000;
 
 pub(crate) async fn tree(settings: &Settings, request: Request<Incoming>) -> Result<Reply, HttpError> {
     let query = Query::parse(request.uri().query());
     let user = find_user(settings, query.get("username"))?;
     let root = resolve(settings, &user, query.get("path").unwrap_or_default())?;
     let max = match query.get("max") {
-        None => DEFAULT_MAX,
+        None => DEFAULT_MAX_ENTRIES,
         Some(text) => text
             .parse()
             .ok()
-            .filter(|max| (1..=LARGEST_MAX).contains(max))
+            .filter(|max| (1..=MAX_ENTRIES).contains(max))
             .ok_or_else(|| HttpError::new(StatusCode::BAD_REQUEST, "max must be a number from 1 to 1000000"))?,
     };
     let only: Vec<PathBuf> = query.all("only").map(PathBuf::from).collect();
@@ -47,9 +47,9 @@ pub(crate) async fn tree(settings: &Settings, request: Request<Incoming>) -> Res
 #[derive(Debug, Default, Serialize)]
 struct Listed {
     entries: Vec<Entry>,
-    /// There is more than was asked for.
+    /// Whether there are more entries than `max`.
     truncated: bool,
-    /// Directories that could not be read, and names that are no text.
+    /// Directories that could not be read, and names that are not UTF-8.
     unreadable: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ struct Entry {
     meta: Metadata,
 }
 
-/// As a list, not as an object: a thousand of them are read on every call.
+/// An entry is an array, not an object: a reply may have thousands of them.
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
@@ -73,7 +73,7 @@ impl Serialize for Entry {
 
 fn list(root: &Path, max: usize) -> Result<Listed, HttpError> {
     let mut listed = Listed::default();
-    // Directories still to visit, relative to the root: no recursion, however deep the tree is.
+    // Directories to visit, relative to the root. No recursion, because trees may be deep.
     let mut open = vec![PathBuf::new()];
     while let Some(directory) = open.pop() {
         if let Err(error) = list_one(root, &directory, max, &mut listed, &mut open) {
@@ -90,20 +90,20 @@ fn list(root: &Path, max: usize) -> Result<Listed, HttpError> {
     Ok(listed)
 }
 
-/// Of these paths those that a whole listing would have too.
+/// Lists those of these paths that a full listing would contain.
 fn list_only(root: &Path, paths: &[PathBuf]) -> Listed {
-    let is_listed = |path: &&PathBuf| {
+    let is_included = |path: &&PathBuf| {
         let mut parts = path.components();
-        parts.all(|part| matches!(part, Component::Normal(name) if !is_left_out(name)))
+        parts.all(|part| matches!(part, Component::Normal(name) if !is_excluded(name)))
     };
     let look = |path: &PathBuf| {
         let meta = std::fs::symlink_metadata(root.join(path)).ok().filter(|meta| !meta.is_dir())?;
         Some(Entry { kind: kind_of(&meta), path: path.to_str()?.to_owned(), meta })
     };
-    Listed { entries: paths.iter().filter(is_listed).filter_map(look).collect(), ..Listed::default() }
+    Listed { entries: paths.iter().filter(is_included).filter_map(look).collect(), ..Listed::default() }
 }
 
-fn is_left_out(name: &OsStr) -> bool {
+fn is_excluded(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".") || name == "__pycache__"
 }
 
@@ -120,10 +120,10 @@ fn list_one(root: &Path, directory: &Path, max: usize, listed: &mut Listed, open
             listed.unreadable.push(path.to_string_lossy().into_owned());
             continue;
         };
-        if is_left_out(&name) {
+        if is_excluded(&name) {
             continue;
         }
-        // What vanished since its directory was read is not there.
+        // Skip entries that vanished since their directory was read.
         let Ok(meta) = found.metadata() else { continue };
         if meta.is_dir() {
             open.push(path);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_left_out_and_links_are_named_but_not_followed() {
+    fn hidden_names_are_excluded_and_links_are_listed_but_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["a/b", "a/__pycache__", ".hidden", "a/.git"] {
             std::fs::create_dir_all(dir.path().join(path)).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_paths_are_looked_at_as_in_a_whole_listing() {
+    fn selected_paths_are_listed_as_in_a_full_listing() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/.git")).unwrap();
         for path in ["x", "a/x", "a/.git/x", ".hidden"] {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_is_too_long_says_so() {
+    fn a_listing_that_is_too_long_is_marked_as_truncated() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..5 {
             std::fs::write(dir.path().join(n.to_string()), "").unwrap();

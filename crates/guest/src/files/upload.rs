@@ -1,11 +1,10 @@
-//! `POST /files`: one file as the body, or several as the parts of a form.
+//! `POST /files`: uploads one file as the body, or several as the parts of a form.
 //!
-//! The body goes through a small channel to a thread of its own, which decodes and writes. So reading and writing
-//! overlap, memory stays bounded, and an upload that dawdles occupies none of the threads that others wait for.
+//! The body goes through a small channel to a thread of its own, which decodes and writes it. Reading and writing overlap,
+//! memory use is bounded, and a slow upload does not occupy a thread that other requests wait for.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,24 +16,24 @@ use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::files::encoding::{Encoding, content_encoding};
+use crate::files::incoming_file::IncomingFile;
 use crate::files::multipart::{Parts, boundary};
 use crate::files::signature::Operation;
-use crate::files::write::{Written, create};
-use crate::files::{CHUNK, authorize, failed, find_user};
+use crate::files::write::Written;
+use crate::files::{CHUNK, authorize, find_user};
 use crate::fs::parse_metadata;
 use crate::http::{HttpError, Query, Reply, json_reply};
 use crate::paths;
-use crate::rights::with_rights_of;
 use crate::settings::Settings;
 use crate::users::User;
 
-/// How many pieces of a body wait for the disk.
-const QUEUE: usize = 8;
-const STACK: usize = 256 << 10;
-/// How long a client may pause.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How long the rest of a refused body is still read, so that the client hears why.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(5);
+/// How many chunks of a body may wait for the disk.
+const MAX_QUEUED_CHUNKS: usize = 8;
+const STACK_SIZE: usize = 256 << 10;
+/// How long a client may pause between two chunks.
+const CHUNK_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long the guest reads the rest of a refused body, so that the client gets to see the reply.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn upload(settings: &Settings, request: Request<Incoming>) -> Result<Reply, HttpError> {
     let (job, mut body) = match Job::parse(settings, &request) {
@@ -44,11 +43,11 @@ pub(crate) async fn upload(settings: &Settings, request: Request<Incoming>) -> R
             return Err(error);
         }
     };
-    let (pieces, queue) = mpsc::channel(QUEUE);
+    let (pieces, queue) = mpsc::channel::<BodyChunk>(MAX_QUEUED_CHUNKS);
     let (done, result) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("upload".to_owned()).stack_size(STACK);
+    let thread = std::thread::Builder::new().name("upload".to_owned()).stack_size(STACK_SIZE);
     let work = move || {
-        let _ = done.send(job.run(Pieces { queue, current: Bytes::new() }));
+        let _ = done.send(job.run(BodyReader { queue, current: Bytes::new(), over: false }));
     };
     thread.spawn(work).map_err(|error| {
         HttpError::new(StatusCode::SERVICE_UNAVAILABLE, format!("cannot start a thread for the upload: {error}"))
@@ -63,19 +62,23 @@ pub(crate) async fn upload(settings: &Settings, request: Request<Incoming>) -> R
     Ok(json_reply(&written?))
 }
 
-/// Sends the body's pieces until it ends or the thread has heard enough.
-async fn feed(body: &mut Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
+/// A chunk of a body, or `None` at its end. The end is explicit because a broken connection may end the channel without an
+/// error.
+type BodyChunk = io::Result<Option<Bytes>>;
+
+/// Sends the body's chunks until it ends or the thread stops reading.
+async fn feed(body: &mut Incoming, pieces: mpsc::Sender<BodyChunk>) {
     loop {
-        let piece = match tokio::time::timeout(PATIENCE, body.frame()).await {
-            Ok(None) => return,
+        let piece = match tokio::time::timeout(CHUNK_TIMEOUT, body.frame()).await {
+            Ok(None) => Ok(None),
             Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) => Ok(data),
+                Ok(data) => Ok(Some(data)),
                 Err(_trailers) => continue,
             },
             Ok(Some(Err(error))) => Err(io::Error::other(error)),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
-        let over = piece.is_err();
+        let over = !matches!(piece, Ok(Some(_)));
         if pieces.send(piece).await.is_err() || over {
             return;
         }
@@ -84,22 +87,32 @@ async fn feed(body: &mut Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
 
 async fn drain(body: &mut Incoming) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    let _ = tokio::time::timeout(REFUSAL_PATIENCE, rest).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
 }
 
-/// The pieces of a body as a reader.
-struct Pieces {
-    queue: mpsc::Receiver<io::Result<Bytes>>,
+/// Reads the chunks of a body.
+struct BodyReader {
+    queue: mpsc::Receiver<BodyChunk>,
     current: Bytes,
+    over: bool,
 }
 
-impl Pieces {
-    fn next(&mut self) -> io::Result<Option<Bytes>> {
-        self.queue.blocking_recv().transpose()
+impl BodyReader {
+    fn next(&mut self) -> BodyChunk {
+        match self.queue.blocking_recv() {
+            Some(Ok(None)) => {
+                // Later reads return the end again.
+                self.over = true;
+                Ok(None)
+            }
+            Some(piece) => piece,
+            None if self.over => Ok(None),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 
-impl Read for Pieces {
+impl Read for BodyReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.current.is_empty() {
             match self.next()? {
@@ -116,11 +129,11 @@ impl Read for Pieces {
 enum Form {
     /// The body is the file.
     Raw(PathBuf),
-    /// Each part is a file; the path of the query, when given, counts for all.
+    /// Each part is a file. A path in the query applies to all of them.
     Parts { boundary: String, path: Option<String> },
 }
 
-/// What to write, and as whom.
+/// What to write, and as which user.
 struct Job {
     user: User,
     default_workdir: Option<String>,
@@ -142,9 +155,9 @@ impl Job {
         Ok(Self { user, default_workdir, metadata, encoding: content_encoding(request.headers())?, form })
     }
 
-    fn run(self, mut body: Pieces) -> Result<Vec<Written>, HttpError> {
+    fn run(self, mut body: BodyReader) -> Result<Vec<Written>, HttpError> {
         match (self.encoding, &self.form) {
-            (Encoding::Identity, Form::Raw(path)) => self.write_raw(path, |file| write_pieces(&mut body, file)),
+            (Encoding::Identity, Form::Raw(path)) => self.write_raw(path, |file| write_chunks(&mut body, file)),
             (Encoding::Identity, Form::Parts { .. }) => self.write(body),
             (Encoding::Gzip, _) => self.write(MultiGzDecoder::new(io::BufReader::with_capacity(64 << 10, body))),
         }
@@ -160,16 +173,11 @@ impl Job {
     fn write_raw(
         &self,
         path: &Path,
-        fill: impl FnOnce(&mut File) -> Result<(), CopyError>,
+        fill: impl FnOnce(&mut IncomingFile<'_>) -> Result<(), HttpError>,
     ) -> Result<Vec<Written>, HttpError> {
-        let mut file = self.create(path)?;
-        fill(&mut file).map_err(|error| error.into_http(path))?;
-        Ok(vec![Written::new(path.to_owned(), self.metadata.clone())])
-    }
-
-    /// The rights matter when a file is opened; from then on the descriptor carries them.
-    fn create(&self, path: &Path) -> Result<File, HttpError> {
-        with_rights_of(&self.user, &[path], || create(path, &self.user, &self.metadata))
+        let mut file = IncomingFile::start(path.to_owned(), &self.user, &self.metadata)?;
+        fill(&mut file)?;
+        Ok(vec![Written::new(file.finish()?, self.metadata.clone())])
     }
 
     fn write_parts(&self, mut parts: Parts<impl Read>, path: Option<&str>) -> Result<Vec<Written>, HttpError> {
@@ -186,11 +194,11 @@ impl Job {
             if written.iter().any(|other| other.path == target) {
                 return Err(bad(duplicate(&target, &written)));
             }
-            let mut file = self.create(&target)?;
+            let mut file = IncomingFile::start(target, &self.user, &self.metadata)?;
             while let Some(data) = parts.data().map_err(|error| bad(error.to_string()))? {
-                file.write_all(data).map_err(|error| failed("error writing file", &target, &error))?;
+                file.write(data)?;
             }
-            written.push(Written::new(target, self.metadata.clone()));
+            written.push(Written::new(file.finish()?, self.metadata.clone()));
         }
         Ok(written)
     }
@@ -236,41 +244,30 @@ fn duplicate(path: &Path, written: &[Written]) -> String {
     message
 }
 
-enum CopyError {
-    Body(io::Error),
-    File(io::Error),
-}
-
-impl CopyError {
-    fn into_http(self, path: &Path) -> HttpError {
-        match self {
-            Self::File(error) => failed("error writing file", path, &error),
-            Self::Body(error) if error.kind() == io::ErrorKind::TimedOut => {
-                HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")
-            }
-            Self::Body(error) => {
-                HttpError::new(StatusCode::BAD_REQUEST, format!("error reading request body: {error}"))
-            }
-        }
+/// Why a body is incomplete.
+fn broken(error: &io::Error) -> HttpError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+        _ => HttpError::new(StatusCode::BAD_REQUEST, format!("error reading request body: {error}")),
     }
 }
 
-/// The common case, without a buffer in between.
-fn write_pieces(body: &mut Pieces, file: &mut File) -> Result<(), CopyError> {
-    while let Some(piece) = body.next().map_err(CopyError::Body)? {
-        file.write_all(&piece).map_err(CopyError::File)?;
+/// Writes an unencoded body without another buffer in between.
+fn write_chunks(body: &mut BodyReader, file: &mut IncomingFile<'_>) -> Result<(), HttpError> {
+    while let Some(piece) = body.next().map_err(|error| broken(&error))? {
+        file.write(&piece)?;
     }
     Ok(())
 }
 
-fn copy(body: &mut impl Read, file: &mut File) -> Result<(), CopyError> {
+fn copy(body: &mut impl Read, file: &mut IncomingFile<'_>) -> Result<(), HttpError> {
     let mut buffer = vec![0; CHUNK];
     loop {
         match body.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(n) => file.write_all(&buffer[..n]).map_err(CopyError::File)?,
+            Ok(n) => file.write(&buffer[..n])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(CopyError::Body(error)),
+            Err(error) => return Err(broken(&error)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a file to be filled by an upload.
+//! Opens the files that uploads write to.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::http::HttpError;
 use crate::paths::{base_name, ensure_dirs};
 use crate::users::User;
 
-/// What a reply says about a file that was written.
+/// Describes a written file in a reply.
 #[derive(Debug, Serialize)]
 pub(crate) struct Written {
     pub(crate) name: String,
@@ -30,7 +30,7 @@ impl Written {
     }
 }
 
-/// Gives the file to the user. One that the user may write to, but that is somebody else's, stays theirs.
+/// Makes the user the file's owner. A file of another user that this one may write to keeps its owner.
 fn own(file: &File, user: &User) -> io::Result<()> {
     match rustix::fs::fchown(file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid))) {
         Err(rustix::io::Errno::PERM) => Ok(()),
@@ -38,20 +38,48 @@ fn own(file: &File, user: &User) -> io::Result<()> {
     }
 }
 
-/// An empty file at `path` that belongs to the user, with the directories that lead to it.
+/// No truncation: first the guest checks that it is a regular file. NONBLOCK, because a FIFO would block otherwise.
+const FLAGS: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+const MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Opens `path` as an empty file of the user; creates it and its parent directories if they are missing.
 pub(crate) fn create(path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
-    if let Some(parent) = path.parent() {
-        ensure_dirs(parent, user.uid, user.gid)
-            .map_err(|error| failed("error ensuring directories of", path, &error))?;
+    ensure_parents(path, user)?;
+    match rustix::fs::open(path, FLAGS, MODE) {
+        Ok(fd) => prepare(fd.into(), path, user, metadata),
+        Err(rustix::io::Errno::NXIO) => Err(not_regular(path)),
+        Err(error) => Err(failed("error opening file", path, &error.into())),
     }
-    // Not truncated before it is known to be a regular file; a FIFO would block without NONBLOCK.
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o666);
-    let file = match rustix::fs::open(path, flags, mode) {
-        Ok(fd) => File::from(fd),
-        Err(rustix::io::Errno::NXIO) => return Err(not_regular(path)),
-        Err(error) => return Err(failed("error opening file", path, &error.into())),
-    };
+}
+
+/// Like [`create`], but only if nothing exists at `path`. `None` if something does; it is not touched.
+pub(crate) fn create_new(
+    path: &Path,
+    user: &User,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Option<File>, HttpError> {
+    ensure_parents(path, user)?;
+    match rustix::fs::open(path, FLAGS | OFlags::EXCL, MODE) {
+        Ok(fd) => prepare(fd.into(), path, user, metadata).map(Some).inspect_err(|_| {
+            // The file is new and empty.
+            let _ = std::fs::remove_file(path);
+        }),
+        Err(rustix::io::Errno::EXIST) => match path.metadata() {
+            // Fails with the reason.
+            Ok(meta) if !meta.is_file() => create(path, user, metadata).map(Some),
+            _ => Ok(None),
+        },
+        Err(error) => Err(failed("error opening file", path, &error.into())),
+    }
+}
+
+fn ensure_parents(path: &Path, user: &User) -> Result<(), HttpError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    ensure_dirs(parent, user.uid, user.gid).map_err(|error| failed("error ensuring directories of", path, &error))
+}
+
+fn prepare(file: File, path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
     let prepare = || -> io::Result<bool> {
         if !file.metadata()?.is_file() {
             return Ok(false);

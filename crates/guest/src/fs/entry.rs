@@ -1,4 +1,4 @@
-//! What is known about one file, directory or link.
+//! The description of one file, directory or link.
 
 use std::fs::Metadata;
 use std::io;
@@ -12,7 +12,7 @@ use crate::fs::metadata::read_metadata;
 use crate::paths::base_name;
 use crate::users::Names;
 
-/// Looks at `path` itself, and for the type and mode of a link at what it points to.
+/// Describes `path` itself. A link gets the type and mode of its target.
 pub(crate) fn entry_info(path: &Path, names: &Names) -> io::Result<EntryInfo> {
     let own = std::fs::symlink_metadata(path)?;
     let target = own.is_symlink().then(|| std::fs::metadata(path).ok());
@@ -40,7 +40,7 @@ pub(crate) fn entry_info(path: &Path, names: &Names) -> io::Result<EntryInfo> {
     })
 }
 
-/// Where the link leads in the end; the link itself when it leads nowhere.
+/// The final target of a link, or the link itself if it is dangling.
 fn resolved_target(path: &Path) -> String {
     std::fs::canonicalize(path).as_deref().unwrap_or(path).to_string_lossy().into_owned()
 }
@@ -59,7 +59,8 @@ fn modified(meta: &Metadata) -> Timestamp {
     Timestamp { seconds: meta.mtime(), nanos: i32::try_from(meta.mtime_nsec()).unwrap_or(0), ..Default::default() }
 }
 
-/// `-rw-r--r--` in the dialect of the original: kinds and special bits in front, each its letter.
+/// Permissions such as `-rw-r--r--`, in the format of E2B's daemon: one letter each for the kind and the special bits comes
+/// first.
 fn permissions(mode: u32) -> String {
     let mut text = String::with_capacity(12);
     text.push_str(match mode & libc::S_IFMT {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_told_in_the_known_dialect() {
+    fn permissions_have_the_format_of_e2b() {
         assert_eq!(permissions(libc::S_IFREG | 0o644), "-rw-r--r--");
         assert_eq!(permissions(libc::S_IFDIR | 0o1777), "dtrwxrwxrwx");
         assert_eq!(permissions(libc::S_IFREG | 0o4755), "urwxr-xr-x");

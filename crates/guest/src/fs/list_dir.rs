@@ -1,4 +1,4 @@
-//! `ListDir`: what is in a directory, down to a depth, each directory before what is in it.
+//! `ListDir`: the entries of a directory down to a depth, each directory before its contents.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::fs::{blocking, failed, resolve};
 use crate::rpc::{Call, Code, RpcError};
 use crate::users::Names;
 
-/// Longer listings are refused: they would cost the sandbox more memory than a client can want.
+/// Longer listings are refused because they would use too much of the sandbox's memory.
 const MAX_ENTRIES: usize = 1_000_000;
 
 pub(crate) async fn list_dir(call: Call, request: ListDirRequest) -> Result<ListDirResponse, RpcError> {
@@ -26,11 +26,11 @@ fn list(root: &Path, depth: u32) -> Result<Vec<EntryInfo>, RpcError> {
     }
     let names = Names::read();
     let mut entries = Vec::new();
-    // Paths still to visit with their depth, next one last: no recursion, however deep the tree is.
+    // Paths to visit with their depth, the next one last. No recursion, because trees may be deep.
     let mut stack =
         children(root, 1).map_err(|error| failed(&format!("error reading directory {}", root.display()), &error))?;
     while let Some((path, level)) = stack.pop() {
-        // What vanished since its directory was read is not there.
+        // Skip entries that vanished since their directory was read.
         let Ok(entry) = entry_info(&path, &names) else { continue };
         let is_real_dir = !entry.is_symlink && path.is_dir();
         entries.push(entry);
@@ -47,7 +47,7 @@ fn list(root: &Path, depth: u32) -> Result<Vec<EntryInfo>, RpcError> {
     Ok(entries)
 }
 
-/// The entries of a directory in reverse order of their names.
+/// The entries of a directory, sorted by name in reverse.
 fn children(dir: &Path, level: u32) -> std::io::Result<Vec<(PathBuf, u32)>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort_unstable_by(|a, b| b.cmp(a));

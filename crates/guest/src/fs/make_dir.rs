@@ -1,4 +1,4 @@
-//! `MakeDir`: a directory and the missing ones above it.
+//! `MakeDir`: creates a directory and its missing parents.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Words that users attach to files: the extended attributes `user.e2b.*`, sent as `X-Metadata-*` headers.
+//! Metadata that users attach to files: `X-Metadata-*` headers, stored as extended attributes `user.e2b.*`.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -13,10 +13,10 @@ const PREFIX: &str = "user.e2b.";
 const HEADER_PREFIX: &str = "x-metadata-";
 /// An attribute name has at most 255 bytes with its prefix.
 const MAX_KEY: usize = 255 - PREFIX.len();
-/// What all keys and values of one file may have together.
+/// The total size of all keys and values of one file.
 const MAX_TOTAL: usize = 4096;
 
-/// Why headers cannot become metadata.
+/// Why headers are not valid metadata.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MetadataError {
     #[error("metadata key is empty")]
@@ -25,13 +25,13 @@ pub(crate) enum MetadataError {
     LongKey(String),
     #[error("metadata value for key '{0}' must be printable ASCII")]
     BadValue(String),
-    #[error("metadata key '{0}' is given twice")]
+    #[error("metadata key '{0}' appears twice")]
     Twice(String),
     #[error("metadata is larger than {MAX_TOTAL} bytes")]
     TooLarge,
 }
 
-/// The metadata that an upload's headers carry. Header names are already in lower case.
+/// Reads metadata from the headers of an upload. Header names are already in lower case.
 pub(crate) fn parse_metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, MetadataError> {
     let mut found = BTreeMap::new();
     let mut total = 0;
@@ -59,7 +59,7 @@ pub(crate) fn parse_metadata(headers: &HeaderMap) -> Result<BTreeMap<String, Str
 pub(crate) fn write_metadata(file: impl AsFd, metadata: &BTreeMap<String, String>) -> io::Result<()> {
     let file = file.as_fd();
     let mut buffer = vec![0; 64 << 10];
-    // A file system without attributes is fine as long as there are none to keep.
+    // A file system without extended attributes is fine as long as there are none to write.
     let length = rustix::fs::flistxattr(file, &mut buffer[..]).unwrap_or(0);
     for name in attribute_names(&buffer[..length]) {
         rustix::fs::fremovexattr(file, name)?;
@@ -70,7 +70,7 @@ pub(crate) fn write_metadata(file: impl AsFd, metadata: &BTreeMap<String, String
     Ok(())
 }
 
-/// The metadata of a file; none when it cannot be read.
+/// The metadata of a file; empty if it cannot be read.
 pub(crate) fn read_metadata(path: &Path) -> BTreeMap<String, String> {
     let mut names = [0; 4096];
     let length = match rustix::fs::listxattr(path, &mut names[..]) {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_keys_and_large_values_are_refused() {
         assert_eq!(parse_metadata(&headers(&[("x-metadata-", "a")])), Err(MetadataError::EmptyKey));
         let long = format!("x-metadata-{}", "k".repeat(247));
         assert!(matches!(parse_metadata(&headers(&[(&long, "a")])), Err(MetadataError::LongKey(_))));

@@ -1,9 +1,11 @@
-//! The `filesystem.Filesystem` service: looking at, making, moving, removing and watching what is in the sandbox.
+//! The `filesystem.Filesystem` service: inspects, creates, moves, removes and watches files in the sandbox.
 //!
-//! Everything is done with the rights of the user who asked (see `rights`), and belongs to that user. All file operations
-//! run on blocking threads, because a mount may be slow or stuck and others must not wait for it.
+//! Every operation runs with the rights of the user who asked (see `rights`), and new files belong to that user. File
+//! operations run on blocking threads, because a mount may be slow or stuck and other requests must not wait for it.
 
 mod entry;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod list_dir;
 mod make_dir;
 mod metadata;
@@ -31,7 +33,7 @@ use crate::rights::{Denied, with_rights_of};
 use crate::rpc::{Call, Code, RpcError};
 use crate::users::User;
 
-/// Runs file operations on these paths where they may block, as the user.
+/// Runs file operations on these paths as the user, on a thread that may block.
 async fn blocking<T: Send + 'static, const N: usize>(
     user: User,
     paths: [PathBuf; N],
@@ -50,14 +52,13 @@ impl Denied for RpcError {
     }
 }
 
-/// The path that a call means.
+/// Makes the path of a call absolute.
 fn resolve(call: &Call, user: &User, path: &str) -> Result<PathBuf, RpcError> {
-    let settings = call.settings()?;
-    paths::resolve(path, user, settings.default_workdir.as_deref())
+    paths::resolve(path, user, call.settings.default_workdir.as_deref())
         .map_err(|error| RpcError::new(Code::InvalidArgument, error.to_string()))
 }
 
-/// An error of the file system, with what was being done.
+/// Converts an error of the file system; `doing` says what failed.
 fn failed(doing: &str, error: &io::Error) -> RpcError {
     let code = match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,

@@ -1,4 +1,4 @@
-//! `Move`: renames, and copies where a rename cannot cross from one mount to another.
+//! `Move`: renames, or copies if source and destination are on different mounts.
 
 use std::fs::Metadata;
 use std::io;
@@ -35,7 +35,7 @@ pub(crate) async fn move_entry(call: Call, request: MoveRequest) -> Result<MoveR
     .await
 }
 
-/// Copies beside the destination first, so that it appears whole or not at all.
+/// Copies to a temporary name next to the destination first, so that the destination appears complete or not at all.
 fn move_across(source: &Path, destination: &Path) -> io::Result<()> {
     let mut staging = destination.as_os_str().to_owned();
     staging.push(format!(".isopod-move-{:x}", rustix::process::getpid().as_raw_nonzero()));
@@ -50,7 +50,7 @@ fn move_across(source: &Path, destination: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies a tree with owners and modes. A list and not recursion: trees may be deep.
+/// Copies a tree with its owners and modes. No recursion, because trees may be deep.
 fn copy_all(source: &Path, destination: &Path) -> io::Result<()> {
     let mut todo = vec![(source.to_owned(), destination.to_owned())];
     let mut dirs = Vec::new();
@@ -67,7 +67,7 @@ fn copy_all(source: &Path, destination: &Path) -> io::Result<()> {
             copy_one(&from, &to, &meta)?;
         }
     }
-    // Modes of directories come last: one that forbids writing would stop the copy into it.
+    // Set the modes of directories last: a read-only directory would stop the copy into it.
     dirs.iter().rev().try_for_each(|(dir, meta)| own_like(dir, meta))
 }
 
@@ -85,7 +85,7 @@ fn copy_one(from: &Path, to: &Path, meta: &Metadata) -> io::Result<()> {
 }
 
 fn own_like(path: &Path, meta: &Metadata) -> io::Result<()> {
-    // The owner first: changing it clears set-uid bits.
+    // Set the owner first: changing it clears set-uid bits.
     std::os::unix::fs::chown(path, Some(meta.uid()), Some(meta.gid()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(meta.mode() & 0o7777))
 }

@@ -1,4 +1,4 @@
-//! `Remove`: a file or a whole tree; what is not there counts as removed.
+//! `Remove`: removes a file or a whole tree. A missing path counts as removed.
 
 use std::ffi::CString;
 use std::io;
@@ -26,8 +26,8 @@ pub(crate) async fn remove(call: Call, request: RemoveRequest) -> Result<RemoveR
     .await
 }
 
-/// Removes without following links, however deep the tree is: a list of open directories and not recursion, each
-/// opened relative to the one above, so that nobody can swap a link in on the way.
+/// Removes a tree of any depth without following links. It keeps a stack of open directories in place of recursion, and opens
+/// each one relative to its parent, so that no program can swap in a link on the way.
 pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
     match rustix::fs::unlink(path) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
@@ -46,12 +46,12 @@ pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
             stack.pop();
             if let Some(above) = stack.last_mut() {
                 let emptied = above.entered.take().expect("a level above was entered by name");
-                gone(rustix::fs::unlinkat(&above.fd, &emptied, AtFlags::REMOVEDIR))?;
+                ignore_missing(rustix::fs::unlinkat(&above.fd, &emptied, AtFlags::REMOVEDIR))?;
             }
             continue;
         };
         if !is_dir {
-            gone(rustix::fs::unlinkat(&level.fd, &name, AtFlags::empty()))?;
+            ignore_missing(rustix::fs::unlinkat(&level.fd, &name, AtFlags::empty()))?;
             continue;
         }
         match rustix::fs::openat(&level.fd, &name, flags, Mode::empty()) {
@@ -60,18 +60,20 @@ pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
                 stack.push(Level::read(fd)?);
             }
             Err(Errno::NOENT) => {}
-            // Someone put a link or file in the directory's place.
-            Err(Errno::NOTDIR | Errno::LOOP) => gone(rustix::fs::unlinkat(&level.fd, &name, AtFlags::empty()))?,
+            // A program replaced the directory with a link or a file.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                ignore_missing(rustix::fs::unlinkat(&level.fd, &name, AtFlags::empty()))?
+            }
             Err(error) => return Err(error.into()),
         }
     }
-    gone(rustix::fs::rmdir(path))
+    ignore_missing(rustix::fs::rmdir(path))
 }
 
 struct Level {
     fd: OwnedFd,
     names: Vec<(CString, bool)>,
-    /// The child whose level is above this one on the stack.
+    /// The child directory whose level is above this one on the stack.
     entered: Option<CString>,
 }
 
@@ -97,7 +99,7 @@ fn is_dir_at(fd: &OwnedFd, name: &std::ffi::CStr) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-fn gone(result: rustix::io::Result<()>) -> io::Result<()> {
+fn ignore_missing(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

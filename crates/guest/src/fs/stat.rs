@@ -1,4 +1,4 @@
-//! `Stat`: one entry.
+//! `Stat`: describes one entry.
 
 use isopod_wire::rpc::MessageField;
 use isopod_wire::rpc::filesystem::{StatRequest, StatResponse};

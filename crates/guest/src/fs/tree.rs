@@ -1,7 +1,7 @@
-//! inotify on a directory or a whole tree, turned into events with paths relative to where the watch began.
+//! Watches a directory or a whole tree with inotify. Events have paths relative to the watched directory.
 //!
-//! The kernel watches single directories. For a tree every directory gets a watch; new ones are watched as soon as they
-//! are seen, and what was made in them before that is told as created.
+//! The kernel watches single directories. For a tree, every directory gets a watch. New directories are watched as soon as
+//! they are seen; entries that were created in them before that are reported as created.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,16 +19,16 @@ use rustix::io::Errno;
 use crate::fs::entry::entry_info;
 use crate::users::Names;
 
-/// A watched directory (with what is below it, when recursive).
+/// A watched directory, with everything below it if recursive.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct WatchedTree {
     inotify: Arc<OwnedFd>,
     root: PathBuf,
     recursive: bool,
     include_entry: bool,
     /// Watch descriptors and their directories relative to the root.
     dirs: HashMap<i32, PathBuf>,
-    /// Paths told as created after looking; the kernel may tell of them again.
+    /// Paths that a scan found and reported as created. The kernel may report them again.
     found: HashSet<PathBuf>,
 }
 
@@ -37,26 +37,26 @@ pub(crate) struct Tree {
 pub(crate) enum TreeError {
     #[error("too many changes at once, some events were lost")]
     Overflow,
-    #[error("reading events: {0}")]
+    #[error("cannot read events: {0}")]
     Read(#[source] io::Error),
 }
 
-/// What one look at the kernel's queue gave.
+/// The events of one read of the kernel's queue.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<FilesystemEvent>,
-    /// The queue was empty at the end.
+    /// Whether the queue was empty afterwards.
     pub(crate) drained: bool,
 }
 
-/// An event without its wrapping.
+/// An event of the kernel.
 struct Change {
     directory: PathBuf,
     name: Option<PathBuf>,
     flags: ReadFlags,
 }
 
-impl Tree {
+impl WatchedTree {
     pub(crate) fn new(root: PathBuf, recursive: bool, include_entry: bool) -> io::Result<Self> {
         let inotify = Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
         let mut tree = Self { inotify, root, recursive, include_entry, dirs: HashMap::new(), found: HashSet::new() };
@@ -71,7 +71,7 @@ impl Tree {
         Arc::clone(&self.inotify)
     }
 
-    /// The events that wait now. Blocks on the file system, not on the kernel's queue.
+    /// Reads the queued events. May block on the file system, but not on the kernel's queue.
     pub(crate) fn read(&mut self) -> Result<Batch, TreeError> {
         let mut events = Vec::new();
         let (changes, drained) = self.read_changes()?;
@@ -110,7 +110,7 @@ impl Tree {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(TreeError::Read(error.into())),
             }
-            // Whole buffers at a time: a tree that changes faster than it is read must not keep this thread.
+            // Return after each full buffer: a tree that changes faster than it is read must not occupy this thread.
             if reader.is_buffer_empty() && !changes.is_empty() {
                 return Ok((changes, false));
             }
@@ -121,7 +121,7 @@ impl Tree {
         let Change { directory, name, flags } = change;
         let path = match name {
             Some(name) => directory.join(name),
-            // A directory's own events are told by the one above it, except for the root.
+            // The parent directory reports these events, except for the root.
             None if directory.as_os_str().is_empty() => PathBuf::from("."),
             None => return,
         };
@@ -132,15 +132,15 @@ impl Tree {
         if is_dir && flags.contains(ReadFlags::MOVED_FROM) {
             self.unwatch_below(&path);
         }
-        let told_already = flags.contains(ReadFlags::CREATE) && self.found.remove(&path);
-        for kind in kinds(flags).filter(|_| !told_already) {
+        let already_reported = flags.contains(ReadFlags::CREATE) && self.found.remove(&path);
+        for kind in kinds(flags).filter(|_| !already_reported) {
             events.push(event(&path, kind));
         }
         let appeared = flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-        if self.recursive && is_dir && appeared && !told_already && self.watch(path.clone()).is_ok() {
-            // What moved in was not created here.
-            let tell = flags.contains(ReadFlags::CREATE).then_some(events);
-            self.watch_below(path, tell);
+        if self.recursive && is_dir && appeared && !already_reported && self.watch(path.clone()).is_ok() {
+            // The contents of a directory that was moved in were not created here.
+            let report = flags.contains(ReadFlags::CREATE).then_some(events);
+            self.watch_below(path, report);
         }
     }
 
@@ -162,18 +162,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Watches every directory below one; tells of everything found there when asked.
-    fn watch_below(&mut self, top: PathBuf, mut tell: Option<&mut Vec<FilesystemEvent>>) {
+    /// Watches every directory below `top`. Adds an event for each entry it finds if `report` is given.
+    fn watch_below(&mut self, top: PathBuf, mut report: Option<&mut Vec<FilesystemEvent>>) {
         let mut todo = vec![top];
         while let Some(dir) = todo.pop() {
             let Ok(entries) = std::fs::read_dir(self.root.join(&dir)) else { continue };
             for entry in entries.flatten() {
                 let path = dir.join(entry.file_name());
-                if let Some(events) = tell.as_deref_mut() {
+                if let Some(events) = report.as_deref_mut() {
                     events.push(event(&path, EventType::EVENT_TYPE_CREATE));
                     self.found.insert(path.clone());
                 }
-                // A directory that cannot be watched (gone again, or no watches left) is left out.
+                // Skip a directory that cannot be watched: it has vanished, or there are no watches left.
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) && self.watch(path.clone()).is_ok() {
                     todo.push(path);
                 }
@@ -209,7 +209,7 @@ fn event(path: &Path, kind: EventType) -> FilesystemEvent {
 mod tests {
     use super::*;
 
-    fn told(tree: &mut Tree) -> Vec<(String, EventType)> {
+    fn reported(tree: &mut WatchedTree) -> Vec<(String, EventType)> {
         let mut all = Vec::new();
         loop {
             let batch = tree.read().unwrap();
@@ -221,21 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn new_directories_are_watched_and_nothing_is_told_twice() {
+    fn new_directories_are_watched_and_nothing_is_reported_twice() {
         let dir = tempfile::tempdir().unwrap();
-        let mut tree = Tree::new(dir.path().to_owned(), true, false).unwrap();
+        let mut tree = WatchedTree::new(dir.path().to_owned(), true, false).unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::write(dir.path().join("a/b/file"), "x").unwrap();
-        let first = told(&mut tree);
+        let first = reported(&mut tree);
         for path in ["a", "a/b", "a/b/file"] {
             let created = (path.to_owned(), EventType::EVENT_TYPE_CREATE);
             assert_eq!(first.iter().filter(|event| **event == created).count(), 1, "{first:?}");
         }
         std::fs::write(dir.path().join("a/b/file"), "y").unwrap();
-        assert!(told(&mut tree).contains(&("a/b/file".to_owned(), EventType::EVENT_TYPE_WRITE)));
+        assert!(reported(&mut tree).contains(&("a/b/file".to_owned(), EventType::EVENT_TYPE_WRITE)));
         std::fs::rename(dir.path().join("a/b"), dir.path().join("c")).unwrap();
         std::fs::write(dir.path().join("c/late"), "").unwrap();
-        let moved = told(&mut tree);
+        let moved = reported(&mut tree);
         assert!(moved.contains(&("a/b".to_owned(), EventType::EVENT_TYPE_RENAME)), "{moved:?}");
         assert!(moved.contains(&("c".to_owned(), EventType::EVENT_TYPE_CREATE)), "{moved:?}");
     }
@@ -244,12 +244,12 @@ mod tests {
     fn without_recursion_only_the_directory_itself_is_watched() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
-        let mut tree = Tree::new(dir.path().to_owned(), false, true).unwrap();
+        let mut tree = WatchedTree::new(dir.path().to_owned(), false, true).unwrap();
         std::fs::write(dir.path().join("sub/file"), "").unwrap();
-        assert!(told(&mut tree).iter().all(|(name, _)| name == "sub"));
+        assert!(reported(&mut tree).iter().all(|(name, _)| name == "sub"));
         std::fs::write(dir.path().join("file"), "").unwrap();
         std::fs::remove_file(dir.path().join("file")).unwrap();
-        let events = told(&mut tree);
+        let events = reported(&mut tree);
         assert_eq!(events.first(), Some(&("file".to_owned(), EventType::EVENT_TYPE_CREATE)));
         assert_eq!(events.last(), Some(&("file".to_owned(), EventType::EVENT_TYPE_REMOVE)));
     }

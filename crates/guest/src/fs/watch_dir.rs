@@ -1,4 +1,4 @@
-//! `WatchDir`: a stream of changes in a directory. Also the source of events for the polled watchers.
+//! `WatchDir`: streams the changes in a directory. The polled watchers get their events from here too.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::deadline::at;
-use crate::fs::tree::{Batch, Tree, TreeError};
+use crate::fs::tree::{Batch, TreeError, WatchedTree};
 use crate::fs::{blocking, failed, resolve};
 use crate::http::{Reply, stream_body};
 use crate::rpc::{Call, Code, Codec, RpcError, end_frame, frame_message, stream_reply};
@@ -83,11 +83,11 @@ impl WatchStream {
 #[derive(Debug)]
 pub(crate) struct Watch {
     readable: AsyncFd<Arc<OwnedFd>>,
-    /// Here while nobody reads it.
-    tree: Option<Tree>,
-    /// A read that is under way on another thread; it gives the tree back.
-    reading: Option<oneshot::Receiver<(Tree, Result<Batch, TreeError>)>>,
-    /// The kernel may have more although it has not told again.
+    /// `None` while another thread reads events.
+    tree: Option<WatchedTree>,
+    /// A read in progress on another thread; it returns the tree.
+    reading: Option<oneshot::Receiver<(WatchedTree, Result<Batch, TreeError>)>>,
+    /// Whether the kernel may have more events although it has not signalled again.
     more: bool,
     waiting: VecDeque<FilesystemEvent>,
 }
@@ -103,7 +103,7 @@ impl Watch {
         let tree = blocking(user, [path], move |[path], _| {
             check(path, network_mounts)?;
             let doing = format!("error adding path {} to watcher", path.display());
-            Tree::new(path.clone(), recursive, include_entry).map_err(|error| failed(&doing, &error))
+            WatchedTree::new(path.clone(), recursive, include_entry).map_err(|error| failed(&doing, &error))
         })
         .await?;
         let readable = watch_fd(tree.descriptor(), Interest::READABLE)
@@ -111,7 +111,7 @@ impl Watch {
         Ok(Self { readable, tree: Some(tree), reading: None, more: true, waiting: VecDeque::new() })
     }
 
-    /// The next event. May be dropped while waiting without losing any.
+    /// Returns the next event. Cancel safe: dropping the future loses no event.
     pub(crate) async fn next(&mut self) -> Result<FilesystemEvent, RpcError> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -131,14 +131,14 @@ impl Watch {
                 continue;
             }
             let ready = self.readable.readable().await;
-            // Forgotten before reading: whatever comes from now on is told anew.
+            // Clear before reading, so that later events signal again.
             ready.map_err(|error| failed("error reading watcher", &error))?.clear_ready();
             self.more = true;
         }
     }
 }
 
-fn read(mut tree: Tree) -> (Tree, Result<Batch, TreeError>) {
+fn read(mut tree: WatchedTree) -> (WatchedTree, Result<Batch, TreeError>) {
     let batch = tree.read();
     (tree, batch)
 }
@@ -164,8 +164,8 @@ fn check(path: &Path, network_mounts: bool) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Changes made elsewhere to these file systems are not told by inotify. The type of `f_type` differs between C libraries;
-/// all of them fit an `i128`.
+/// inotify does not report changes that other machines make to these file systems. The type of `f_type` differs between C
+/// libraries; all of them fit into an `i128`.
 fn is_on_network_mount(path: &Path) -> bool {
     const NFS: i128 = 0x6969;
     const CIFS: i128 = 0xff53_4d42;

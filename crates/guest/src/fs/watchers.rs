@@ -1,4 +1,4 @@
-//! Watchers that are polled: `CreateWatcher`, `GetWatcherEvents`, `RemoveWatcher`.
+//! Polled watchers: `CreateWatcher`, `GetWatcherEvents`, `RemoveWatcher`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::fs::resolve;
 use crate::fs::watch_dir::Watch;
 use crate::rpc::{Call, Code, RpcError};
 
-/// How many events wait for a client that does not ask.
+/// How many events are kept for a client that does not poll.
 const MAX_EVENTS: usize = 100_000;
 
 /// All polled watchers.
@@ -55,6 +55,7 @@ impl Watchers {
 }
 
 pub(crate) async fn create_watcher(
+    watchers: &Watchers,
     call: Call,
     request: CreateWatcherRequest,
 ) -> Result<CreateWatcherResponse, RpcError> {
@@ -63,8 +64,8 @@ pub(crate) async fn create_watcher(
     let watch = Watch::new(user, path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
     let events = Arc::new(Mutex::new(Collected::default()));
     let task = tokio::spawn(collect(watch, Arc::clone(&events)));
-    let watcher_id = call.guest.watchers.new_id();
-    call.guest.watchers.table().insert(watcher_id.clone(), Watcher { events, task });
+    let watcher_id = watchers.new_id();
+    watchers.table().insert(watcher_id.clone(), Watcher { events, task });
     Ok(CreateWatcherResponse { watcher_id })
 }
 
@@ -75,7 +76,7 @@ async fn collect(mut watch: Watch, collected: Arc<Mutex<Collected>>) {
         match next {
             Ok(event) if collected.events.len() < MAX_EVENTS => collected.events.push(event),
             Ok(_) => {
-                let message = format!("watcher error: more than {MAX_EVENTS} events were not asked for");
+                let message = format!("watcher error: more than {MAX_EVENTS} events were not fetched");
                 collected.error = Some(RpcError::new(Code::ResourceExhausted, message));
                 return;
             }
@@ -88,13 +89,13 @@ async fn collect(mut watch: Watch, collected: Arc<Mutex<Collected>>) {
 }
 
 pub(crate) async fn get_watcher_events(
-    call: Call,
+    watchers: &Watchers,
     request: GetWatcherEventsRequest,
 ) -> Result<GetWatcherEventsResponse, RpcError> {
-    let table = call.guest.watchers.table();
+    let table = watchers.table();
     let watcher = table.get(&request.watcher_id).ok_or_else(|| not_found(&request.watcher_id))?;
     let mut collected = watcher.events.lock().unwrap_or_else(PoisonError::into_inner);
-    // What came before an error is told first.
+    // Return the events before the error first.
     if let Some(error) = collected.error.clone().filter(|_| collected.events.is_empty()) {
         return Err(error);
     }
@@ -102,10 +103,10 @@ pub(crate) async fn get_watcher_events(
 }
 
 pub(crate) async fn remove_watcher(
-    call: Call,
+    watchers: &Watchers,
     request: RemoveWatcherRequest,
 ) -> Result<RemoveWatcherResponse, RpcError> {
-    let removed = call.guest.watchers.table().remove(&request.watcher_id);
+    let removed = watchers.table().remove(&request.watcher_id);
     removed.map(|_| RemoveWatcherResponse {}).ok_or_else(|| not_found(&request.watcher_id))
 }
 

@@ -1,4 +1,4 @@
-//! Browsers may call from anywhere: tokens, not origins, decide who is let in.
+//! CORS headers. Browsers may call from any origin: access depends on tokens, not on origins.
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 
@@ -16,7 +16,7 @@ pub(crate) fn preflight<B>(request: &Request<B>) -> Reply {
     let mut reply = status_reply(StatusCode::NO_CONTENT);
     let headers = reply.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-    // `*` does not cover Authorization, so what is asked for is repeated.
+    // `*` does not cover Authorization, so the reply repeats the requested headers.
     let asked = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.unwrap_or(HeaderValue::from_static("*")));
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_SECONDS));

@@ -1,6 +1,6 @@
-//! The query of a request: `%20` and `+` both mean a space.
+//! The query string of a request. `%20` and `+` both mean a space.
 
-/// Decoded names and values in their order.
+/// Decoded names and values, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -12,12 +12,12 @@ impl Query {
         )
     }
 
-    /// All values of that name.
+    /// All values of this name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of that name.
+    /// The first value of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }

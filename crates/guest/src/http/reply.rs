@@ -22,7 +22,7 @@ pub(crate) fn full_body(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is made piece by piece: `next` gives a piece and the state for the following one.
+/// A streamed body: `next` returns a chunk and the state for the following one.
 pub(crate) fn stream_body<S, F, Fut>(state: S, next: F) -> Body
 where
     S: Send + 'static,
@@ -61,7 +61,7 @@ fn typed(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Reply
     reply
 }
 
-/// A refusal or failure outside of RPC.
+/// A refusal or failure outside RPC.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct HttpError {

@@ -1,8 +1,8 @@
-//! One cell: an execution from its order to its last line.
+//! Runs one cell in a kernel, from the command to the last line.
 //!
-//! Events go to the client in the order in which the kernel made them: what it printed before a line of its stream is
-//! sent before that line. A slow client holds the kernel back. A client that goes away interrupts the cell, whose rest
-//! is then read and thrown away, so that the context can be used again.
+//! The client gets events in the order in which the kernel produced them: what it printed before a line of its stream comes
+//! before that line. A slow client holds the kernel back. If the client disconnects, the guest interrupts the cell and
+//! discards the rest of its output, so that the context can be used again.
 
 use std::time::Duration;
 
@@ -11,36 +11,38 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::events::{Kind, Source, kind};
-use super::kernel::{Kernel, Order, Ready};
+use super::kernel::{Command, Kernel, Ready};
 use super::output::{MAX_PRINTED, Output};
 use crate::deadline::at;
 
-/// One read of a pipe, and the most text in one event.
+/// The size of one read of a pipe, and the most text in one event.
 const READ_SIZE: usize = 256 << 10;
-/// Longer lines are handed on as they are instead of being copied together with others.
+/// Longer lines are passed on as they are; shorter ones are copied into one chunk.
 const SMALL_LINE: usize = 16 << 10;
-/// A kernel that has not begun the cell after this time is interrupted all the same.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a kernel may take from saying that it begins a cell to its code. An interrupt before that would be lost.
-const BEGIN_GRACE: Duration = Duration::from_millis(50);
-/// After an interrupt the kernel is woken this often, should it have noted it just before it began to wait for something.
-const NUDGES: u32 = 3;
-const NUDGE_EVERY: Duration = Duration::from_millis(200);
+/// How long the guest waits for the start of a cell before it interrupts the kernel anyway.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a kernel may take from announcing a cell to running its code. An earlier interrupt would be lost.
+const START_GRACE: Duration = Duration::from_millis(50);
+/// How often the guest wakes the kernel after an interrupt, in case the signal came just before a blocking call.
+const MAX_NUDGES: u32 = 3;
+const NUDGE_INTERVAL: Duration = Duration::from_millis(200);
+/// How often the guest checks whether the kernel is stopped.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum CellEnd {
     Ended,
-    /// The kernel is gone, and ran nothing of the cell.
+    /// The kernel is gone, and has run nothing of the cell.
     NotBegun,
     /// The kernel is gone.
     Died,
-    /// The kernel sent a line without end.
-    Endless,
+    /// The kernel sent a line that is too long.
+    LineTooLong,
 }
 
-/// Runs a cell to its end. When the future is dropped the kernel is in the middle of something and of no use.
-pub(super) async fn run(kernel: &mut Kernel, order: &Order<'_>, client: &mpsc::Sender<Bytes>) -> Finish {
+/// Runs a cell to its end. If the future is dropped, the kernel is in the middle of the cell and cannot be used any more.
+pub(super) async fn run(kernel: &mut Kernel, command: &Command<'_>, client: &mpsc::Sender<Bytes>) -> CellEnd {
     let mut cell = Cell {
         kernel,
         client: Some(client),
@@ -50,41 +52,44 @@ pub(super) async fn run(kernel: &mut Kernel, order: &Order<'_>, client: &mpsc::S
         interrupt_at: None,
         nudges_left: 0,
         nudge_at: None,
+        next_stop_check: Instant::now() + STOP_CHECK_INTERVAL,
         done: Vec::new(),
         events: BytesMut::new(),
     };
-    if cell.kernel.send(order).await.is_err() {
-        return Finish::NotBegun;
+    if cell.kernel.send(command).await.is_err() {
+        return CellEnd::NotBegun;
     }
-    let finish = cell.until_end().await;
+    let end = cell.until_end().await;
     cell.kernel.lines().shrink();
-    finish
+    end
 }
 
 struct Cell<'a> {
     kernel: &'a mut Kernel,
-    /// None after it went away.
+    /// `None` after it has disconnected.
     client: Option<&'a mpsc::Sender<Bytes>>,
     output: Output,
     buffer: Vec<u8>,
-    /// When the kernel said that it began.
+    /// When the kernel announced the cell.
     begun: Option<Instant>,
-    /// When to interrupt it.
+    /// When to interrupt the kernel.
     interrupt_at: Option<Instant>,
     nudges_left: u32,
     nudge_at: Option<Instant>,
-    /// Whole lines to be sent, and after them more lines.
+    /// When to check whether the kernel is stopped.
+    next_stop_check: Instant,
+    /// Chunks of whole lines to be sent; `events` follows them.
     done: Vec<Bytes>,
     events: BytesMut,
 }
 
 impl Cell<'_> {
-    async fn until_end(&mut self) -> Finish {
+    async fn until_end(&mut self) -> CellEnd {
         loop {
             let ready = tokio::select! {
                 biased;
-                () = gone(self.client) => {
-                    self.leave();
+                () = until_closed(self.client) => {
+                    self.client_gone();
                     continue;
                 }
                 () = at(self.interrupt_at) => {
@@ -95,21 +100,25 @@ impl Cell<'_> {
                     self.nudge();
                     continue;
                 }
+                () = at(Some(self.next_stop_check)) => {
+                    self.check_stopped();
+                    continue;
+                }
                 ready = self.kernel.ready() => ready,
             };
-            let finish = self.take(ready);
+            let end = self.take(ready);
             self.deliver().await;
-            if let Some(finish) = finish {
-                return finish;
+            if let Some(end) = end {
+                return end;
             }
         }
     }
 
-    fn take(&mut self, ready: Ready) -> Option<Finish> {
+    fn take(&mut self, ready: Ready) -> Option<CellEnd> {
         match ready {
             Ready::Stream => {
                 let open = self.kernel.fill();
-                self.take_lines().or_else(|| (!open).then(|| self.die()))
+                self.take_lines().or_else(|| (!open).then(|| self.kernel_gone()))
             }
             Ready::Output => {
                 for source in [Source::Stdout, Source::Stderr] {
@@ -117,15 +126,15 @@ impl Cell<'_> {
                 }
                 None
             }
-            // Its children may hold the stream open.
+            // The kernel's children may hold the stream open.
             Ready::Exited => {
                 self.kernel.fill();
-                self.take_lines().or_else(|| Some(self.die()))
+                self.take_lines().or_else(|| Some(self.kernel_gone()))
             }
         }
     }
 
-    fn take_lines(&mut self) -> Option<Finish> {
+    fn take_lines(&mut self) -> Option<CellEnd> {
         let mut drained = false;
         while let Some(line) = self.kernel.lines().take() {
             let kind = kind(line.trim_ascii_end());
@@ -136,14 +145,14 @@ impl Cell<'_> {
                 Kind::Count => self.begin(),
                 Kind::End => self.output.finish(&mut self.events),
                 Kind::Other => {}
-                Kind::Nonsense => continue,
+                Kind::Malformed => continue,
             }
             self.put_line(line);
             if kind == Kind::End {
-                return Some(Finish::Ended);
+                return Some(CellEnd::Ended);
             }
         }
-        self.kernel.lines().is_too_long().then_some(Finish::Endless)
+        self.kernel.lines().is_too_long().then_some(CellEnd::LineTooLong)
     }
 
     fn put_line(&mut self, line: Bytes) {
@@ -155,7 +164,7 @@ impl Cell<'_> {
         self.done.push(line);
     }
 
-    /// Takes what was printed up to now and no more: a child of the kernel may print for ever.
+    /// Takes what has been printed so far and no more: a child of the kernel may print forever.
     fn drain(&mut self) {
         for source in [Source::Stdout, Source::Stderr] {
             let mut left = self.kernel.waiting(source);
@@ -176,41 +185,49 @@ impl Cell<'_> {
         data.len()
     }
 
-    fn die(&mut self) -> Finish {
+    fn kernel_gone(&mut self) -> CellEnd {
         if self.begun.is_none() {
-            return Finish::NotBegun;
+            return CellEnd::NotBegun;
         }
         self.drain();
         self.output.finish(&mut self.events);
-        Finish::Died
+        CellEnd::Died
     }
 
     fn begin(&mut self) {
         let now = Instant::now();
         self.begun = Some(now);
         if self.interrupt_at.is_some() {
-            self.interrupt_at = Some(now + BEGIN_GRACE);
+            self.interrupt_at = Some(now + START_GRACE);
         }
     }
 
-    /// The client went away. A cell that has been running for a while is interrupted at once.
-    fn leave(&mut self) {
+    /// The client has disconnected. A cell that has been running for a while is interrupted at once.
+    fn client_gone(&mut self) {
         self.client = None;
-        let early = self.begun.map(|begun| begun + BEGIN_GRACE);
-        self.interrupt_at = Some(early.unwrap_or_else(|| Instant::now() + BEGIN_PATIENCE));
+        let early = self.begun.map(|begun| begun + START_GRACE);
+        self.interrupt_at = Some(early.unwrap_or_else(|| Instant::now() + BEGIN_TIMEOUT));
     }
 
     fn interrupt(&mut self) {
         self.interrupt_at = None;
         self.kernel.interrupt();
-        self.nudges_left = NUDGES;
-        self.nudge_at = Some(Instant::now() + NUDGE_EVERY);
+        self.nudges_left = MAX_NUDGES;
+        self.nudge_at = Some(Instant::now() + NUDGE_INTERVAL);
+    }
+
+    /// Resumes a kernel that stopped itself. Nothing else would, and its context would wait forever.
+    fn check_stopped(&mut self) {
+        if self.kernel.is_stopped() {
+            self.kernel.resume();
+        }
+        self.next_stop_check = Instant::now() + STOP_CHECK_INTERVAL;
     }
 
     fn nudge(&mut self) {
         self.kernel.nudge();
         self.nudges_left -= 1;
-        self.nudge_at = (self.nudges_left > 0).then(|| Instant::now() + NUDGE_EVERY);
+        self.nudge_at = (self.nudges_left > 0).then(|| Instant::now() + NUDGE_INTERVAL);
     }
 
     async fn deliver(&mut self) {
@@ -220,13 +237,13 @@ impl Cell<'_> {
             if let Some(client) = self.client
                 && client.send(lines).await.is_err()
             {
-                self.leave();
+                self.client_gone();
             }
         }
     }
 }
 
-async fn gone(client: Option<&mpsc::Sender<Bytes>>) {
+async fn until_closed(client: Option<&mpsc::Sender<Bytes>>) {
     match client {
         Some(client) => client.closed().await,
         None => std::future::pending().await,

@@ -1,8 +1,7 @@
-//! One context: a task that owns its kernel, runs its cells one after another, and obeys at once when it is told to
-//! restart or to go.
+//! One context: a task that owns the kernel and runs the cells one after another. A restart or removal interrupts it at once.
 //!
 //! ```text
-//! no kernel ── first cell, or asked to prepare ──▶ resting ◀──▶ running a cell
+//! no kernel ── first cell, or asked to prepare ───▶ idle ◀───▶ running a cell
 //!     ▲                                              │              │
 //!     └───────────── the kernel died, or a restart ──┴──────────────┘
 //! ```
@@ -15,18 +14,17 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::cell::{self, Finish};
+use super::cell::{self, CellEnd};
 use super::events::{DIED, NOT_STARTED, RESTARTED, failure};
-use super::kernel::{Ending, Kernel, Order};
+use super::kernel::{Command, Kernel, KernelExit};
 use super::language::Language;
 use super::start::{self, StartError};
-use super::{Host, contexts};
-use crate::figures;
+use super::{Interpreter, contexts};
 
-/// How many cells may wait before their clients have to wait for a place.
-const QUEUE: usize = 64;
+/// How many cells may wait in the queue. The clients of further ones wait for a place.
+const MAX_QUEUED_CELLS: usize = 64;
 
-/// What clients see of a context.
+/// A context as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct View {
     pub(super) id: String,
@@ -34,7 +32,7 @@ pub(super) struct View {
     pub(super) cwd: String,
 }
 
-/// A context that can be asked for things. Its task ends with the last one of these.
+/// A handle to a context. The task ends when the last handle is dropped.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) view: View,
@@ -43,7 +41,7 @@ pub(super) struct Context {
     has_kernel: Arc<AtomicBool>,
 }
 
-/// There is no such context any more.
+/// The context no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Removed;
 
@@ -52,14 +50,14 @@ pub(super) struct Removed;
 pub(super) struct Execution {
     pub(super) code: String,
     pub(super) env: Option<BTreeMap<String, String>>,
-    /// Takes whole lines of events.
+    /// Receives whole lines of events.
     pub(super) events: mpsc::Sender<Bytes>,
 }
 
 #[derive(Debug)]
 enum Job {
     Execute(Execution),
-    /// Sees to it that there is a kernel, and then tells who waits for that.
+    /// Starts a kernel if there is none, and reports that to the caller.
     Prepare(Option<oneshot::Sender<Result<(), StartError>>>),
 }
 
@@ -70,19 +68,19 @@ enum Control {
 }
 
 impl Context {
-    pub(super) fn new(host: &Host, language: Language, cwd: String) -> Self {
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let (controls, orders) = mpsc::channel(1);
+    pub(super) fn new(interpreter: &Arc<Interpreter>, language: Language, cwd: String) -> Self {
+        let (jobs, queue) = mpsc::channel(MAX_QUEUED_CELLS);
+        let (controls, control_queue) = mpsc::channel(1);
         let has_kernel = Arc::new(AtomicBool::new(false));
         let view = View { id: contexts::random_id(), language: language.name.clone(), cwd };
-        let seat = Seat {
-            host: host.clone(),
+        let task = ContextTask {
+            interpreter: Arc::clone(interpreter),
             language,
             cwd: view.cwd.clone(),
             has_kernel: Arc::clone(&has_kernel),
             kernel: None,
         };
-        tokio::spawn(seat.live(queue, orders));
+        tokio::spawn(task.run(queue, control_queue));
         Self { view, jobs, controls, has_kernel }
     }
 
@@ -90,34 +88,34 @@ impl Context {
         self.has_kernel.load(Ordering::Relaxed)
     }
 
-    /// Puts code into the queue.
+    /// Queues code.
     pub(super) async fn execute(&self, execution: Execution) -> Result<(), Removed> {
         self.jobs.send(Job::Execute(execution)).await.map_err(|_| Removed)
     }
 
-    /// Waits for the kernel. When it cannot be started the context is still there.
+    /// Waits for a kernel. If it cannot be started, the context still exists.
     pub(super) async fn prepare(&self) -> Result<Result<(), StartError>, Removed> {
         let (reply, prepared) = oneshot::channel();
         self.jobs.send(Job::Prepare(Some(reply))).await.map_err(|_| Removed)?;
         prepared.await.map_err(|_| Removed)
     }
 
-    /// Ends the kernel whatever it does, and waits for a new one.
+    /// Kills the kernel, whatever it is doing, and waits for a new one.
     pub(super) async fn restart(&self) -> Result<Result<(), StartError>, Removed> {
         let (reply, restarted) = oneshot::channel();
         self.controls.send(Control::Restart(reply)).await.map_err(|_| Removed)?;
         restarted.await.map_err(|_| Removed)
     }
 
-    /// Ends the kernel and everything that waits for it.
+    /// Kills the kernel and drops everything that waits for it.
     pub(super) async fn remove(&self) {
-        // It may be gone already.
+        // The task may have ended already.
         let _ = self.controls.send(Control::Remove).await;
     }
 }
 
 impl Job {
-    /// Tells whoever waits for it that it will not be done.
+    /// Tells the caller that the job will not be done.
     fn abandon(self, control: Option<&Control>) {
         let restarted = matches!(control, Some(Control::Restart(_)));
         match self {
@@ -126,39 +124,39 @@ impl Job {
                     true => failure(RESTARTED, "the context was restarted"),
                     false => failure(DIED, "the context was removed"),
                 };
-                // The client may be slow, and nobody here has to wait for it.
+                // The client may be slow, and this task must not wait for it.
                 tokio::spawn(async move { execution.events.send(lines).await });
             }
-            // The later restart does what the earlier one was to do.
+            // The later restart does what the earlier one should have done.
             Self::Prepare(Some(reply)) if restarted => drop(reply.send(Ok(()))),
             Self::Prepare(_) => {}
         }
     }
 }
 
-/// What the task of a context owns.
-struct Seat {
-    host: Host,
+/// The task of a context.
+struct ContextTask {
+    interpreter: Arc<Interpreter>,
     language: Language,
     cwd: String,
     has_kernel: Arc<AtomicBool>,
     kernel: Option<Kernel>,
 }
 
-impl Seat {
-    async fn live(mut self, mut jobs: mpsc::Receiver<Job>, mut controls: mpsc::Receiver<Control>) {
+impl ContextTask {
+    async fn run(mut self, mut jobs: mpsc::Receiver<Job>, mut controls: mpsc::Receiver<Control>) {
         let mut next = None;
         loop {
             let mut job = match next.take() {
                 Some(job) => job,
                 None => tokio::select! {
                     biased;
-                    control = controls.recv() => match self.obey(control) {
+                    control = controls.recv() => match self.handle(control) {
                         Some(job) => job,
                         None => break,
                     },
                     Some(job) = jobs.recv() => job,
-                    () = rest(&mut self.kernel) => {
+                    () = idle(&mut self.kernel) => {
                         self.set_kernel(None);
                         continue;
                     }
@@ -167,10 +165,10 @@ impl Seat {
             let control = tokio::select! {
                 biased;
                 control = controls.recv() => control,
-                () = self.work(&mut job) => continue,
+                () = self.run_job(&mut job) => continue,
             };
             job.abandon(control.as_ref());
-            next = self.obey(control);
+            next = self.handle(control);
             if next.is_none() {
                 break;
             }
@@ -181,8 +179,8 @@ impl Seat {
         }
     }
 
-    /// Ends the kernel; gives the job that has to be done next, or none when the context is to end.
-    fn obey(&mut self, control: Option<Control>) -> Option<Job> {
+    /// Kills the kernel. Returns the next job, or `None` if the context should end.
+    fn handle(&mut self, control: Option<Control>) -> Option<Job> {
         self.set_kernel(None);
         match control {
             Some(Control::Restart(reply)) => Some(Job::Prepare(Some(reply))),
@@ -195,100 +193,83 @@ impl Seat {
         self.kernel = kernel;
     }
 
-    async fn work(&mut self, job: &mut Job) {
+    async fn run_job(&mut self, job: &mut Job) {
         match job {
             Job::Execute(execution) if execution.events.is_closed() => {}
             Job::Execute(execution) => {
                 if let Err(failed) = self.execute(execution).await {
-                    // The client may have gone away.
+                    // The client may have disconnected.
                     let _ = execution.events.send(failed).await;
                 }
             }
             Job::Prepare(reply) => {
                 let prepared = self.ensure_kernel().await.map(|_| ());
-                // Who asked may not be interested any more.
+                // The caller may have stopped waiting.
                 let _ = reply.take().map(|reply| reply.send(prepared));
             }
         }
     }
 
-    /// Runs a cell; an error is the lines that end it instead of the kernel's own.
+    /// Runs a cell. An error holds the lines that end it in place of the kernel's own.
     async fn execute(&mut self, execution: &Execution) -> Result<(), Bytes> {
-        let _running = Running::new(&self.host);
-        let mut finish = self.try_execute(execution).await?;
-        if finish == Finish::NotBegun && !execution.events.is_closed() {
-            // The kernel was dying when it got the cell. Nothing of it was run, so another one may.
+        let _activity = self.interpreter.proc_overrides.begin();
+        let mut end = self.try_execute(execution).await?;
+        if end == CellEnd::NotBegun && !execution.events.is_closed() {
+            // The kernel was dying when it got the cell. It ran nothing of it, so another kernel may.
             self.set_kernel(None);
-            finish = self.try_execute(execution).await?;
+            end = self.try_execute(execution).await?;
         }
-        let value = match (finish, &mut self.kernel) {
-            (Finish::Ended, _) => return Ok(()),
-            (Finish::NotBegun | Finish::Died, Some(kernel)) => died(kernel.ending().await),
-            (Finish::NotBegun | Finish::Died, None) => died(None),
-            (Finish::Endless, _) => "the kernel sent a result that is too large and was ended".to_owned(),
+        let value = match (end, &mut self.kernel) {
+            (CellEnd::Ended, _) => return Ok(()),
+            (CellEnd::NotBegun | CellEnd::Died, Some(kernel)) => died(kernel.exit_status().await),
+            (CellEnd::NotBegun | CellEnd::Died, None) => died(None),
+            (CellEnd::LineTooLong, _) => "the kernel sent a result that is too large and was ended".to_owned(),
         };
         self.set_kernel(None);
         Err(failure(DIED, &value))
     }
 
-    async fn try_execute(&mut self, execution: &Execution) -> Result<Finish, Bytes> {
-        let host = self.host.clone();
+    async fn try_execute(&mut self, execution: &Execution) -> Result<CellEnd, Bytes> {
+        let interpreter = Arc::clone(&self.interpreter);
         let kernel = self.ensure_kernel().await.map_err(|error| failure(NOT_STARTED, &error.to_string()))?;
-        if start::begin(&host, kernel).await.is_err() {
-            return Ok(Finish::NotBegun);
+        if start::begin(&interpreter, kernel).await.is_err() {
+            return Ok(CellEnd::NotBegun);
         }
-        let order = Order::Execute { code: &execution.code, env: execution.env.as_ref() };
-        Ok(cell::run(kernel, &order, &execution.events).await)
+        let command = Command::Execute { code: &execution.code, env: execution.env.as_ref() };
+        Ok(cell::run(kernel, &command, &execution.events).await)
     }
 
     async fn ensure_kernel(&mut self) -> Result<&mut Kernel, StartError> {
-        // It may have died a moment ago.
+        // The kernel may have died a moment ago.
         if !self.kernel.as_mut().is_some_and(Kernel::discard) {
             self.set_kernel(None);
-            let kernel = start::kernel(&self.host, &self.language, &self.cwd).await?;
+            let kernel = start::kernel(&self.interpreter, &self.language, &self.cwd).await?;
             self.set_kernel(Some(kernel));
         }
-        Ok(self.kernel.as_mut().expect("there was one, or it was set above"))
+        Ok(self.kernel.as_mut().expect("it existed, or was set above"))
     }
 }
 
-impl Drop for Seat {
+impl Drop for ContextTask {
     fn drop(&mut self) {
         self.has_kernel.store(false, Ordering::Relaxed);
     }
 }
 
-async fn rest(kernel: &mut Option<Kernel>) {
+async fn idle(kernel: &mut Option<Kernel>) {
     match kernel {
-        Some(kernel) => kernel.rest().await,
+        Some(kernel) => kernel.idle().await,
         None => std::future::pending().await,
     }
 }
 
-fn died(ending: Option<Ending>) -> String {
-    match ending {
-        Some(Ending::Signal(libc::SIGKILL)) => {
+fn died(exit_status: Option<KernelExit>) -> String {
+    match exit_status {
+        Some(KernelExit::Signal(libc::SIGKILL)) => {
             "the kernel died (signal 9), perhaps because the sandbox ran out of memory".to_owned()
         }
-        Some(Ending::Signal(signal)) => format!("the kernel died (signal {signal})"),
-        Some(Ending::Code(code)) => format!("the kernel died (exit status {code})"),
+        Some(KernelExit::Signal(signal)) => format!("the kernel died (signal {signal})"),
+        Some(KernelExit::Code(code)) => format!("the kernel died (exit status {code})"),
         None => "the kernel died".to_owned(),
-    }
-}
-
-/// Counts a cell while it runs.
-struct Running(Host);
-
-impl Running {
-    fn new(host: &Host) -> Self {
-        host.interpreter().running.fetch_add(1, Ordering::Relaxed);
-        figures::keep_fresh(host.guest());
-        Self(host.clone())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.interpreter().running.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,9 +1,9 @@
-//! All contexts of the sandbox, and which of them are used when a client names only a language, or nothing.
+//! The contexts of the sandbox, and the default ones for clients that name only a language, or nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Host;
+use super::Interpreter;
 use super::context::Context;
 use super::language::Language;
 use super::start;
@@ -15,12 +15,12 @@ pub(super) struct Contexts {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// In the order in which they were made.
+    /// In order of creation.
     all: Vec<Arc<Context>>,
-    /// The ids of default contexts by language.
+    /// The ids of the default contexts, by language.
     defaults: HashMap<String, String>,
-    /// Languages that ever had one.
-    made: HashSet<String>,
+    /// Languages that have ever had a default context.
+    ever_created: HashSet<String>,
 }
 
 impl Contexts {
@@ -57,22 +57,22 @@ impl Contexts {
         table.get(table.defaults.get(language)?)
     }
 
-    /// Some default contexts are there without being asked for, until somebody removes them.
-    pub(super) fn ensure_first(&self, host: &Host, language: &Language) {
-        let made = self.table().made.contains(&language.name);
-        if !made {
-            self.ensure_default(host, language);
+    /// Creates a default context unless the language ever had one: a removed one does not come back by itself.
+    pub(super) fn ensure_first(&self, interpreter: &Arc<Interpreter>, language: &Language) {
+        let ever_created = self.table().ever_created.contains(&language.name);
+        if !ever_created {
+            self.ensure_default(interpreter, language);
         }
     }
 
-    /// The default context of a language, made when there is none. Its kernel comes with its first cell.
-    pub(super) fn ensure_default(&self, host: &Host, language: &Language) -> Arc<Context> {
+    /// The default context of a language; creates it if there is none. Its kernel starts with its first cell.
+    pub(super) fn ensure_default(&self, interpreter: &Arc<Interpreter>, language: &Language) -> Arc<Context> {
         if let Some(context) = self.default_of(&language.name) {
             return context;
         }
-        let context = Arc::new(Context::new(host, language.clone(), start::home(host)));
+        let context = Arc::new(Context::new(interpreter, language.clone(), start::home(interpreter)));
         let mut table = self.table();
-        table.made.insert(language.name.clone());
+        table.ever_created.insert(language.name.clone());
         table.defaults.insert(language.name.clone(), context.view.id.clone());
         table.all.push(Arc::clone(&context));
         context
@@ -90,12 +90,8 @@ pub(super) fn random_id() -> String {
     let mut bytes = random_bytes::<16>();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex = hex(&bytes);
+    let hex = hex::encode(bytes);
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn random_bytes<const N: usize>() -> [u8; N] {

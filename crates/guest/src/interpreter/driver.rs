@@ -1,5 +1,5 @@
-//! Starting the driver's Python processes: as the sandbox's user, in a session of their own, with what they need and no
-//! more.
+//! Starts the driver's Python processes: as the sandbox's user, in a session of their own, with only the descriptors they
+//! need.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -10,16 +10,16 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
-use super::Host;
+use super::Interpreter;
 use super::start::StartError;
 use crate::settings::Settings;
 use crate::sys::{self, SpawnError, SpawnPlan, c_string};
 use crate::users::User;
 
-/// The file inside the driver's directory that is started.
+/// The driver's main file in its directory.
 const ENTRY: &str = "run.py";
 
-/// A driver process to be.
+/// How to start a driver process.
 #[derive(Debug)]
 pub(super) struct Start<'a> {
     /// The mode and its arguments.
@@ -32,9 +32,9 @@ pub(super) struct Start<'a> {
     pub(super) extra: Option<BorrowedFd<'a>>,
 }
 
-/// Starts it; its exit is collected with all others.
-pub(super) fn spawn(host: &Host, user: &User, start: &Start<'_>) -> Result<Pid, StartError> {
-    let programs = &host.interpreter().programs;
+/// Starts the process. The guest reaps it like all others.
+pub(super) fn spawn(interpreter: &Interpreter, user: &User, start: &Start<'_>) -> Result<Pid, StartError> {
+    let programs = &interpreter.programs;
     let entry = programs.driver.join(ENTRY);
     if !programs.python.exists() {
         return Err(StartError::NoPython(programs.python.clone()));
@@ -70,14 +70,14 @@ pub(super) fn spawn(host: &Host, user: &User, start: &Start<'_>) -> Result<Pid, 
 }
 
 /// The user that code runs as.
-pub(super) fn user(host: &Host) -> Result<User, StartError> {
-    let name = host.guest().settings().map_or_else(|| Settings::default().default_user, |s| s.default_user.clone());
+pub(super) fn user(interpreter: &Interpreter) -> Result<User, StartError> {
+    let name = interpreter.settings.get().map_or_else(|| Settings::default().default_user, |s| s.default_user.clone());
     User::by_name(&name).ok_or(StartError::NoUser(name))
 }
 
 pub(super) fn null() -> Result<OwnedFd, StartError> {
     rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| StartError::Wires(error.into()))
+        .map_err(|error| StartError::Connection(error.into()))
 }
 
 fn path(path: &Path) -> Result<CString, StartError> {

@@ -1,4 +1,4 @@
-//! The lines of a reply to `/execute`: one JSON object each, as E2B's clients read them.
+//! The lines of a reply to `/execute`: one JSON object each, in E2B's format.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,13 +9,13 @@ use serde_json::json;
 pub(super) const END: &[u8] = b"{\"type\":\"end_of_execution\"}\n";
 pub(super) const KEEPALIVE: &[u8] = b"{\"type\":\"keepalive\"}\n";
 
-/// The names of errors that are not of the code.
+/// The names of errors that the code did not raise.
 pub(super) const DIED: &str = "UnexpectedEndOfExecution";
 pub(super) const RESTARTED: &str = "ContextRestarting";
 pub(super) const NOT_STARTED: &str = "KernelNotStarted";
 
-/// A line that is longer is not looked at: it can only be a result or an error.
-const LONGEST_LOOKED_AT: usize = 96;
+/// Longer lines are not parsed: they can only be results or errors.
+const MAX_PARSED_LINE: usize = 96;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// Which standard stream printed something.
@@ -25,7 +25,7 @@ pub(super) enum Source {
     Stderr,
 }
 
-/// What the guest has to know of a line of a kernel.
+/// The kinds of lines that the guest tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The first line of a cell.
@@ -33,8 +33,8 @@ pub(super) enum Kind {
     /// The last line of a cell.
     End,
     Other,
-    /// No event at all, and nothing for a client to trip over.
-    Nonsense,
+    /// Not an event; clients must not see it.
+    Malformed,
 }
 
 pub(super) fn kind(line: &[u8]) -> Kind {
@@ -42,18 +42,18 @@ pub(super) fn kind(line: &[u8]) -> Kind {
     struct Typed<'a> {
         r#type: &'a str,
     }
-    if line.len() > LONGEST_LOOKED_AT {
-        return if line.starts_with(b"{") { Kind::Other } else { Kind::Nonsense };
+    if line.len() > MAX_PARSED_LINE {
+        return if line.starts_with(b"{") { Kind::Other } else { Kind::Malformed };
     }
     match serde_json::from_slice::<Typed<'_>>(line).map(|typed| typed.r#type) {
         Ok("number_of_executions") => Kind::Count,
         Ok("end_of_execution") => Kind::End,
         Ok(_) => Kind::Other,
-        Err(_) => Kind::Nonsense,
+        Err(_) => Kind::Malformed,
     }
 }
 
-/// An error that the code did not make itself, and the end of its cell.
+/// An error that the code did not raise, followed by the end of the cell.
 pub(super) fn failure(name: &str, value: &str) -> Bytes {
     let mut lines = json!({"type": "error", "name": name, "value": value, "traceback": ""}).to_string().into_bytes();
     lines.push(b'\n');
@@ -67,13 +67,13 @@ pub(super) fn put_output(source: Source, text: &str, now: SystemTime, out: &mut 
         Source::Stdout => b"{\"type\":\"stdout\",\"text\":",
         Source::Stderr => b"{\"type\":\"stderr\",\"text\":",
     });
-    serde_json::to_writer(out.writer(), text).expect("a string always serializes, and memory is no file that fails");
+    serde_json::to_writer(out.writer(), text).expect("a string always serializes, and writing to memory cannot fail");
     out.put_slice(b",\"timestamp\":\"");
     out.put_slice(timestamp(now).as_bytes());
     out.put_slice(b"\"}\n");
 }
 
-/// As RFC 3339 in UTC with microseconds.
+/// The time as RFC 3339, in UTC with microseconds.
 fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (day, second) = (since.as_secs() / SECONDS_PER_DAY, since.as_secs() % SECONDS_PER_DAY);
@@ -82,7 +82,7 @@ fn timestamp(now: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// The date of a day after 1970-01-01. Years are counted from March, so that a leap day is the last of its year.
+/// Converts days since 1970-01-01 to a date. Years are counted from March, so that a leap day is the last day of its year.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_known_by_their_type_however_they_are_spaced() {
+    fn lines_are_recognised_by_their_type_whatever_the_spacing() {
         assert_eq!(kind(br#"{"type": "end_of_execution"}"#), Kind::End);
         assert_eq!(kind(br#"{"type":"end_of_execution"}"#), Kind::End);
         assert_eq!(kind(br#"{"type":"number_of_executions","execution_count":123456}"#), Kind::Count);
         assert_eq!(kind(br#"{"type":"result","text":"end_of_execution"}"#), Kind::Other);
         assert_eq!(kind(format!(r#"{{"type":"result","text":"{}"}}"#, "x".repeat(200)).as_bytes()), Kind::Other);
         for nonsense in ["", "x", "{}", "[1]", "{\"type\":1}", &"y".repeat(200)] {
-            assert_eq!(kind(nonsense.as_bytes()), Kind::Nonsense, "{nonsense}");
+            assert_eq!(kind(nonsense.as_bytes()), Kind::Malformed, "{nonsense}");
         }
     }
 

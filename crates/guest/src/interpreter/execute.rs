@@ -10,20 +10,20 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::Host;
+use super::Interpreter;
 use super::context::{Context, Execution};
 use super::events::KEEPALIVE;
 use super::language::{self, Language};
 use super::route::{failed, no_context, read};
 use crate::http::{HttpError, Reply, authorize, drain, stream_body};
 
-/// The longest code. In JSON it may be longer: every character can be written with more than one.
+/// The longest code. In JSON it may be longer because of escapes.
 const MAX_CODE: usize = 64 << 20;
 const MAX_BODY: usize = 2 * MAX_CODE;
-/// How long a stream is silent before it shows that it is alive.
-const SILENCE: Duration = Duration::from_secs(5);
-/// How many pieces of a stream may wait for a slow client before the kernel has to wait.
-const WAITING: usize = 4;
+/// How long a stream is silent before it sends a keep-alive line.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How many chunks may wait for a slow client before the kernel has to wait.
+const MAX_QUEUED_CHUNKS: usize = 4;
 
 #[derive(Debug, Deserialize)]
 struct ExecuteRequest {
@@ -36,8 +36,8 @@ struct ExecuteRequest {
     env_vars: Option<BTreeMap<String, String>>,
 }
 
-pub(super) async fn execute(host: &Host, request: Request<Incoming>) -> Result<Reply, HttpError> {
-    if let Some(settings) = host.guest().settings()
+pub(super) async fn execute(interpreter: &Arc<Interpreter>, request: Request<Incoming>) -> Result<Reply, HttpError> {
+    if let Some(settings) = interpreter.settings.get()
         && let Err(refused) = authorize(&settings, &request)
     {
         drain(request.into_body()).await;
@@ -45,8 +45,8 @@ pub(super) async fn execute(host: &Host, request: Request<Incoming>) -> Result<R
     }
     let wanted: ExecuteRequest = read(request, MAX_BODY).await?;
     check(&wanted)?;
-    let context = context(host, wanted.context_id, wanted.language).await?;
-    let (events, lines) = mpsc::channel(WAITING);
+    let context = context(interpreter, wanted.context_id, wanted.language).await?;
+    let (events, lines) = mpsc::channel(MAX_QUEUED_CHUNKS);
     let execution = Execution { code: wanted.code, env: wanted.env_vars, events };
     context.execute(execution).await.map_err(|_| no_context(&context.view.id))?;
     Ok(stream(lines))
@@ -64,26 +64,30 @@ fn check(wanted: &ExecuteRequest) -> Result<(), HttpError> {
     Ok(())
 }
 
-async fn context(host: &Host, id: Option<String>, language: Option<String>) -> Result<Arc<Context>, HttpError> {
+async fn context(
+    interpreter: &Arc<Interpreter>,
+    id: Option<String>,
+    language: Option<String>,
+) -> Result<Arc<Context>, HttpError> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let contexts = &host.interpreter().contexts;
+    let contexts = &interpreter.contexts;
     match (given(id), given(language)) {
         (Some(_), Some(_)) => {
             Err(HttpError::new(StatusCode::BAD_REQUEST, "Only one of context_id or language can be provided"))
         }
         (Some(id), None) => contexts.get(&id).ok_or_else(|| no_context(&id)),
         (None, Some(wanted)) => {
-            let language = language::find(host, &wanted).await.map_err(|error| failed(&error))?;
-            Ok(contexts.ensure_default(host, &language))
+            let language = language::find(interpreter, &wanted).await.map_err(|error| failed(&error))?;
+            Ok(contexts.ensure_default(interpreter, &language))
         }
-        (None, None) => Ok(contexts.ensure_default(host, &Language::python())),
+        (None, None) => Ok(contexts.ensure_default(interpreter, &Language::python())),
     }
 }
 
-/// The lines as they come. When the client goes away this is dropped, and the cell sees that.
+/// Streams the lines as they arrive. If the client disconnects, the receiver is dropped, which the cell notices.
 fn stream(lines: mpsc::Receiver<Bytes>) -> Reply {
     let body = stream_body(lines, |mut lines| async move {
-        let next = match tokio::time::timeout(SILENCE, lines.recv()).await {
+        let next = match tokio::time::timeout(KEEPALIVE_INTERVAL, lines.recv()).await {
             Ok(next) => next?,
             Err(_) => Bytes::from_static(KEEPALIVE),
         };

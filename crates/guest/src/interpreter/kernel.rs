@@ -1,7 +1,8 @@
-//! One kernel: the process that keeps a context's variables and runs its cells, seen through its stream and its pipes.
+//! One kernel: the process that holds a context's variables and runs its cells. The guest talks to it through a stream and
+//! two pipes.
 //!
-//! Reading here never waits; [`Kernel::ready`] does, and dropping its future loses nothing. A kernel that is dropped is
-//! killed with everything that stayed in its group.
+//! Reads never wait; [`Kernel::ready`] does, and dropping its future loses nothing. A dropped kernel is killed with every
+//! process in its group.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus};
 use serde::{Deserialize, Serialize};
@@ -23,93 +25,101 @@ use super::lines::Lines;
 use super::start::StartError;
 use crate::sys::watch_fd;
 
-/// Enough that a kernel seldom waits for the guest.
+/// Large enough that a kernel seldom waits for the guest.
 const PIPE_SIZE: usize = 1 << 20;
 const STREAM_READ: usize = 64 << 10;
-/// How long a kernel may take from its start to its first word.
-const GREETING_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a bridge may take to end its own kernel.
-const BRIDGE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the reason of a death may take to become known.
-const ENDING_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a kernel may take to send its first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a bridge may take to end its Jupyter kernel.
+const BRIDGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the guest waits for the exit status of a dead kernel.
+const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What a kernel is told; one line each.
+/// A command to a kernel, sent as one line.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub(super) enum Order<'a> {
+pub(super) enum Command<'a> {
     Begin { env: &'a BTreeMap<String, String>, seed: &'a str },
     Execute { code: &'a str, env: Option<&'a BTreeMap<String, String>> },
 }
 
-/// The first word of a kernel.
+/// The first message of a kernel.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Greeting {
+enum FirstMessage {
     Hello { pid: i32 },
     Failed { message: String },
 }
 
-/// How a kernel came to be, which is also how it has to be treated.
+/// How a kernel was started, which decides how it is interrupted and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
-    /// A mother forked it.
+pub(super) enum KernelKind {
+    /// A forkserver forked it.
     Forked,
-    /// It stands for a Jupyter kernel, which it has to end itself.
+    /// It is a bridge to a Jupyter kernel, which the bridge has to end itself.
     Bridge,
 }
 
-/// The ends of a kernel's descriptors that it gets itself.
+/// The kernel's ends of its stream and pipes.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct KernelEnds {
     pub(super) stream: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
 }
 
-/// The guest's ends.
+/// The guest's ends of a kernel's stream and pipes.
 #[derive(Debug)]
-pub(super) struct Wires {
+pub(super) struct KernelConnection {
     stream: UnixStream,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     lines: Lines,
 }
 
-impl Wires {
-    pub(super) fn new() -> io::Result<(Self, Ends)> {
+impl KernelConnection {
+    pub(super) fn new() -> io::Result<(Self, KernelEnds)> {
         let (stream, theirs) = std::os::unix::net::UnixStream::pair()?;
         stream.set_nonblocking(true)?;
         let (stdout, stdout_end) = wide_pipe()?;
         let (stderr, stderr_end) = wide_pipe()?;
-        let wires = Self {
+        let connection = Self {
             stream: UnixStream::from_std(stream)?,
             stdout: Some(pipe::Receiver::from_owned_fd(stdout)?),
             stderr: Some(pipe::Receiver::from_owned_fd(stderr)?),
             lines: Lines::default(),
         };
-        Ok((wires, Ends { stream: theirs.into(), stdout: stdout_end, stderr: stderr_end }))
+        Ok((connection, KernelEnds { stream: theirs.into(), stdout: stdout_end, stderr: stderr_end }))
     }
 
-    /// Waits for the kernel's first word.
-    pub(super) async fn greet(mut self, nature: Nature) -> Result<Kernel, StartError> {
-        let line = match tokio::time::timeout(GREETING_PATIENCE, self.first_line()).await {
+    /// Waits for the kernel's first message.
+    pub(super) async fn wait_for_hello(mut self, kind: KernelKind) -> Result<Kernel, StartError> {
+        let line = match tokio::time::timeout(HELLO_TIMEOUT, self.first_line()).await {
             Ok(Some(line)) => line,
-            Ok(None) => return Err(StartError::Closed(self.last_words())),
-            Err(_) => return Err(StartError::Silent(GREETING_PATIENCE)),
+            Ok(None) => return Err(StartError::Closed(self.last_stderr_line())),
+            Err(_) => return Err(StartError::TimedOut(HELLO_TIMEOUT)),
         };
         let pid = match serde_json::from_slice(&line) {
-            Ok(Greeting::Hello { pid }) => pid,
-            Ok(Greeting::Failed { message }) => return Err(StartError::Refused(message)),
-            Err(_) => return Err(StartError::Nonsense),
+            Ok(FirstMessage::Hello { pid }) => pid,
+            Ok(FirstMessage::Failed { message }) => return Err(StartError::Refused(message)),
+            Err(_) => return Err(StartError::Malformed),
         };
-        // It may be interrupted and killed by this number: never the guest itself, and no group of nobody.
-        let pid = Some(pid).filter(|pid| *pid > 1).and_then(Pid::from_raw).ok_or(StartError::Nonsense)?;
+        // The guest signals this pid, so it must be neither the guest itself nor one with a special meaning.
+        let pid = Some(pid).filter(|pid| *pid > 1).and_then(Pid::from_raw).ok_or(StartError::Malformed)?;
         if pid == rustix::process::getpid() {
-            return Err(StartError::Nonsense);
+            return Err(StartError::Malformed);
         }
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| StartError::Nonsense)?;
-        let pidfd = watch_fd(Arc::new(pidfd), Interest::READABLE).map_err(StartError::Wires)?;
-        Ok(Kernel { wires: self, pid, pidfd, nature, begun: false, told: None, collected: None })
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| StartError::Malformed)?;
+        let pidfd = watch_fd(Arc::new(pidfd), Interest::READABLE).map_err(StartError::Connection)?;
+        Ok(Kernel {
+            connection: self,
+            pid,
+            pidfd,
+            kind,
+            begun: false,
+            exit_from_forkserver: None,
+            exit_from_wait: None,
+        })
     }
 
     async fn first_line(&mut self) -> Option<bytes::Bytes> {
@@ -124,32 +134,53 @@ impl Wires {
         }
     }
 
-    /// What a kernel that never became one said about it.
-    fn last_words(&mut self) -> String {
+    /// The last line that a failed kernel printed to standard error.
+    fn last_stderr_line(&mut self) -> String {
         let mut buffer = vec![0; 4096];
         let words = self.read(Source::Stderr, &mut buffer).unwrap_or_default();
         let text = String::from_utf8_lossy(words);
         text.trim().lines().next_back().map_or_else(String::new, |line| format!(": {line}"))
     }
 
-    /// Takes what the stream has; false when it is closed.
+    /// Reads what the stream has. Returns false if it is closed.
     fn fill(&mut self) -> bool {
         match self.stream.try_read_buf(self.lines.room(STREAM_READ)) {
             Ok(0) => false,
             Ok(_) => true,
-            Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.fill_from_socket(),
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
         }
     }
 
-    /// Takes what was printed and fits; none when there is nothing now.
+    /// Reads from the socket itself. The runtime knows only what its last poll reported, and would miss what has arrived since.
+    fn fill_from_socket(&mut self) -> bool {
+        let mut buffer = [0; 8 << 10];
+        match rustix::io::read(&self.stream, &mut buffer) {
+            Ok(0) => false,
+            Ok(n) => {
+                self.lines.room(n).extend_from_slice(&buffer[..n]);
+                true
+            }
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+        }
+    }
+
+    /// Reads what was printed, as much as fits. `None` if there is nothing now.
     fn read<'a>(&mut self, source: Source, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         let slot = match source {
             Source::Stdout => &mut self.stdout,
             Source::Stderr => &mut self.stderr,
         };
-        match slot.as_ref()?.try_read(buffer) {
+        let pipe = slot.as_ref()?;
+        // Read directly, for the reason given at `fill_from_socket`. The runtime's read only clears its readiness; otherwise it
+        // would wake for nothing.
+        let read = match rustix::io::read(pipe, &mut *buffer) {
+            Err(Errno::AGAIN) => pipe.try_read(buffer),
+            read => read.map_err(io::Error::from),
+        };
+        match read {
             Ok(0) => {
-                // Closed for good: it must not look readable for ever.
+                // Closed: drop it, or it would be readable forever.
                 *slot = None;
                 None
             }
@@ -168,10 +199,10 @@ impl Wires {
 }
 
 fn wide_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    // Only the reading end: the flag belongs to each end by itself, and programs expect to print without care.
+    // Only the reading end is non-blocking. The flag is separate for each end, and programs expect blocking output.
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&read, true)?;
-    // A user's pipes are limited in all; a small one also works.
+    // The kernel limits the total size of a user's pipes. A small one works too.
     let _ = fcntl_setpipe_size(&write, PIPE_SIZE);
     Ok((read, write))
 }
@@ -183,7 +214,7 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
-/// Why it is worth looking at a kernel.
+/// What to read from a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     Stream,
@@ -191,14 +222,14 @@ pub(super) enum Ready {
     Exited,
 }
 
-/// How a kernel's process ended.
+/// The exit status of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum KernelExit {
     Signal(i32),
     Code(i32),
 }
 
-impl From<WaitStatus> for Ending {
+impl From<WaitStatus> for KernelExit {
     fn from(status: WaitStatus) -> Self {
         match status.terminating_signal() {
             Some(signal) => Self::Signal(signal),
@@ -207,19 +238,19 @@ impl From<WaitStatus> for Ending {
     }
 }
 
-/// A kernel that has said hello.
+/// A kernel that has sent its hello.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    wires: Wires,
+    connection: KernelConnection,
     pid: Pid,
     pidfd: AsyncFd<Arc<OwnedFd>>,
-    nature: Nature,
-    /// Whether it was told whose it is.
+    kind: KernelKind,
+    /// Whether it has got its environment and seed.
     pub(super) begun: bool,
-    /// How its mother says that it ended.
-    pub(super) told: Option<oneshot::Receiver<Ending>>,
-    /// How the guest itself finds out that it ended, when there is no mother.
-    pub(super) collected: Option<oneshot::Receiver<WaitStatus>>,
+    /// Its exit status as the forkserver reports it.
+    pub(super) exit_from_forkserver: Option<oneshot::Receiver<KernelExit>>,
+    /// Its exit status if the guest reaps it, because the forkserver is gone.
+    pub(super) exit_from_wait: Option<oneshot::Receiver<WaitStatus>>,
 }
 
 impl Kernel {
@@ -227,61 +258,63 @@ impl Kernel {
         self.pid
     }
 
-    /// Waits until there is something to take. What the stream has goes first, because the first line of a cell is
-    /// written before anything is printed.
+    /// Waits until there is something to read. The stream comes first, because a kernel writes the first line of a cell before it
+    /// prints anything.
     pub(super) async fn ready(&self) -> Ready {
         tokio::select! {
             biased;
-            _ = self.wires.stream.readable() => Ready::Stream,
-            () = readable(self.wires.stdout.as_ref()) => Ready::Output,
-            () = readable(self.wires.stderr.as_ref()) => Ready::Output,
+            _ = self.connection.stream.readable() => Ready::Stream,
+            () = readable(self.connection.stdout.as_ref()) => Ready::Output,
+            () = readable(self.connection.stderr.as_ref()) => Ready::Output,
             _ = self.pidfd.readable() => Ready::Exited,
         }
     }
 
-    /// Takes what the stream has; false when it is closed.
+    /// Reads what the stream has. Returns false if it is closed.
     pub(super) fn fill(&mut self) -> bool {
-        self.wires.fill()
+        self.connection.fill()
     }
 
     pub(super) fn lines(&mut self) -> &mut Lines {
-        &mut self.wires.lines
+        &mut self.connection.lines
     }
 
-    /// Takes what was printed and fits; none when there is nothing now.
+    /// Reads what was printed, as much as fits. `None` if there is nothing now.
     pub(super) fn read<'a>(&mut self, source: Source, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        self.wires.read(source, buffer)
+        self.connection.read(source, buffer)
     }
 
-    /// How much is printed and not taken.
+    /// How much printed output is unread.
     pub(super) fn waiting(&self, source: Source) -> usize {
-        self.wires.waiting(source)
+        self.connection.waiting(source)
     }
 
-    pub(super) async fn send(&mut self, order: &Order<'_>) -> io::Result<()> {
-        let mut line = serde_json::to_vec(order)?;
+    pub(super) async fn send(&mut self, command: &Command<'_>) -> io::Result<()> {
+        // A kernel that was stopped between two cells would never read the command.
+        self.resume();
+        let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
-        self.wires.stream.write_all(&line).await
+        self.connection.stream.write_all(&line).await
     }
 
-    /// Throws away what came when no cell ran; false when the kernel is gone or of no use.
+    /// Discards what arrived while no cell ran. Returns false if the kernel is gone or unusable.
     pub(super) fn discard(&mut self) -> bool {
         let mut buffer = [0; 8 << 10];
         for source in [Source::Stdout, Source::Stderr] {
-            // No more than is there now: somebody may print for ever.
+            // Only as much as is there now: a process may print forever.
             let mut left = self.waiting(source);
             while left > 0 {
                 let Some(taken) = self.read(source, &mut buffer) else { break };
                 left = left.saturating_sub(taken.len());
             }
-            // Also finds out that it is closed.
+            // Detects that the pipe is closed.
             self.read(source, &mut buffer);
         }
         let open = self.fill();
-        // The beginning of a line stays, or its rest would be taken for a line.
-        while self.wires.lines.take().is_some() {}
-        self.wires.lines.shrink();
-        open && !self.wires.lines.is_too_long() && !self.has_exited()
+        // Keep the start of an incomplete line. Otherwise its rest would look like a line.
+        while self.connection.lines.take().is_some() {}
+        self.connection.lines.shrink();
+        open && !self.connection.lines.is_too_long() && !self.has_exited()
     }
 
     fn has_exited(&self) -> bool {
@@ -291,8 +324,8 @@ impl Kernel {
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Waits while no cell runs; returns when the kernel is gone.
-    pub(super) async fn rest(&mut self) {
+    /// Waits while no cell runs. Returns when the kernel is gone.
+    pub(super) async fn idle(&mut self) {
         loop {
             let ready = self.ready().await;
             if !self.discard() || ready == Ready::Exited {
@@ -301,28 +334,42 @@ impl Kernel {
         }
     }
 
+    /// Whether it is stopped. Code may stop its own kernel, and then nothing in the sandbox resumes it.
+    pub(super) fn is_stopped(&self) -> bool {
+        let stat = std::fs::read(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
+        // The name before the state may contain anything, parentheses too.
+        let state = memchr::memrchr(b')', &stat).and_then(|at| stat.get(at + 2));
+        state == Some(&b'T')
+    }
+
+    /// Resumes it if it is stopped.
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
     pub(super) fn interrupt(&self) {
-        match self.nature {
-            // With what it waits for: `os.system` ignores the signal for as long as its command runs.
-            Nature::Forked => self.signal_group(Signal::INT),
-            Nature::Bridge => self.signal(Signal::INT),
+        self.resume();
+        match self.kind {
+            // Also the processes it waits for: `os.system` ignores the signal while its command runs.
+            KernelKind::Forked => self.signal_group(Signal::INT),
+            KernelKind::Bridge => self.signal(Signal::INT),
         }
     }
 
-    /// Ends a wait that an interrupt came just too early for. Does nothing else: the driver's `interrupts.py` says why.
+    /// Ends a blocking call that started just after an interrupt. Has no other effect: see the driver's `interrupts.py`.
     pub(super) fn nudge(&self) {
-        if let Nature::Forked = self.nature {
+        if let KernelKind::Forked = self.kind {
             self.signal(Signal::URG);
         }
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended just now.
+        // It may have just exited.
         let _ = rustix::process::pidfd_send_signal(self.pidfd.get_ref(), signal);
     }
 
     fn signal_group(&self, signal: Signal) {
-        // The number is the kernel's own until it has ended; after that its group is nobody's business.
+        // The pid is the kernel's own only until it has exited.
         if self.has_exited() {
             return;
         }
@@ -333,23 +380,23 @@ impl Kernel {
         }
     }
 
-    /// How it ended, if that becomes known soon.
-    pub(super) async fn ending(&mut self) -> Option<Ending> {
-        let told = self.told.take();
-        let collected = self.collected.take();
-        let told = async { told_or_never(told).await };
-        let collected = async { Ending::from(told_or_never(collected).await) };
-        let ending = async {
+    /// Its exit status, if that becomes known soon.
+    pub(super) async fn exit_status(&mut self) -> Option<KernelExit> {
+        let exit_from_forkserver = self.exit_from_forkserver.take();
+        let exit_from_wait = self.exit_from_wait.take();
+        let exit_from_forkserver = async { received_or_never(exit_from_forkserver).await };
+        let exit_from_wait = async { KernelExit::from(received_or_never(exit_from_wait).await) };
+        let exit_status = async {
             tokio::select! {
-                ending = told => ending,
-                ending = collected => ending,
+                exit_status = exit_from_forkserver => exit_status,
+                exit_status = exit_from_wait => exit_status,
             }
         };
-        tokio::time::timeout(ENDING_PATIENCE, ending).await.ok()
+        tokio::time::timeout(EXIT_STATUS_TIMEOUT, exit_status).await.ok()
     }
 }
 
-async fn told_or_never<T>(receiver: Option<oneshot::Receiver<T>>) -> T {
+async fn received_or_never<T>(receiver: Option<oneshot::Receiver<T>>) -> T {
     match receiver {
         Some(receiver) => match receiver.await {
             Ok(value) => value,
@@ -361,15 +408,15 @@ async fn told_or_never<T>(receiver: Option<oneshot::Receiver<T>>) -> T {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        if self.nature == Nature::Forked {
+        if self.kind == KernelKind::Forked {
             self.signal_group(Signal::KILL);
             return;
         }
-        // The end of its stream is the bridge's sign to end its own kernel. It has a while for that.
+        // A bridge ends its Jupyter kernel when its stream is closed. Give it some time for that.
         let pidfd = Arc::clone(self.pidfd.get_ref());
         tokio::spawn(async move {
             if let Ok(watched) = watch_fd(Arc::clone(&pidfd), Interest::READABLE)
-                && tokio::time::timeout(BRIDGE_PATIENCE, watched.readable()).await.is_ok()
+                && tokio::time::timeout(BRIDGE_TIMEOUT, watched.readable()).await.is_ok()
             {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Languages: what clients call them, and which Jupyter kernels the template has for those that are not Python.
+//! Languages: the names that clients use, and the template's Jupyter kernels for languages other than Python.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::Host;
+use super::Interpreter;
 use super::driver::{self, Start};
 use super::start::{self, StartError};
 
@@ -17,16 +17,16 @@ const PYTHON: &str = "python";
 pub(super) const JAVASCRIPT: &str = "javascript";
 const TYPESCRIPT: &str = "typescript";
 
-/// How long the driver may look for kernels, and how much it may say about them.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the driver may take to list kernels, and how long the list may be.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_LIST: u64 = 1 << 20;
 
-/// A language that can be spoken here.
+/// A language that this sandbox can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Language {
     /// As clients see it.
     pub(super) name: String,
-    /// The Jupyter kernel that speaks it; none for Python, which needs no Jupyter.
+    /// The Jupyter kernel for it. `None` for Python, which needs no Jupyter.
     pub(super) kernelspec: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Language {
     }
 }
 
-/// Why a language cannot be spoken.
+/// Why a language cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LanguageError {
     #[error(
@@ -44,8 +44,8 @@ pub(super) enum LanguageError {
          Languages that are there: {known}"
     )]
     Unknown { wanted: String, hint: &'static str, known: String },
-    #[error("cannot find out about language '{wanted}': {source}")]
-    Unclear { wanted: String, source: StartError },
+    #[error("cannot look up language '{wanted}': {source}")]
+    Lookup { wanted: String, source: StartError },
 }
 
 /// A kernel as the driver lists it.
@@ -56,25 +56,25 @@ struct Kernelspec {
     language: String,
 }
 
-/// The Jupyter kernels of the template, as far as anybody asked.
+/// The template's Jupyter kernels, listed on first use.
 #[derive(Debug, Default)]
 pub(super) struct Kernelspecs {
-    /// None until the driver was asked. Held while it is asked.
+    /// `None` until the driver has listed them. Locked while it does.
     known: tokio::sync::Mutex<Option<Vec<Kernelspec>>>,
 }
 
-/// The language that a client means.
-pub(super) async fn find(host: &Host, wanted: &str) -> Result<Language, LanguageError> {
+/// Finds the language that a client names.
+pub(super) async fn find(interpreter: &Interpreter, wanted: &str) -> Result<Language, LanguageError> {
     let name = canonical(wanted);
     if name == PYTHON {
         return Ok(Language::python());
     }
-    let mut known = host.interpreter().kernelspecs.known.lock().await;
+    let mut known = interpreter.kernelspecs.known.lock().await;
     if let Some(found) = known.as_deref().and_then(|known| pick(known, &name)) {
         return Ok(Language { name, kernelspec: Some(found) });
     }
-    // It may have been installed since.
-    let fresh = ask(host).await.map_err(|source| LanguageError::Unclear { wanted: name.clone(), source })?;
+    // It may have been installed since the last listing.
+    let fresh = ask(interpreter).await.map_err(|source| LanguageError::Lookup { wanted: name.clone(), source })?;
     let found = pick(&fresh, &name);
     let languages = listed(&fresh);
     *known = Some(fresh);
@@ -84,16 +84,16 @@ pub(super) async fn find(host: &Host, wanted: &str) -> Result<Language, Language
     }
 }
 
-/// Whether there is a kernel for it, as far as the driver knew when it was first asked.
-pub(super) async fn is_installed(host: &Host, name: &str) -> bool {
-    let mut known = host.interpreter().kernelspecs.known.lock().await;
+/// Whether there was a kernel for it when the driver last listed them.
+pub(super) async fn is_installed(interpreter: &Interpreter, name: &str) -> bool {
+    let mut known = interpreter.kernelspecs.known.lock().await;
     if known.is_none() {
-        *known = ask(host).await.ok();
+        *known = ask(interpreter).await.ok();
     }
     known.as_deref().is_some_and(|known| pick(known, name).is_some())
 }
 
-/// One name for each language.
+/// The canonical name of a language.
 fn canonical(wanted: &str) -> String {
     let lower = wanted.trim().to_lowercase();
     match lower.as_str() {
@@ -105,7 +105,7 @@ fn canonical(wanted: &str) -> String {
     }
 }
 
-/// The kernel for a language: one of that name, else one that says that it speaks it.
+/// The kernel for a language: one of that name, or else one that declares that language.
 fn pick(known: &[Kernelspec], name: &str) -> Option<String> {
     let named = known.iter().find(|spec| spec.name.eq_ignore_ascii_case(name));
     let speaks = |language: &str| known.iter().find(|spec| canonical(&spec.language) == language);
@@ -132,32 +132,32 @@ fn hint(name: &str) -> &'static str {
     }
 }
 
-/// Asks the driver which kernels there are.
-async fn ask(host: &Host) -> Result<Vec<Kernelspec>, StartError> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| StartError::Wires(error.into()))?;
-    let pid = spawn(host, write)?;
-    let text = tokio::time::timeout(PATIENCE, read_all(read)).await;
+/// Lists the kernels with the driver.
+async fn ask(interpreter: &Interpreter) -> Result<Vec<Kernelspec>, StartError> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| StartError::Connection(error.into()))?;
+    let pid = spawn(interpreter, write)?;
+    let text = tokio::time::timeout(TIMEOUT, read_all(read)).await;
     match text {
-        Ok(text) => serde_json::from_slice(&text.map_err(StartError::Wires)?).map_err(|_| StartError::Nonsense),
+        Ok(text) => serde_json::from_slice(&text.map_err(StartError::Connection)?).map_err(|_| StartError::Malformed),
         Err(_) => {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-            Err(StartError::Silent(PATIENCE))
+            Err(StartError::TimedOut(TIMEOUT))
         }
     }
 }
 
-fn spawn(host: &Host, stdout: OwnedFd) -> Result<Pid, StartError> {
-    let user = driver::user(host)?;
+fn spawn(interpreter: &Interpreter, stdout: OwnedFd) -> Result<Pid, StartError> {
+    let user = driver::user(interpreter)?;
     let null = driver::null()?;
     let start = Start {
         arguments: &["kernels"],
-        env: &start::environment(host),
+        env: &start::environment(interpreter),
         cwd: "/",
         stdout: stdout.as_fd(),
         stderr: null.as_fd(),
         extra: None,
     };
-    driver::spawn(host, &user, &start)
+    driver::spawn(interpreter, &user, &start)
 }
 
 async fn read_all(fd: OwnedFd) -> std::io::Result<Vec<u8>> {

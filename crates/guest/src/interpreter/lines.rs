@@ -1,20 +1,20 @@
-//! Lines out of a kernel's stream, which is cut anywhere.
+//! Splits a kernel's stream into lines.
 
 use bytes::{Bytes, BytesMut};
 
-/// The longest line that is taken: a result may hold a large picture, but not everything.
+/// The longest line: enough for a result with a large image.
 pub(super) const MAX_LINE: usize = 256 << 20;
 
-/// Bytes that arrived and are not yet taken.
+/// Bytes that have arrived and are not yet taken.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: BytesMut,
-    /// How far it is known that there is no line break.
+    /// How many of the first bytes are known to have no line break.
     searched: usize,
 }
 
 impl Lines {
-    /// Where to put what arrives.
+    /// The buffer for what arrives next.
     pub(super) fn room(&mut self, at_least: usize) -> &mut BytesMut {
         self.bytes.reserve(at_least);
         &mut self.bytes
@@ -24,7 +24,7 @@ impl Lines {
         self.searched > MAX_LINE
     }
 
-    /// The next whole line with its break.
+    /// Takes the next whole line with its line break.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         let Some(at) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {
             self.searched = self.bytes.len();
@@ -35,7 +35,7 @@ impl Lines {
         Some(line)
     }
 
-    /// Gives memory back that a long line needed.
+    /// Frees the memory that a long line needed.
     pub(super) fn shrink(&mut self) {
         if self.bytes.is_empty() {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! The port that clients know.
+//! Listens on the interpreter's TCP port.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
@@ -10,19 +10,17 @@ use isopod_wire::INTERPRETER_PORT;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::net::TcpListener;
 
-use super::{Host, route};
-use crate::guest::Guest;
+use super::{Interpreter, route};
 use crate::http;
 
 const BACKLOG: i32 = 1024;
 
-/// Listens on every address of both kinds, or of IPv4 alone where there is no IPv6.
-pub(super) fn open(guest: &Arc<Guest>) -> io::Result<()> {
-    let Some(host) = Host::new(guest) else { return Ok(()) };
+/// Listens on all IPv6 and IPv4 addresses, or on IPv4 alone if there is no IPv6.
+pub(super) fn open(interpreter: &Arc<Interpreter>) -> io::Result<()> {
     let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, INTERPRETER_PORT));
     let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, INTERPRETER_PORT));
     let listener = bind(AddressFamily::INET6, both).or_else(|_| bind(AddressFamily::INET, old))?;
-    tokio::spawn(accept(TcpListener::from_std(listener)?, host));
+    tokio::spawn(accept(TcpListener::from_std(listener)?, Arc::clone(interpreter)));
     Ok(())
 }
 
@@ -38,16 +36,16 @@ fn bind(family: AddressFamily, address: SocketAddr) -> io::Result<StdListener> {
     Ok(StdListener::from(socket))
 }
 
-async fn accept(listener: TcpListener, host: Host) {
+async fn accept(listener: TcpListener, interpreter: Arc<Interpreter>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Events are small, and each shall arrive at once.
+                // Events are small and should arrive at once.
                 let _ = stream.set_nodelay(true);
-                let host = host.clone();
-                tokio::spawn(http::serve(stream, move |request| route::answer(host.clone(), request)));
+                let interpreter = Arc::clone(&interpreter);
+                tokio::spawn(http::serve(stream, move |request| route::answer(Arc::clone(&interpreter), request)));
             }
-            // Out of descriptors or memory: others will give some back.
+            // Out of descriptors or memory. Retry once other connections have released some.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }

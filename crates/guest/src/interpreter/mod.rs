@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! client ── HTTP ──▶ route ──▶ context (a task; one cell at a time) ── stream and two pipes ──▶ kernel
-//!                                 └─ wants a kernel ─▶ mother (a warm Python process that forks kernels)
+//!                                 └─ wants a kernel ─▶ forkserver (a warm Python process that forks kernels)
 //!                                                  └─▶ bridge (a process of its own for each context of another language)
 //! ```
 //!
-//! A context is a name, a language and a directory; its kernel may come and go. A kernel that dies takes one cell with
-//! it, and the next cell gets a new one. A mother that dies is replaced when a kernel is wanted; her kernels live on.
-//! What runs in a kernel is not trusted: whatever it sends, the guest neither panics nor waits nor keeps without bound.
+//! A context is a name, a language and a directory; its kernel may come and go. If a kernel dies, the running cell fails and
+//! the next cell gets a new kernel. If the forkserver dies, its kernels live on, and the guest starts a new one when it needs
+//! a kernel. Code in a kernel is not trusted: whatever it sends, the guest does not panic, hang or use unbounded memory.
 
 mod cell;
 mod context;
@@ -17,12 +17,14 @@ mod create;
 mod driver;
 mod events;
 mod execute;
+mod forkserver;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod kernel;
 mod language;
 mod lines;
 mod list;
 mod listen;
-mod mother;
 mod output;
 mod remove;
 mod restart;
@@ -34,16 +36,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use status::status;
 
-use crate::guest::Guest;
 use crate::interpreter::contexts::Contexts;
+use crate::interpreter::forkserver::CurrentForkserver;
 use crate::interpreter::language::Kernelspecs;
-use crate::interpreter::mother::Mothers;
+use crate::proc_overrides::ProcOverrides;
+use crate::process::Processes;
+use crate::settings::CurrentSettings;
 
-/// Where a template has what the interpreter is made of.
+/// Where the interpreter's programs are in a template.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) python: PathBuf,
@@ -57,56 +60,43 @@ impl Default for Programs {
     }
 }
 
-/// All that the sandbox's interpreter knows.
+/// The state of the sandbox's interpreter.
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     programs: Programs,
     contexts: Contexts,
-    mothers: Mothers,
+    forkserver: CurrentForkserver,
     kernelspecs: Kernelspecs,
-    /// How many cells run now.
-    running: AtomicUsize,
+    settings: Arc<CurrentSettings>,
+    /// Reaps kernels.
+    processes: Arc<Processes>,
+    proc_overrides: Arc<ProcOverrides>,
 }
 
 impl Interpreter {
-    pub(crate) fn new(programs: Programs) -> Self {
+    pub(crate) fn new(
+        programs: Programs,
+        settings: Arc<CurrentSettings>,
+        processes: Arc<Processes>,
+        proc_overrides: Arc<ProcOverrides>,
+    ) -> Self {
         Self {
             programs,
             contexts: Contexts::default(),
-            mothers: Mothers::default(),
+            forkserver: CurrentForkserver::default(),
             kernelspecs: Kernelspecs::default(),
-            running: AtomicUsize::new(0),
+            settings,
+            processes,
+            proc_overrides,
         }
     }
-
-    pub(crate) fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
-    }
 }
 
-/// Listens, and makes the first kernel as soon as there is a mother for it.
-pub(crate) fn open(guest: &Arc<Guest>, mother: Option<OwnedFd>) -> io::Result<()> {
-    listen::open(guest)?;
-    if let Some(socket) = mother {
-        mother::park(guest, socket)?;
+/// Opens the port. With the socket of a forkserver, starts the first kernel as soon as that is ready.
+pub(crate) fn open(interpreter: &Arc<Interpreter>, forkserver: Option<OwnedFd>) -> io::Result<()> {
+    listen::open(interpreter)?;
+    if let Some(socket) = forkserver {
+        forkserver::park(interpreter, socket)?;
     }
     Ok(())
-}
-
-/// A guest that is known to have an interpreter. What serves the port, and every context, holds one.
-#[derive(Clone, Debug)]
-struct Host(Arc<Guest>);
-
-impl Host {
-    fn new(guest: &Arc<Guest>) -> Option<Self> {
-        guest.interpreter.as_ref().map(|_| Self(Arc::clone(guest)))
-    }
-
-    fn guest(&self) -> &Arc<Guest> {
-        &self.0
-    }
-
-    fn interpreter(&self) -> &Interpreter {
-        self.0.interpreter.as_ref().expect("`new` makes hosts only of guests that have one")
-    }
 }

@@ -1,5 +1,5 @@
-//! What one cell prints, from bytes to events: text that is cut anywhere becomes whole characters, bytes that are no
-//! text become U+FFFD, and a cell that prints without end is cut off once.
+//! Converts what a cell prints from bytes to events. Characters that are cut between two reads are joined, bytes that are not
+//! UTF-8 become U+FFFD, and the output is truncated once the cell has printed too much.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -8,9 +8,9 @@ use bytes::BytesMut;
 
 use super::events::{Source, put_output};
 
-/// How much one cell may print on both streams together.
+/// How much one cell may print to both streams together.
 pub(super) const MAX_PRINTED: u64 = 1 << 30;
-const CUT: &str = "\n[isopod: the rest of the output is left out, this cell printed more than 1 GiB]\n";
+const TRUNCATED_NOTE: &str = "\n[isopod: the rest of the output is left out, this cell printed more than 1 GiB]\n";
 
 /// The output of one cell.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Output {
         Self { stdout: Decoder::default(), stderr: Decoder::default(), left: at_most, cut: false }
     }
 
-    /// Appends the events for what was printed.
+    /// Appends events for printed bytes.
     pub(super) fn put(&mut self, source: Source, data: &[u8], out: &mut BytesMut) {
         if self.cut {
             return;
@@ -43,11 +43,11 @@ impl Output {
         self.left -= allowed as u64;
         if allowed < data.len() {
             self.cut = true;
-            put_output(Source::Stderr, CUT, SystemTime::now(), out);
+            put_output(Source::Stderr, TRUNCATED_NOTE, SystemTime::now(), out);
         }
     }
 
-    /// Appends what is left of characters that never became whole.
+    /// Appends a replacement for characters that stayed incomplete.
     pub(super) fn finish(&mut self, out: &mut BytesMut) {
         for (source, decoder) in [(Source::Stdout, &mut self.stdout), (Source::Stderr, &mut self.stderr)] {
             if !std::mem::take(&mut decoder.begun).is_empty() && !self.cut {
@@ -57,10 +57,10 @@ impl Output {
     }
 }
 
-/// Text out of pieces of bytes.
+/// Decodes text that arrives in pieces.
 #[derive(Debug, Default)]
 struct Decoder {
-    /// The first bytes of a character whose rest has not come; three at most.
+    /// The first bytes of an incomplete character; three at most.
     begun: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
         Cow::Owned(self.split(&whole).into_owned())
     }
 
-    /// The text of `data`, without a character at its end that is cut.
+    /// The text of `data` without an incomplete character at its end.
     fn split<'a>(&mut self, data: &'a [u8]) -> Cow<'a, str> {
         let whole = data.len() - cut_character(data);
         self.begun = data[whole..].to_vec();
@@ -82,7 +82,7 @@ impl Decoder {
     }
 }
 
-/// How many bytes at the end begin a character that is not whole.
+/// How many bytes at the end are the start of an incomplete character.
 fn cut_character(data: &[u8]) -> usize {
     let tail = &data[data.len().saturating_sub(3)..];
     let Some(back) = tail.iter().rev().position(|byte| byte & 0xc0 != 0x80) else { return 0 };
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_cut_off_once_and_said_on_stderr() {
+    fn too_much_output_is_truncated_with_a_note_on_stderr() {
         let (mut output, mut out) = (Output::new(10), BytesMut::new());
         for _ in 0..5 {
             output.put(Source::Stdout, b"abcd", &mut out);
             output.put(Source::Stderr, b"E", &mut out);
         }
         output.finish(&mut out);
-        assert_eq!(read(&out), ("abcdabcd".to_owned(), format!("EE{CUT}")));
+        assert_eq!(read(&out), ("abcdabcd".to_owned(), format!("EE{TRUNCATED_NOTE}")));
     }
 }

@@ -1,21 +1,23 @@
-//! Which request on the port means what. Refusals are plain text, as E2B's clients show them.
+//! The routes of the interpreter's port. Errors are plain text, which E2B's clients show as it is.
+
+use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use super::language::Language;
-use super::{Host, create, execute, list, remove, restart};
+use super::{Interpreter, create, execute, list, remove, restart};
 use crate::http::{HttpError, Reply, drain, json_reply, read_body, text_reply, with_cors};
 
-pub(super) async fn answer(host: Host, request: Request<Incoming>) -> Reply {
+pub(super) async fn answer(interpreter: Arc<Interpreter>, request: Request<Incoming>) -> Reply {
     with_cors(request, async |request| {
-        route(&host, request).await.unwrap_or_else(|error| text_reply(error.status, error.message))
+        route(&interpreter, request).await.unwrap_or_else(|error| text_reply(error.status, error.message))
     })
     .await
 }
 
-async fn route(host: &Host, request: Request<Incoming>) -> Result<Reply, HttpError> {
+async fn route(interpreter: &Arc<Interpreter>, request: Request<Incoming>) -> Result<Reply, HttpError> {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -25,18 +27,18 @@ async fn route(host: &Host, request: Request<Incoming>) -> Result<Reply, HttpErr
             _ => Err(wrong_method(request).await),
         };
     }
-    if host.guest().settings().is_none() {
+    if interpreter.settings.get().is_none() {
         drain(request.into_body()).await;
         let message = "the sandbox is not set up yet, try again in a moment";
         return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, message));
     }
-    host.interpreter().contexts.ensure_first(host, &Language::python());
+    interpreter.contexts.ensure_first(interpreter, &Language::python());
     match (&method, parts.as_slice()) {
-        (&Method::POST, ["execute"]) => execute::execute(host, request).await,
-        (&Method::POST, ["contexts"]) => create::create(host, request).await,
-        (&Method::GET, ["contexts"]) => Ok(list::list(host, request).await),
-        (&Method::POST, ["contexts", id, "restart"]) => restart::restart(host, id, request).await,
-        (&Method::DELETE, ["contexts", id]) => remove::remove(host, id, request).await,
+        (&Method::POST, ["execute"]) => execute::execute(interpreter, request).await,
+        (&Method::POST, ["contexts"]) => create::create(interpreter, request).await,
+        (&Method::GET, ["contexts"]) => Ok(list::list(interpreter, request).await),
+        (&Method::POST, ["contexts", id, "restart"]) => restart::restart(interpreter, id, request).await,
+        (&Method::DELETE, ["contexts", id]) => remove::remove(interpreter, id, request).await,
         (_, ["execute" | "contexts"] | ["contexts", _] | ["contexts", _, "restart"]) => {
             Err(wrong_method(request).await)
         }
@@ -60,7 +62,7 @@ pub(super) fn failed(error: &impl std::error::Error) -> HttpError {
     HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// A JSON body; an empty one counts as `{}`.
+/// Reads a JSON body. An empty body counts as `{}`.
 pub(super) async fn read<T: DeserializeOwned>(request: Request<Incoming>, at_most: usize) -> Result<T, HttpError> {
     let bytes = read_body(request, at_most).await?;
     let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };

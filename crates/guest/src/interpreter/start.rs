@@ -1,4 +1,4 @@
-//! Getting a kernel: from a mother for Python, as a process of its own for every other language.
+//! Starts kernels: the forkserver forks those for Python; every other language gets a bridge process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,17 +6,17 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Host;
-use super::contexts::{hex, random_bytes};
+use super::Interpreter;
+use super::contexts::random_bytes;
 use super::driver::{self, Start};
-use super::kernel::{Kernel, Nature, Order, Wires};
+use super::kernel::{Command, Kernel, KernelConnection, KernelKind};
 use super::language::Language;
-use crate::process::basic_environment;
+use crate::environment::basic_environment;
 
-/// Where code works when nobody says otherwise.
-const HOME: &str = "/home/user";
-/// A mother may die while she is asked for a kernel; then another one is asked, this often in all.
-const TRIES: usize = 2;
+/// The working directory if the user is not known.
+const DEFAULT_HOME: &str = "/home/user";
+/// How often to ask for a kernel: the forkserver may die on the way, and then another one is asked.
+const MAX_ATTEMPTS: usize = 2;
 
 /// Why there is no kernel.
 #[derive(Debug, thiserror::Error)]
@@ -33,55 +33,55 @@ pub(super) enum StartError {
     Spawn { program: PathBuf, source: io::Error },
     #[error("a NUL byte is not allowed in paths and variables")]
     Nul,
-    #[error("cannot connect to the kernel: {0}")]
-    Wires(io::Error),
+    #[error("cannot create the kernel's pipes: {0}")]
+    Connection(io::Error),
     #[error("the interpreter did not start: {0}")]
-    Mother(String),
+    Forkserver(String),
     #[error("{0}")]
     Refused(String),
-    #[error("the kernel ended before it was ready{0}")]
+    #[error("the kernel exited before it was ready{0}")]
     Closed(String),
     #[error("the kernel was not ready after {} s", .0.as_secs())]
-    Silent(Duration),
-    #[error("the kernel did not say what it is")]
-    Nonsense,
+    TimedOut(Duration),
+    #[error("the kernel sent an invalid first message")]
+    Malformed,
 }
 
-/// Starts a kernel and waits until it says hello.
-pub(super) async fn kernel(host: &Host, language: &Language, cwd: &str) -> Result<Kernel, StartError> {
-    let Some(kernelspec) = &language.kernelspec else { return forked(host, cwd).await };
-    bridge(host, kernelspec, cwd).await
+/// Starts a kernel and waits for its hello.
+pub(super) async fn kernel(interpreter: &Interpreter, language: &Language, cwd: &str) -> Result<Kernel, StartError> {
+    let Some(kernelspec) = &language.kernelspec else { return forked(interpreter, cwd).await };
+    bridge(interpreter, kernelspec, cwd).await
 }
 
-async fn forked(host: &Host, cwd: &str) -> Result<Kernel, StartError> {
-    let mothers = &host.interpreter().mothers;
-    let mut tries = 0;
+async fn forked(interpreter: &Interpreter, cwd: &str) -> Result<Kernel, StartError> {
+    let forkserver = &interpreter.forkserver;
+    let mut attempts = 0;
     loop {
-        tries += 1;
-        let mother = mothers.ready(host).await?;
-        let (wires, ends) = Wires::new().map_err(StartError::Wires)?;
-        let env = driver::user(host).map(|user| basic_environment(&user)).unwrap_or_default();
-        let asked = mother.start_kernel(cwd, &env, ends).await;
+        attempts += 1;
+        let server = forkserver.ready(interpreter).await?;
+        let (connection, ends) = KernelConnection::new().map_err(StartError::Connection)?;
+        let env = driver::user(interpreter).map(|user| basic_environment(&user)).unwrap_or_default();
+        let asked = server.start_kernel(cwd, &env, ends).await;
         match asked {
-            Ok(told) => match wires.greet(Nature::Forked).await {
+            Ok(exit_from_forkserver) => match connection.wait_for_hello(KernelKind::Forked).await {
                 Ok(mut kernel) => {
-                    kernel.told = Some(told);
-                    kernel.collected = Some(host.guest().processes.watch(kernel.pid()));
+                    kernel.exit_from_forkserver = Some(exit_from_forkserver);
+                    kernel.exit_from_wait = Some(interpreter.processes.watch_exit(kernel.pid()));
                     return Ok(kernel);
                 }
-                Err(StartError::Closed(_)) if tries < TRIES => mothers.forget(&mother).await,
+                Err(StartError::Closed(_)) if attempts < MAX_ATTEMPTS => forkserver.forget(&server).await,
                 Err(error) => return Err(error),
             },
-            Err(_) if tries < TRIES => mothers.forget(&mother).await,
-            Err(error) => return Err(StartError::Mother(error.to_string())),
+            Err(_) if attempts < MAX_ATTEMPTS => forkserver.forget(&server).await,
+            Err(error) => return Err(StartError::Forkserver(error.to_string())),
         }
     }
 }
 
-async fn bridge(host: &Host, kernelspec: &str, cwd: &str) -> Result<Kernel, StartError> {
-    let user = driver::user(host)?;
-    let env = environment(host);
-    let (wires, ends) = Wires::new().map_err(StartError::Wires)?;
+async fn bridge(interpreter: &Interpreter, kernelspec: &str, cwd: &str) -> Result<Kernel, StartError> {
+    let user = driver::user(interpreter)?;
+    let env = environment(interpreter);
+    let (connection, ends) = KernelConnection::new().map_err(StartError::Connection)?;
     let start = Start {
         arguments: &["jupyter", kernelspec],
         env: &env,
@@ -90,34 +90,34 @@ async fn bridge(host: &Host, kernelspec: &str, cwd: &str) -> Result<Kernel, Star
         stderr: ends.stderr.as_fd(),
         extra: Some(ends.stream.as_fd()),
     };
-    let pid = driver::spawn(host, &user, &start)?;
-    let collected = host.guest().processes.watch(pid);
+    let pid = driver::spawn(interpreter, &user, &start)?;
+    let exit_from_wait = interpreter.processes.watch_exit(pid);
     drop(ends);
-    let mut kernel = wires.greet(Nature::Bridge).await?;
-    kernel.collected = Some(collected);
+    let mut kernel = connection.wait_for_hello(KernelKind::Bridge).await?;
+    kernel.exit_from_wait = Some(exit_from_wait);
     Ok(kernel)
 }
 
-/// Tells a kernel whose it is, once: until then it could be anybody's.
-pub(super) async fn begin(host: &Host, kernel: &mut Kernel) -> io::Result<()> {
+/// Sends a kernel its environment and random seed, once. Until then it is not specific to this sandbox.
+pub(super) async fn begin(interpreter: &Interpreter, kernel: &mut Kernel) -> io::Result<()> {
     if kernel.begun {
         return Ok(());
     }
     kernel.begun = true;
-    let seed = hex(&random_bytes::<32>());
-    kernel.send(&Order::Begin { env: &environment(host), seed: &seed }).await
+    let seed = hex::encode(random_bytes::<32>());
+    kernel.send(&Command::Begin { env: &environment(interpreter), seed: &seed }).await
 }
 
-/// The basics of the user, then the sandbox's variables.
-pub(super) fn environment(host: &Host) -> BTreeMap<String, String> {
-    let mut env = driver::user(host).map(|user| basic_environment(&user)).unwrap_or_default();
-    if let Some(settings) = host.guest().settings() {
+/// The basic variables of the user, then the sandbox's.
+pub(super) fn environment(interpreter: &Interpreter) -> BTreeMap<String, String> {
+    let mut env = driver::user(interpreter).map(|user| basic_environment(&user)).unwrap_or_default();
+    if let Some(settings) = interpreter.settings.get() {
         env.extend(settings.env.clone());
     }
     env
 }
 
-/// Where default contexts work.
-pub(super) fn home(host: &Host) -> String {
-    driver::user(host).map_or_else(|_| HOME.to_owned(), |user| user.home)
+/// The working directory of default contexts.
+pub(super) fn home(interpreter: &Interpreter) -> String {
+    driver::user(interpreter).map_or_else(|_| DEFAULT_HOME.to_owned(), |user| user.home)
 }

@@ -1,4 +1,4 @@
-//! The short calls about processes: `List`, `SendSignal`, `CloseStdin` and `Update`.
+//! The simple calls: `List`, `SendSignal`, `CloseStdin` and `Update`.
 
 use isopod_wire::rpc::MessageField;
 use isopod_wire::rpc::process::{
@@ -7,12 +7,13 @@ use isopod_wire::rpc::process::{
 };
 use rustix::process::Signal;
 
+use crate::process::Processes;
 use crate::process::start::window_size;
-use crate::rpc::{Call, Code, RpcError};
+use crate::rpc::{Code, RpcError};
 
-/// The processes that run now.
-pub(crate) async fn list(call: Call, _request: ListRequest) -> Result<ListResponse, RpcError> {
-    let live = call.guest.processes.all_live();
+/// Lists the live processes.
+pub(crate) async fn list(processes: &Processes, _request: ListRequest) -> Result<ListResponse, RpcError> {
+    let live = processes.all_live();
     let processes = live.iter().map(|process| ProcessInfo {
         config: MessageField::some(process.config.clone()),
         pid: process.pid_number(),
@@ -21,9 +22,12 @@ pub(crate) async fn list(call: Call, _request: ListRequest) -> Result<ListRespon
     Ok(ListResponse { processes: processes.collect() })
 }
 
-/// Signals a process and its group: what a shell started for the command goes with it.
-pub(crate) async fn send_signal(call: Call, request: SendSignalRequest) -> Result<SendSignalResponse, RpcError> {
-    let process = call.guest.processes.live(&request.process)?;
+/// Signals a process and its group, so that the children of a shell get the signal too.
+pub(crate) async fn send_signal(
+    processes: &Processes,
+    request: SendSignalRequest,
+) -> Result<SendSignalResponse, RpcError> {
+    let process = processes.live(&request.process)?;
     let signal = match request.signal.as_known() {
         Some(WireSignal::SIGNAL_SIGKILL) => Signal::KILL,
         Some(WireSignal::SIGNAL_SIGTERM) => Signal::TERM,
@@ -35,15 +39,18 @@ pub(crate) async fn send_signal(call: Call, request: SendSignalRequest) -> Resul
     Ok(SendSignalResponse {})
 }
 
-/// Lets the process read the end of its input.
-pub(crate) async fn close_stdin(call: Call, request: CloseStdinRequest) -> Result<CloseStdinResponse, RpcError> {
-    call.guest.processes.live(&request.process)?.input.close().await?;
+/// Closes standard input: the process reads its end.
+pub(crate) async fn close_stdin(
+    processes: &Processes,
+    request: CloseStdinRequest,
+) -> Result<CloseStdinResponse, RpcError> {
+    processes.live(&request.process)?.input.close().await?;
     Ok(CloseStdinResponse {})
 }
 
 /// Resizes a terminal.
-pub(crate) async fn update(call: Call, request: UpdateRequest) -> Result<UpdateResponse, RpcError> {
-    let process = call.guest.processes.live(&request.process)?;
+pub(crate) async fn update(processes: &Processes, request: UpdateRequest) -> Result<UpdateResponse, RpcError> {
+    let process = processes.live(&request.process)?;
     if let Some(pty) = request.pty.as_option() {
         process.input.resize(window_size(pty))?;
     }

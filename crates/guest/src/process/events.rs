@@ -1,5 +1,5 @@
-//! Process events as frames of a stream. Output goes straight from the ring into the frame without a message in
-//! between, because gigabytes may pass here; everything else is built from the generated messages.
+//! Encodes process events as frames of a stream. Output goes straight from the ring into the frame, because gigabytes may
+//! pass here; all other events use the generated messages.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,11 +8,11 @@ use isopod_wire::rpc::MessageField;
 use isopod_wire::rpc::process::process_event::{EndEvent, Event, KeepAlive, StartEvent};
 use isopod_wire::rpc::process::{ProcessEvent, StartResponse};
 
-use crate::process::output::Source;
 use crate::rpc::{Codec, frame_message};
+use crate::stdio::Source;
 
-/// The longest output of one event, so that a client sees progress and no frame is large.
-pub(crate) fn longest_piece(source: Source) -> usize {
+/// How much output one event may hold, so that clients see progress and frames stay small.
+pub(crate) fn max_chunk(source: Source) -> usize {
     match source {
         Source::Stdout | Source::Stderr => 32 << 10,
         Source::Pty => 16 << 10,
@@ -38,7 +38,7 @@ fn put_output_json(source: Source, data: &[u8], out: &mut BytesMut) {
     out.put_slice(opening);
     let start = out.len();
     out.resize(start + encoded, 0);
-    STANDARD.encode_slice(data, &mut out[start..]).expect("the place for the text has its exact length");
+    STANDARD.encode_slice(data, &mut out[start..]).expect("the buffer has the exact length of the text");
     out.put_slice(br#""}}}"#);
 }
 
@@ -94,7 +94,7 @@ fn put_event(codec: Codec, event: Event, out: &mut BytesMut) {
     out.put_slice(&frame_message(codec, &message));
 }
 
-/// How a process ended, in the words that the SDKs know.
+/// How a process ended, in the words that the SDKs expect.
 pub(crate) fn end_event(status: rustix::process::WaitStatus) -> EndEvent {
     if let Some(signal) = status.terminating_signal() {
         let text = format!("signal: {}", signal_name(signal));

@@ -1,7 +1,7 @@
-//! Writing to a process: `SendInput`, `StreamInput`, and the closing of standard input.
+//! Input of processes: `SendInput`, `StreamInput`, and closing standard input.
 //!
-//! Writers take turns; one that waits for a full pipe delays only those who write to the same process. Whoever waits is
-//! let go when the process ends.
+//! Writers take turns. One that waits for a full pipe delays only writers to the same process. When the process ends, all
+//! waiting writers get an error.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,19 +15,19 @@ use rustix::termios::Winsize;
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
-use crate::process::Process;
 use crate::process::pump::Pipe;
-use crate::rpc::{Call, Code, MessageStream, RpcError};
+use crate::process::{Process, Processes};
+use crate::rpc::{Code, MessageStream, RpcError};
 
-/// Where a process reads from.
+/// The input of a process.
 #[derive(Debug)]
 pub(crate) struct Input {
     is_terminal: bool,
-    /// Empty when there is no input or it was closed. Locked only to look.
+    /// `None` if the process has no input or it was closed. Locked only for a moment.
     pipe: Mutex<Option<Pipe>>,
-    /// Held by whoever writes.
+    /// Held by the current writer.
     turn: tokio::sync::Mutex<()>,
-    /// Lets waiting writers go when the process ends.
+    /// Wakes waiting writers when the process ends.
     over: Notify,
 }
 
@@ -52,7 +52,7 @@ impl Input {
         self.is_terminal
     }
 
-    /// The process is gone: nobody waits for it any more, and its terminal is given back.
+    /// The process has ended: wakes all writers and closes its terminal.
     pub(crate) fn close_now(&self) {
         *self.current() = None;
         self.over.notify_waiters();
@@ -66,7 +66,7 @@ impl Input {
             .map_err(|error| RpcError::new(Code::Internal, format!("error resizing tty: {error}")))
     }
 
-    /// Ends standard input after what was sent before.
+    /// Closes standard input once earlier writes are done.
     pub(crate) async fn close(&self) -> Result<(), RpcError> {
         if self.is_terminal {
             let message = "cannot close stdin for PTY process: send Ctrl+D (0x04) instead";
@@ -113,21 +113,24 @@ impl Input {
 }
 
 /// Writes once.
-pub(crate) async fn send_input(call: Call, request: SendInputRequest) -> Result<SendInputResponse, RpcError> {
-    let process = call.guest.processes.live(&request.process)?;
+pub(crate) async fn send_input(
+    processes: &Processes,
+    request: SendInputRequest,
+) -> Result<SendInputResponse, RpcError> {
+    let process = processes.live(&request.process)?;
     write(&process, &request.input).await?;
     Ok(SendInputResponse {})
 }
 
-/// Writes everything that a client streams, in order. The first message names the process.
+/// Writes the data of a stream in order. The first message names the process.
 pub(crate) async fn stream_input(
-    call: Call,
+    processes: &Processes,
     mut messages: MessageStream<StreamInputRequest>,
 ) -> Result<StreamInputResponse, RpcError> {
     let mut process: Option<Arc<Process>> = None;
     while let Some(message) = messages.next().await? {
         match (message.event, &process) {
-            (Some(Event::Start(start)), None) => process = Some(call.guest.processes.live(&start.process)?),
+            (Some(Event::Start(start)), None) => process = Some(processes.live(&start.process)?),
             (Some(Event::Start(_)), Some(_)) => {
                 return Err(RpcError::new(Code::InvalidArgument, "start was sent twice"));
             }

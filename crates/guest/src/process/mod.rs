@@ -1,10 +1,11 @@
-//! Processes that clients started: who they are, what they printed, how they ended.
+//! The `process.Process` service: the processes that clients started, their output and their results.
 //!
-//! A process is *live* from its start until its exit was collected, then *ended* for a while so that late clients can
-//! still read the rest of its output and its result. Only live ones are listed, signalled and written to, so a pid
-//! that the kernel has given to someone else is never meant.
+//! A process is *live* from its start until the guest has reaped it. Then it is *ended* for a while, so that late clients can
+//! still read the rest of its output and its result. Only live processes are listed, signalled and written to, so a client
+//! never reaches a process that got a reused pid.
 
 mod control;
+mod delivery;
 mod events;
 mod input;
 mod output;
@@ -24,21 +25,23 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 pub(crate) use control::{close_stdin, list, send_signal, update};
+pub(crate) use delivery::open_channel;
 pub(crate) use input::{send_input, stream_input};
-pub(crate) use output::Source;
-pub(crate) use start::{basic_environment, start};
+pub(crate) use start::start;
 pub(crate) use stream::connect;
 
-use crate::logs::ProcessLog;
+use crate::logs::{Logs, ProcessLog};
+use crate::proc_overrides::{Activity, ProcOverrides};
+use crate::process::delivery::Deliveries;
 use crate::process::input::Input;
 use crate::process::output::Output;
 use crate::rpc::{Code, RpcError};
 
-/// How long an ended process can still be connected to.
-const KEPT_FOR: Duration = Duration::from_secs(30);
-/// How many ended processes are kept, and how much of their unread output in all.
-const KEPT_COUNT: usize = 1000;
-const KEPT_BYTES: usize = 16 << 20;
+/// How long clients can still connect to an ended process.
+const ENDED_RETENTION: Duration = Duration::from_secs(30);
+/// How many ended processes are kept, and how much of their unread output in total.
+const MAX_ENDED: usize = 1000;
+const MAX_ENDED_BYTES: usize = 16 << 20;
 
 /// One process that a client started.
 #[derive(Debug)]
@@ -47,12 +50,12 @@ pub(crate) struct Process {
     tag: Option<String>,
     config: ProcessConfig,
     input: Input,
-    /// Where its output goes besides its readers.
+    /// Gets the output too, in addition to the readers.
     log: Arc<ProcessLog>,
     state: Mutex<State>,
-    /// Wakes readers: there is new output or the end.
+    /// Wakes readers when there is new output or the process has ended.
     changed: Notify,
-    /// Wakes the pump: a reader took something or left.
+    /// Wakes the pump when a reader has read something or left.
     room: Notify,
 }
 
@@ -62,7 +65,7 @@ struct State {
     ending: Option<Ending>,
 }
 
-/// Why no more output will come.
+/// How the output ended.
 #[derive(Clone, Debug)]
 enum Ending {
     Exited(EndEvent),
@@ -87,7 +90,7 @@ impl Process {
         self.input.close_now();
     }
 
-    /// Signals the process and everything that stayed in its group.
+    /// Signals the process and every process in its group.
     fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         rustix::process::kill_process_group(self.pid, signal)
     }
@@ -96,22 +99,28 @@ impl Process {
 struct Live {
     process: Arc<Process>,
     exit: oneshot::Sender<WaitStatus>,
+    /// Keeps the files over `/proc` fresh while the process runs.
+    activity: Activity,
 }
 
 #[derive(Default)]
 struct Tables {
     live: HashMap<Pid, Live>,
     ended: VecDeque<(Instant, Arc<Process>)>,
-    /// Children that no client knows, and who waits for their exits.
+    /// Children that are not clients' processes, and who waits for their exit.
     watched: HashMap<Pid, oneshot::Sender<WaitStatus>>,
     /// Whether [`forget_ended`] runs.
-    janitor: bool,
+    trimming: bool,
 }
 
-/// All processes that clients know.
-#[derive(Default)]
+/// All processes of clients.
 pub(crate) struct Processes {
     tables: Mutex<Tables>,
+    /// How much output clients have received.
+    deliveries: Arc<Deliveries>,
+    /// The log that new processes write to.
+    logs: Arc<Logs>,
+    proc_overrides: Arc<ProcOverrides>,
 }
 
 impl std::fmt::Debug for Processes {
@@ -121,33 +130,39 @@ impl std::fmt::Debug for Processes {
 }
 
 impl Processes {
+    pub(crate) fn new(logs: Arc<Logs>, proc_overrides: Arc<ProcOverrides>) -> Self {
+        Self { tables: Mutex::default(), deliveries: Arc::default(), logs, proc_overrides }
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a process that was just started. The receiver gets its exit status.
-    fn insert(&self, process: Arc<Process>) -> oneshot::Receiver<WaitStatus> {
+    /// Adds a process that has just been started. The receiver gets its exit status.
+    fn insert(&self, process: Arc<Process>, activity: Activity) -> oneshot::Receiver<WaitStatus> {
         let (exit, exited) = oneshot::channel();
-        self.tables().live.insert(process.pid, Live { process, exit });
+        self.tables().live.insert(process.pid, Live { process, exit, activity });
         exited
     }
 
-    /// Collects every child that has exited, ours and (as pid 1) those that lost their parents.
+    /// Reaps every child that has exited: our own and, as pid 1, orphans.
     ///
-    /// Starting and collecting happen on the same thread, so no exit can be collected before its process is entered.
-    pub(crate) fn collect(self: &Arc<Self>) {
+    /// Processes are started and reaped on the same thread, so none is reaped before it is in the table.
+    pub(crate) fn reap(self: &Arc<Self>) {
         while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
             let Some(live) = self.tables().live.remove(&pid) else {
-                self.tables().tell(pid, status);
+                self.tables().notify_exit(pid, status);
                 continue;
             };
-            self.keep(live.process);
-            let _ = live.exit.send(status);
+            let Live { process, exit, activity } = live;
+            drop(activity);
+            self.retain_ended(process);
+            let _ = exit.send(status);
         }
     }
 
-    /// Tells the exit of a child that no client knows, if it is ours to collect.
-    pub(crate) fn watch(&self, pid: Pid) -> oneshot::Receiver<WaitStatus> {
+    /// Reports the exit of a child that is not a client's process, if the guest reaps it.
+    pub(crate) fn watch_exit(&self, pid: Pid) -> oneshot::Receiver<WaitStatus> {
         let (exit, exited) = oneshot::channel();
         let watched = &mut self.tables().watched;
         watched.retain(|_, waiting| !waiting.is_closed());
@@ -155,42 +170,37 @@ impl Processes {
         exited
     }
 
-    fn keep(self: &Arc<Self>, process: Arc<Process>) {
+    fn retain_ended(self: &Arc<Self>, process: Arc<Process>) {
         let mut tables = self.tables();
         tables.ended.push_back((Instant::now(), process));
         tables.trim();
-        if !tables.janitor {
-            tables.janitor = true;
+        if !tables.trimming {
+            tables.trimming = true;
             tokio::spawn(forget_ended(Arc::clone(self)));
         }
     }
 
     fn live(&self, selector: &ProcessSelector) -> Result<Arc<Process>, RpcError> {
         let tables = self.tables();
-        let found = match wanted(selector)? {
+        let found = match require_selector(selector)? {
             Selector::Pid(pid) => parse_pid(*pid).and_then(|pid| tables.live.get(&pid)),
             Selector::Tag(tag) => tables.live.values().find(|live| live.process.tag.as_ref() == Some(tag)),
         };
         found.map(|live| Arc::clone(&live.process)).ok_or_else(|| not_found(selector))
     }
 
-    /// Also finds processes that ended a short while ago.
+    /// Also finds processes that ended a short time ago.
     fn live_or_ended(&self, selector: &ProcessSelector) -> Result<Arc<Process>, RpcError> {
         if let Ok(found) = self.live(selector) {
             return Ok(found);
         }
-        let selected = wanted(selector)?;
+        let selected = require_selector(selector)?;
         let tables = self.tables();
         let found = tables.ended.iter().rev().find(|(_, process)| match selected {
             Selector::Pid(pid) => process.pid_number() == *pid,
             Selector::Tag(tag) => process.tag.as_ref() == Some(tag),
         });
         found.map(|(_, process)| Arc::clone(process)).ok_or_else(|| not_found(selector))
-    }
-
-    /// How many processes run.
-    pub(crate) fn live_count(&self) -> usize {
-        self.tables().live.len()
     }
 
     fn all_live(&self) -> Vec<Arc<Process>> {
@@ -201,7 +211,7 @@ impl Processes {
 }
 
 impl Tables {
-    fn tell(&mut self, pid: Pid, status: WaitStatus) {
+    fn notify_exit(&mut self, pid: Pid, status: WaitStatus) {
         if let Some(waiting) = self.watched.remove(&pid) {
             let _ = waiting.send(status);
         }
@@ -210,7 +220,7 @@ impl Tables {
     fn trim(&mut self) {
         let mut bytes: usize = self.ended.iter().map(|(_, process)| process.state().output.len()).sum();
         while let Some((since, process)) = self.ended.front() {
-            if since.elapsed() < KEPT_FOR && self.ended.len() <= KEPT_COUNT && bytes <= KEPT_BYTES {
+            if since.elapsed() < ENDED_RETENTION && self.ended.len() <= MAX_ENDED && bytes <= MAX_ENDED_BYTES {
                 break;
             }
             bytes -= process.state().output.len();
@@ -219,20 +229,20 @@ impl Tables {
     }
 }
 
-/// Runs while ended processes are kept and lets go of the old ones.
+/// Removes old ended processes until none is left.
 async fn forget_ended(processes: Arc<Processes>) {
     loop {
-        tokio::time::sleep(KEPT_FOR / 6).await;
+        tokio::time::sleep(ENDED_RETENTION / 6).await;
         let mut tables = processes.tables();
         tables.trim();
         if tables.ended.is_empty() {
-            tables.janitor = false;
+            tables.trimming = false;
             return;
         }
     }
 }
 
-fn wanted(selector: &ProcessSelector) -> Result<&Selector, RpcError> {
+fn require_selector(selector: &ProcessSelector) -> Result<&Selector, RpcError> {
     selector.selector.as_ref().ok_or_else(|| RpcError::new(Code::InvalidArgument, "process selector is empty"))
 }
 

@@ -1,8 +1,8 @@
-//! Moves a process's output from its pipes (or terminal) into the ring and tells readers how it ended.
+//! Moves a process's output from its pipes or terminal into the ring, and tells readers how the process ended.
 //!
-//! One task per process. It reads no further while the ring has no room, which is what holds back a process whose
-//! reader is slow. After the main process has exited, what is in the pipes at that moment still counts; what
-//! background children print later only goes into the sandbox's log, so that they neither block nor die of a broken pipe.
+//! There is one task per process. It stops reading while the ring is full, which holds back a process whose reader is slow.
+//! When the main process exits, the output in the pipes at that moment still belongs to it. What background children print
+//! later goes only into the sandbox's log, so that they neither block nor die of a broken pipe.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,16 +18,16 @@ use tokio::time::Instant;
 
 use crate::deadline::at;
 use crate::process::events::end_event;
-use crate::process::output::Source;
 use crate::process::{Ending, Process};
+use crate::stdio::Source;
 use crate::sys::watch_fd;
 
-/// One read. Also what a pipe holds by default.
+/// The size of one read, which is also the default capacity of a pipe.
 const READ_SIZE: usize = 64 << 10;
-/// How long a terminal may take to deliver its last words: the kernel passes them on asynchronously.
-const TERMINAL_GRACE: Duration = Duration::from_millis(100);
-/// How long a killed process may take to go before its stream ends without it.
-const KILL_GRACE: Duration = Duration::from_secs(2);
+/// How long to wait for the last output of a terminal: the kernel delivers it asynchronously.
+const TERMINAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a killed process may take to exit before its stream ends without its status.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A non-blocking descriptor that the runtime watches.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Pipe {
         self.0.get_ref()
     }
 
-    /// Writes everything, waiting as often as needed without keeping others from running.
+    /// Writes everything, and waits without blocking the thread while the pipe is full.
     pub(crate) async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             let mut ready = self.0.writable().await?;
@@ -61,7 +61,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Waits for output and gives it to `take`; false at the end.
+    /// Waits for output and passes it to `take`. Returns false at the end.
     async fn read(&self, take: impl Fn(&[u8])) -> bool {
         loop {
             let Ok(mut ready) = self.0.readable().await else { return false };
@@ -69,7 +69,7 @@ impl Pipe {
                 Ok(n) => return n > 0,
                 Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
                 Err(rustix::io::Errno::INTR) => {}
-                // EIO is how a terminal says that its last user is gone.
+                // A terminal returns EIO once its last user has closed it.
                 Err(_) => return false,
             }
         }
@@ -83,7 +83,7 @@ fn read_now(fd: &OwnedFd, at_most: usize, take: impl Fn(&[u8])) -> rustix::io::R
     Ok(data.len())
 }
 
-/// Runs until the process has ended and its pipes are closed.
+/// Runs until the process has ended.
 pub(crate) async fn pump(
     process: Arc<Process>,
     pipes: Vec<(Pipe, Source)>,
@@ -109,7 +109,7 @@ struct Pump {
 }
 
 impl Pump {
-    /// Copies output until the process exits. Reading stops for as long as the ring is full.
+    /// Copies output until the process exits. Stops reading while the ring is full.
     async fn until_exit(&mut self) -> Option<WaitStatus> {
         let copy = async {
             let mut copies = self.pipes.iter().map(|(pipe, source)| copy(&self.process, pipe, *source));
@@ -128,14 +128,16 @@ impl Pump {
         }
     }
 
-    /// Takes what was printed before the exit and is still on its way.
+    /// Copies the output that was printed before the exit and is still in the pipes.
     async fn drain(&mut self) {
         for (pipe, source) in &self.pipes {
             if *source == Source::Pty {
-                while tokio::time::timeout(TERMINAL_GRACE, copy_once(&self.process, pipe, *source)).await == Ok(true) {}
+                while tokio::time::timeout(TERMINAL_DRAIN_TIMEOUT, copy_once(&self.process, pipe, *source)).await
+                    == Ok(true)
+                {}
                 continue;
             }
-            // As much as is there now: a background child may go on printing for ever.
+            // Only as much as is there now: a background child may print forever.
             let mut left = rustix::io::ioctl_fionread(pipe.fd()).unwrap_or(0) as usize;
             while left > 0 {
                 until_room(&self.process).await;
@@ -148,11 +150,11 @@ impl Pump {
         }
     }
 
-    /// The deadline passed: the whole group goes, and the stream says why.
+    /// The deadline has passed: kills the whole group and ends the stream with that reason.
     async fn kill(mut self) {
         let _ = self.process.signal(Signal::KILL);
-        let _ = tokio::time::timeout(KILL_GRACE, &mut self.exit).await;
-        let _ = tokio::time::timeout(KILL_GRACE, self.drain()).await;
+        let _ = tokio::time::timeout(KILL_TIMEOUT, &mut self.exit).await;
+        let _ = tokio::time::timeout(KILL_TIMEOUT, self.drain()).await;
         self.process.finish(Ending::DeadlineExceeded);
         self.discard().await;
     }
@@ -163,7 +165,7 @@ impl Pump {
         log.finish();
         drop(process);
         for (pipe, source) in pipes {
-            // A terminal without its session is over; keeping it would keep one of few ptys.
+            // A terminal without its session has no use, and the number of ptys is limited.
             if source != Source::Pty {
                 let log = Arc::clone(&log);
                 tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! `process.Process/Start`: makes a process from a request and streams its events.
+//! `Start`: starts a process and streams its events.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -15,36 +15,35 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use tokio::sync::Notify;
 
-use crate::figures;
+use crate::environment::{DEFAULT_PATH, basic_environment};
 use crate::http::Reply;
 use crate::paths;
 use crate::process::input::Input;
-use crate::process::output::{CAPACITY, Output, Source};
+use crate::process::output::{CAPACITY, Output};
 use crate::process::pump::{Pipe, pump};
 use crate::process::stream::EventStream;
-use crate::process::{Process, State};
+use crate::process::{Process, Processes, State};
 use crate::rpc::{Call, Code, RpcError};
 use crate::settings::Settings;
+use crate::stdio::Source;
 use crate::sys::{self, SpawnError, SpawnPlan, c_string};
 use crate::users::User;
 
-/// Used when the guest itself was started without one.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// Starts the process; the reply's first event is `start`.
-pub(crate) async fn start(call: Call, request: StartRequest) -> Result<Reply, RpcError> {
+pub(crate) async fn start(processes: &Processes, call: Call, request: StartRequest) -> Result<Reply, RpcError> {
     let user = call.user()?;
-    let settings = call.settings()?;
+    // Releases streams that have ended.
+    processes.deliveries.read_reports();
     let config = request.process.into_option().unwrap_or_default();
     let streams = match request.pty.as_option() {
         Some(pty) => Streams::terminal(pty, &user)?,
         None => Streams::pipes(request.stdin.unwrap_or(true))?,
     };
-    // Before the process can look at them.
-    figures::keep_fresh(&call.guest);
-    let pid = spawn(&config, &settings, &user, &streams)?;
+    // Before the process can read `/proc`.
+    let activity = processes.proc_overrides.begin();
+    let pid = spawn(&config, &call.settings, &user, &streams)?;
     let Streams { input, pipes, .. } = streams;
-    let log = call.guest.logs.of_process(pid.as_raw_nonzero().get().unsigned_abs());
+    let log = processes.logs.of_process(pid.as_raw_nonzero().get().unsigned_abs());
     let process = Arc::new(Process {
         pid,
         tag: request.tag.clone(),
@@ -55,9 +54,9 @@ pub(crate) async fn start(call: Call, request: StartRequest) -> Result<Reply, Rp
         changed: Notify::new(),
         room: Notify::new(),
     });
-    let exit = call.guest.processes.insert(Arc::clone(&process));
-    // The reader joins before the pump runs: nothing can fall out of the ring unseen.
-    let stream = EventStream::new(&call, Arc::clone(&process), None);
+    let exit = processes.insert(Arc::clone(&process), activity);
+    // The reader joins before the pump runs, so that the ring drops nothing unread.
+    let stream = EventStream::new(&processes.deliveries, &call, Arc::clone(&process), None);
     tokio::spawn(pump(process, pipes, exit, call.deadline));
     Ok(stream.into_reply())
 }
@@ -107,23 +106,12 @@ fn spawn_error(cmd: &str, cwd: &str, error: &SpawnError) -> RpcError {
     }
 }
 
-/// The basics, then the sandbox's variables, then the request's: the last word wins.
+/// The basic variables, then the sandbox's, then the request's. Later ones override earlier ones.
 fn environment(config: &ProcessConfig, settings: &Settings, user: &User) -> BTreeMap<String, String> {
     let mut env = basic_environment(user);
     env.extend(settings.env.clone());
     env.extend(config.envs.iter().map(|(key, value)| (key.clone(), value.clone())));
     env
-}
-
-/// What every process of a user finds in its environment.
-pub(crate) fn basic_environment(user: &User) -> BTreeMap<String, String> {
-    let path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
-    BTreeMap::from([
-        ("PATH".to_owned(), path),
-        ("HOME".to_owned(), user.home.clone()),
-        ("USER".to_owned(), user.name.clone()),
-        ("LOGNAME".to_owned(), user.name.clone()),
-    ])
 }
 
 fn environment_strings(env: &BTreeMap<String, String>) -> Result<Vec<CString>, RpcError> {
@@ -133,7 +121,7 @@ fn environment_strings(env: &BTreeMap<String, String>) -> Result<Vec<CString>, R
     c_strings(env.iter().map(|(key, value)| format!("{key}={value}")))
 }
 
-/// The files that `cmd` may mean.
+/// The files to try for `cmd`.
 fn programs(cmd: &str, path: &str) -> Result<Vec<CString>, RpcError> {
     if cmd.is_empty() {
         return Err(RpcError::new(Code::InvalidArgument, "cmd is empty"));
@@ -152,13 +140,13 @@ fn nul() -> RpcError {
     RpcError::new(Code::InvalidArgument, "a NUL byte is not allowed in commands, arguments, variables and paths")
 }
 
-/// Both ends of a process's standard streams.
+/// A process's standard streams, both ends.
 struct Streams {
     /// Standard input, output and error of the child.
     child: [ChildEnd; 3],
-    /// Where clients write.
+    /// Takes what clients write.
     input: Input,
-    /// Where its output comes from.
+    /// The sources of its output.
     pipes: Vec<(Pipe, Source)>,
 }
 
@@ -213,16 +201,16 @@ fn open_terminal(pty: &PTY, user: &User) -> rustix::io::Result<(OwnedFd, OwnedFd
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
-    // Asking the master for its other end works whatever is mounted where.
+    // Opening the peer through the master does not depend on what is mounted at /dev/pts.
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     rustix::termios::tcsetwinsize(&slave, window_size(pty))?;
-    // Programs such as `mesg` and `screen` expect the terminal to belong to its user. Not worth failing for.
+    // Programs such as `mesg` and `screen` expect the terminal to belong to its user. Not worth an error.
     let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None);
     let _ = rustix::fs::fchmod(&slave, Mode::RUSR | Mode::WUSR | Mode::WGRP);
     Ok((master, slave))
 }
 
-/// The size of a terminal; absurd numbers become the largest possible ones.
+/// The size of a terminal. Numbers that are too large are clamped.
 pub(crate) fn window_size(pty: &PTY) -> Winsize {
     let clamp = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
     Winsize { ws_row: clamp(pty.size.rows), ws_col: clamp(pty.size.cols), ws_xpixel: 0, ws_ypixel: 0 }

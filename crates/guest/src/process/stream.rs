@@ -1,51 +1,84 @@
-//! `process.Process/Connect`, and the stream of events that it shares with `Start`.
+//! `Connect`, and the stream of events that it shares with `Start`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use isopod_wire::delivery::STREAM_HEADER;
 use isopod_wire::rpc::process::ConnectRequest;
 use tokio::time::Instant;
 
 use crate::deadline::at;
 use crate::http::{Reply, stream_body};
-use crate::process::output::{Overtaken, ReaderId, Source};
-use crate::process::{Ending, Process, events};
+use crate::process::output::{Mark, Overtaken, ReaderId};
+use crate::process::{Deliveries, Ending, Process, Processes, events};
 use crate::rpc::{Call, Code, Codec, RpcError, end_frame, stream_reply};
+use crate::stdio::Source;
 
 /// How much output goes into one write to the client.
-const BATCH: usize = 256 << 10;
+const MAX_BATCH: usize = 256 << 10;
 
-/// Envelopes and wrapping of the events of one batch.
+/// Room for the envelopes of one batch.
 const FRAMES_OVERHEAD: usize = 2048;
 
-/// Streams the rest of a process's output and its end.
-pub(crate) async fn connect(call: Call, request: ConnectRequest) -> Result<Reply, RpcError> {
-    let process = call.guest.processes.live_or_ended(&request.process)?;
-    Ok(EventStream::new(&call, process, call.deadline).into_reply())
+/// Streams the rest of a process's output and its result.
+pub(crate) async fn connect(processes: &Processes, call: Call, request: ConnectRequest) -> Result<Reply, RpcError> {
+    match call.delivery {
+        Some(channel) => processes.deliveries.wait_for_reports(channel, call.reports).await,
+        None => processes.deliveries.read_reports(),
+    }
+    let process = processes.live_or_ended(&request.process)?;
+    Ok(EventStream::new(&processes.deliveries, &call, process, call.deadline).into_reply())
 }
 
-/// A reader of one process, and what it still has to tell its client.
+/// A reader of one process, which encodes the events for its client.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     process: Arc<Process>,
     reader: ReaderId,
     codec: Codec,
     keepalive: Duration,
-    /// When this stream ends whatever the process does.
+    /// When this stream ends, whatever the process does.
     deadline: Option<Instant>,
     started: bool,
     ended: bool,
-    /// Room for the next frames: what was sent is filled again once it is gone.
+    /// Set if the edge reports what its client has received.
+    tracking: Option<StreamTracking>,
+    /// The length of the body so far.
+    length: u64,
+    /// The buffer for the next frames; its memory is reused once the frames are sent.
     buffer: BytesMut,
 }
 
+/// Where the reports about a stream arrive.
+#[derive(Debug)]
+struct StreamTracking {
+    deliveries: Arc<Deliveries>,
+    channel: u64,
+    number: u64,
+}
+
 impl EventStream {
-    pub(crate) fn new(call: &Call, process: Arc<Process>, deadline: Option<Instant>) -> Self {
-        let reader = process.state().output.attach();
+    pub(crate) fn new(
+        deliveries: &Arc<Deliveries>,
+        call: &Call,
+        process: Arc<Process>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let tracked = call.delivery.and_then(|channel| deliveries.attach(channel, &process));
+        let (reader, tracking) = match (tracked, call.delivery) {
+            (Some((reader, number)), Some(channel)) => {
+                (reader, Some(StreamTracking { deliveries: Arc::clone(deliveries), channel, number }))
+            }
+            // The server died after it had sent the request. Whoever connects next gets what this stream carries.
+            (None, Some(_)) => (process.state().output.attach_undelivered(), None),
+            _ => (process.state().output.attach(), None),
+        };
         Self {
             process,
             reader,
+            tracking,
+            length: 0,
             codec: call.codec,
             keepalive: call.keepalive,
             deadline,
@@ -56,15 +89,19 @@ impl EventStream {
     }
 
     pub(crate) fn into_reply(self) -> Reply {
-        let codec = self.codec;
+        let (codec, number) = (self.codec, self.tracking.as_ref().map(|tracking| tracking.number));
         let body = stream_body(self, |mut stream| async move {
             let bytes = stream.next().await?;
             Some((Ok(bytes), stream))
         });
-        stream_reply(codec, body)
+        let mut reply = stream_reply(codec, body);
+        if let Some(number) = number {
+            reply.headers_mut().insert(STREAM_HEADER, number.into());
+        }
+        reply
     }
 
-    /// The next frames; none after the last.
+    /// The next frames. `None` after the last ones.
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
@@ -84,7 +121,7 @@ impl EventStream {
             if !out.is_empty() {
                 break;
             }
-            // A stream that waits keeps no memory.
+            // A waiting stream holds no memory.
             out = BytesMut::new();
             tokio::select! {
                 () = changed => {}
@@ -96,22 +133,29 @@ impl EventStream {
             }
         }
         let frames = out.split().freeze();
+        self.length += frames.len() as u64;
         self.buffer = out;
         Some(frames)
     }
 
-    /// Takes what is there now: output, else the end.
+    /// Takes the available output, or else the result.
     fn take(&mut self, out: &mut BytesMut) {
+        if let Some(tracking) = &self.tracking {
+            tracking.deliveries.read_reports_of(tracking.channel);
+        }
         let mut state = self.process.state();
         let codec = self.codec;
         let piece = if self.process.input.is_terminal() { Source::Pty } else { Source::Stdout };
-        let waiting = state.output.waiting(self.reader).min(BATCH);
+        let waiting = state.output.waiting(self.reader).min(MAX_BATCH);
         if waiting > 0 {
             out.reserve(waiting / 3 * 4 + FRAMES_OVERHEAD);
         }
-        let read = state.output.read(self.reader, events::longest_piece(piece), BATCH, |source, data| {
+        let mut marks = Vec::new();
+        let read = state.output.read(self.reader, events::max_chunk(piece), MAX_BATCH, |source, data, position| {
             events::put_output(codec, source, data, out);
+            marks.push(Mark { bytes: self.length + out.len() as u64, position });
         });
+        state.output.mark(self.reader, marks);
         let ending = state.ending.clone();
         drop(state);
         match (read, ending) {
@@ -139,7 +183,7 @@ impl EventStream {
 impl Drop for EventStream {
     fn drop(&mut self) {
         self.process.state().output.detach(self.reader);
-        // A pump that waited for this reader has to look again.
+        // The pump may have waited for this reader.
         self.process.room.notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the messages of a request, with limits on size and patience.
+//! Reads the messages of a request, with limits on size and time.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -14,18 +14,20 @@ use crate::rpc::{Code, Codec, RpcError};
 /// The largest message.
 const MAX_MESSAGE: usize = 64 << 20;
 /// How long the rest of a message may take to arrive.
-const MESSAGE_PATIENCE: Duration = Duration::from_secs(60);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long what follows the last message of a request is waited for.
-const REST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the guest waits for the rest of a body after the last message.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The whole body as one message.
+/// Reads the whole body as one message.
 pub(crate) async fn read_unary<M: Message + DeserializeOwned>(codec: Codec, mut body: Incoming) -> Result<M, RpcError> {
     if body.size_hint().lower() > MAX_MESSAGE as u64 {
         return Err(too_large());
     }
     let mut bytes = BytesMut::new();
-    while let Some(more) = tokio::time::timeout(MESSAGE_PATIENCE, next_data(&mut body)).await.map_err(|_| slow())?? {
+    while let Some(more) =
+        tokio::time::timeout(MESSAGE_TIMEOUT, next_data(&mut body)).await.map_err(|_| timed_out())??
+    {
         if bytes.len() + more.len() > MAX_MESSAGE {
             return Err(too_large());
         }
@@ -34,17 +36,17 @@ pub(crate) async fn read_unary<M: Message + DeserializeOwned>(codec: Codec, mut 
     codec.decode(&bytes)
 }
 
-/// The single message of a server stream's request.
+/// Reads the only message of a server stream's request.
 pub(crate) async fn read_single<M: Message + DeserializeOwned>(codec: Codec, body: Incoming) -> Result<M, RpcError> {
     let mut messages = MessageStream::new(codec, body);
-    let next = tokio::time::timeout(MESSAGE_PATIENCE, messages.next()).await.map_err(|_| slow())?;
+    let next = tokio::time::timeout(MESSAGE_TIMEOUT, messages.next()).await.map_err(|_| timed_out())?;
     next?.ok_or_else(|| RpcError::new(Code::InvalidArgument, "the request has no message"))
 }
 
 /// The messages of a client stream.
 ///
-/// What is left of the body is still read when this is dropped: a connection whose last request was not read to its end
-/// cannot serve another.
+/// When this is dropped, the rest of the body is still read: a connection can serve another request only after the last one
+/// was read to its end.
 #[derive(Debug)]
 pub(crate) struct MessageStream<M> {
     codec: Codec,
@@ -94,14 +96,14 @@ impl<M: Message + DeserializeOwned> MessageStream<M> {
 impl<M> Drop for MessageStream<M> {
     fn drop(&mut self) {
         if let Some(mut body) = self.body.take() {
-            tokio::spawn(tokio::time::timeout(REST_PATIENCE, async move {
+            tokio::spawn(tokio::time::timeout(REST_TIMEOUT, async move {
                 while let Ok(Some(_)) = next_data(&mut body).await {}
             }));
         }
     }
 }
 
-fn take_frame(buffer: &mut BytesMut) -> Result<Option<(u8, BytesMut)>, RpcError> {
+pub(super) fn take_frame(buffer: &mut BytesMut) -> Result<Option<(u8, BytesMut)>, RpcError> {
     let Some((&[flags, a, b, c, d], _)) = buffer.split_first_chunk::<5>() else { return Ok(None) };
     if flags & 1 != 0 {
         return Err(RpcError::new(Code::Unimplemented, "compressed messages are not supported"));
@@ -132,7 +134,7 @@ fn too_large() -> RpcError {
     RpcError::new(Code::ResourceExhausted, format!("the message is larger than {MAX_MESSAGE} bytes"))
 }
 
-fn slow() -> RpcError {
+fn timed_out() -> RpcError {
     RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time")
 }
 

@@ -1,12 +1,12 @@
-//! What every call carries besides its message: codec, deadline, keep-alive interval and user.
+//! What every call carries in addition to its message: codec, deadline, keep-alive interval and user.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, header};
+use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER};
 use tokio::time::Instant;
 
-use crate::guest::Guest;
 use crate::http::basic_user;
 use crate::rpc::{Code, Codec, RpcError};
 use crate::settings::Settings;
@@ -17,15 +17,19 @@ const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(90);
 /// One call on its way to a method.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) guest: Arc<Guest>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) codec: Codec,
     pub(crate) deadline: Option<Instant>,
     pub(crate) keepalive: Duration,
+    /// The channel on which the edge reports how much of the reply's stream its client has received.
+    pub(crate) delivery: Option<u64>,
+    /// How many reports the edge had sent on this channel before the call.
+    pub(crate) reports: u64,
     user: Option<String>,
 }
 
 impl Call {
-    pub(crate) fn new(guest: &Arc<Guest>, codec: Codec, headers: &HeaderMap) -> Result<Self, RpcError> {
+    pub(crate) fn new(settings: &Arc<Settings>, codec: Codec, headers: &HeaderMap) -> Result<Self, RpcError> {
         if headers.get("connect-protocol-version").is_some_and(|version| version != "1") {
             return Err(RpcError::new(Code::InvalidArgument, "connect-protocol-version must be 1"));
         }
@@ -35,33 +39,34 @@ impl Call {
             }
         }
         Ok(Self {
-            guest: Arc::clone(guest),
+            settings: Arc::clone(settings),
             codec,
             deadline: parse_timeout(headers)?.map(|timeout| Instant::now() + timeout),
             keepalive: parse_keepalive(headers),
+            delivery: parse_number(headers, CHANNEL_HEADER),
+            reports: parse_number(headers, REPORTS_HEADER).unwrap_or(0),
             user: basic_user(headers.get(header::AUTHORIZATION)),
         })
     }
 
-    pub(crate) fn settings(&self) -> Result<Arc<Settings>, RpcError> {
-        self.guest.settings().ok_or_else(|| RpcError::new(Code::Internal, "the sandbox is not set up yet"))
-    }
-
-    /// The user that the call names, else the sandbox's default one.
+    /// The user that the call names, or else the sandbox's default user.
     pub(crate) fn user(&self) -> Result<User, RpcError> {
-        let settings = self.settings()?;
-        let name = self.user.as_deref().unwrap_or(&settings.default_user);
+        let name = self.user.as_deref().unwrap_or(&self.settings.default_user);
         User::by_name(name).ok_or_else(|| RpcError::new(Code::Unauthenticated, format!("invalid username: '{name}'")))
     }
 }
 
 fn parse_timeout(headers: &HeaderMap) -> Result<Option<Duration>, RpcError> {
     let Some(value) = headers.get("connect-timeout-ms") else { return Ok(None) };
-    // The protocol allows ten digits, which also keeps the sum with the present time representable.
+    // The protocol allows ten digits. That also keeps the sum with the current time representable.
     let digits = value.to_str().ok().filter(|text| (1..=10).contains(&text.len()));
     let millis = digits.and_then(|text| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten());
     let millis = millis.ok_or_else(|| RpcError::new(Code::InvalidArgument, "connect-timeout-ms is not a number"))?;
     Ok(Some(Duration::from_millis(millis)))
+}
+
+fn parse_number(headers: &HeaderMap, name: &str) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 fn parse_keepalive(headers: &HeaderMap) -> Duration {

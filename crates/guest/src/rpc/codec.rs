@@ -1,4 +1,4 @@
-//! Messages to bytes and back, and the envelopes of streams: one byte of flags, four of length, the message.
+//! Encodes and decodes messages, and the envelopes of streams: one byte of flags, four bytes of length, the message.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -11,7 +11,7 @@ use crate::rpc::{Code, RpcError};
 
 const FLAG_END: u8 = 2;
 
-/// How messages are written.
+/// The encoding of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
     Json,
@@ -40,7 +40,7 @@ impl Codec {
             RpcError::new(Code::InvalidArgument, format!("cannot read the request message: {error}"))
         };
         match self {
-            // Some clients send nothing where they mean an empty message.
+            // Some clients send an empty body for an empty message.
             Self::Json if bytes.is_empty() => Ok(M::default()),
             Self::Json => serde_json::from_slice(bytes).map_err(|error| refuse(&error)),
             Self::Proto => M::decode_from_slice(bytes).map_err(|error| refuse(&error)),

@@ -1,9 +1,9 @@
-//! Errors as the Connect protocol tells them.
+//! Errors of the Connect protocol.
 
 use http::StatusCode;
 use serde::Serialize;
 
-/// What kind of failure it is.
+/// The error codes that the guest uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     InvalidArgument,

@@ -1,30 +1,30 @@
-//! sudo's command line.
+//! Parses sudo's command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What sudo is asked to do.
+/// What sudo should do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Action {
     #[default]
     Run,
     List,
     Validate,
-    ForgetTimestamp,
+    ResetTimestamp,
     Help,
     Version,
 }
 
-/// Which shell to go through.
+/// Which shell to run the command in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Login {
-    /// `-i`: the target's shell as if they logged in.
+    /// `-i`: the target's login shell.
     Initial,
     /// `-s`: the caller's shell.
     Shell,
 }
 
-/// Which variables stay besides the usual ones.
+/// Which variables to keep in addition to the usual ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Preserve {
     #[default]
@@ -41,13 +41,13 @@ pub(super) struct Request {
     pub(super) group: Option<String>,
     pub(super) login: Option<Login>,
     pub(super) preserve: Preserve,
-    /// `-H`: HOME is the target's even where it would be kept.
+    /// `-H`: HOME is the target's even if it would be kept.
     pub(super) set_home: bool,
     pub(super) variables: Vec<(OsString, OsString)>,
     pub(super) command: Vec<OsString>,
 }
 
-/// Why a command line makes no sense.
+/// Why a command line is not valid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum ArgsError {
     #[error("invalid option -- '{0}'")]
@@ -65,7 +65,7 @@ pub(super) enum ArgsError {
 pub(super) fn parse(args: &[OsString]) -> Result<Request, ArgsError> {
     let mut request = Request::default();
     let mut rest = args.iter();
-    let mut forgets = false;
+    let mut resets_timestamp = false;
     while let Some(arg) = rest.as_slice().first() {
         match arg.as_bytes() {
             b"--" => {
@@ -74,11 +74,11 @@ pub(super) fn parse(args: &[OsString]) -> Result<Request, ArgsError> {
             }
             [b'-', b'-', long @ ..] => {
                 rest.next();
-                parse_long(&String::from_utf8_lossy(long), &mut rest, &mut request, &mut forgets)?;
+                parse_long(&String::from_utf8_lossy(long), &mut rest, &mut request, &mut resets_timestamp)?;
             }
             [b'-', _, ..] => {
                 rest.next();
-                parse_short(&arg.to_string_lossy()[1..], &mut rest, &mut request, &mut forgets)?;
+                parse_short(&arg.to_string_lossy()[1..], &mut rest, &mut request, &mut resets_timestamp)?;
             }
             _ => match split_variable(arg) {
                 Some(variable) => {
@@ -89,24 +89,29 @@ pub(super) fn parse(args: &[OsString]) -> Result<Request, ArgsError> {
             },
         }
     }
-    // After `--` variables may still come before the command.
+    // After `--`, variables may still come before the command.
     while let Some(variable) = rest.as_slice().first().and_then(|arg| split_variable(arg)) {
         rest.next();
         request.variables.push(variable);
     }
     request.command = rest.cloned().collect();
     if request.action == Action::Run && request.command.is_empty() && request.login.is_none() {
-        if !forgets {
+        if !resets_timestamp {
             return Err(ArgsError::NoCommand);
         }
-        request.action = Action::ForgetTimestamp;
+        request.action = Action::ResetTimestamp;
     }
     Ok(request)
 }
 
 type Rest<'a> = std::slice::Iter<'a, OsString>;
 
-fn parse_short(flags: &str, rest: &mut Rest<'_>, request: &mut Request, forgets: &mut bool) -> Result<(), ArgsError> {
+fn parse_short(
+    flags: &str,
+    rest: &mut Rest<'_>,
+    request: &mut Request,
+    resets_timestamp: &mut bool,
+) -> Result<(), ArgsError> {
     if flags == "h" && rest.as_slice().is_empty() {
         request.action = Action::Help;
         return Ok(());
@@ -122,12 +127,12 @@ fn parse_short(flags: &str, rest: &mut Rest<'_>, request: &mut Request, forgets:
         match flag {
             'u' => request.user = Some(value()?),
             'g' => request.group = Some(value()?),
-            // Prompt, close-from, host, role, type and command timeout mean nothing here.
+            // Prompt, close-from, host, role, type and command timeout have no effect here.
             'p' | 'C' | 'h' | 'r' | 't' | 'T' | 'U' => {
                 value()?;
             }
             _ => {
-                set_flag(flag, request, forgets)?;
+                set_flag(flag, request, resets_timestamp)?;
                 continue;
             }
         }
@@ -136,17 +141,17 @@ fn parse_short(flags: &str, rest: &mut Rest<'_>, request: &mut Request, forgets:
     Ok(())
 }
 
-fn set_flag(flag: char, request: &mut Request, forgets: &mut bool) -> Result<(), ArgsError> {
+fn set_flag(flag: char, request: &mut Request, resets_timestamp: &mut bool) -> Result<(), ArgsError> {
     match flag {
         'E' => request.preserve = Preserve::Everything,
         'H' => request.set_home = true,
         'i' => set_login(request, Login::Initial)?,
         's' => set_login(request, Login::Shell)?,
-        'k' | 'K' => *forgets = true,
+        'k' | 'K' => *resets_timestamp = true,
         'l' => request.action = Action::List,
         'v' => request.action = Action::Validate,
         'V' => request.action = Action::Version,
-        // There is no password to ask for, nothing runs in the background, and no askpass, bell or group vector.
+        // No effect here: there are no passwords, background commands, askpass programs, bells or group vectors.
         'n' | 'S' | 'A' | 'b' | 'B' | 'P' | 'N' => {}
         other => return Err(ArgsError::UnknownShort(other)),
     }
@@ -161,7 +166,12 @@ fn set_login(request: &mut Request, login: Login) -> Result<(), ArgsError> {
     Ok(())
 }
 
-fn parse_long(option: &str, rest: &mut Rest<'_>, request: &mut Request, forgets: &mut bool) -> Result<(), ArgsError> {
+fn parse_long(
+    option: &str,
+    rest: &mut Rest<'_>,
+    request: &mut Request,
+    resets_timestamp: &mut bool,
+) -> Result<(), ArgsError> {
     let (name, attached) = match option.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (option, None),
@@ -181,7 +191,11 @@ fn parse_long(option: &str, rest: &mut Rest<'_>, request: &mut Request, forgets:
             Some(list) => preserve_names(request, &list),
         },
         "help" => request.action = Action::Help,
-        _ => set_flag(short_of(name).ok_or_else(|| ArgsError::UnknownLong(format!("--{name}")))?, request, forgets)?,
+        _ => set_flag(
+            short_of(name).ok_or_else(|| ArgsError::UnknownLong(format!("--{name}")))?,
+            request,
+            resets_timestamp,
+        )?,
     }
     Ok(())
 }
@@ -225,7 +239,7 @@ fn split_variable(arg: &OsStr) -> Option<(OsString, OsString)> {
     valid.then(|| (OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(value).to_owned()))
 }
 
-/// One word for `sh -c`: everything but plain characters gets a backslash, as sudo does.
+/// Joins the command to one script for `sh -c`. Escapes special characters with a backslash, as sudo does.
 pub(super) fn quote_for_shell(command: &[OsString]) -> OsString {
     let mut script = Vec::new();
     for (n, word) in command.iter().enumerate() {
@@ -279,7 +293,7 @@ mod tests {
     #[test]
     fn no_command_is_needed_for_shells_and_the_timestamp() {
         assert_eq!(parsed(&["-i"]).unwrap().login, Some(Login::Initial));
-        assert_eq!(parsed(&["-k"]).unwrap().action, Action::ForgetTimestamp);
+        assert_eq!(parsed(&["-k"]).unwrap().action, Action::ResetTimestamp);
         assert_eq!(parsed(&["-v"]).unwrap().action, Action::Validate);
         assert_eq!(parsed(&["-l"]).unwrap().action, Action::List);
         assert_eq!(parsed(&["-k", "ls"]).unwrap().action, Action::Run);

@@ -1,5 +1,5 @@
-//! The environment of a command run by sudo: a short list of the caller's variables, the target's identity, and what
-//! was asked for.
+//! The environment of a command that sudo runs: a short list of the caller's variables, the target's identity, and the
+//! variables given on the command line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use crate::sudo::args::{Login, Preserve, Request};
 use crate::users::User;
 
-/// Where commands are looked for and what they see, whatever the caller's PATH is.
+/// The path on which commands are found and which they get, whatever the caller's PATH is.
 pub(super) const SECURE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Kept in every case: terminal and language, and what reaches the network through proxies and private authorities.
-const KEPT: [&str; 29] = [
+/// Always kept: terminal and language settings, proxies and private certificate authorities.
+const KEPT_VARIABLES: [&str; 29] = [
     "COLORS",
     "COLORTERM",
     "COLUMNS",
@@ -65,8 +65,8 @@ fn build_from(
     set("PATH", SECURE_PATH);
     set("USER", &target.name);
     set("LOGNAME", &target.name);
-    let home_stays = request.preserve == Preserve::Everything && !request.set_home && request.login.is_none();
-    if !home_stays {
+    let keeps_home = request.preserve == Preserve::Everything && !request.set_home && request.login.is_none();
+    if !keeps_home {
         set("HOME", &target.home);
     }
     if request.login == Some(Login::Initial) || request.preserve != Preserve::Everything {
@@ -87,7 +87,7 @@ fn is_kept(name: &str, preserve: &Preserve) -> bool {
         Preserve::Everything => true,
         Preserve::Names(names) => names.iter().any(|other| other == name),
     };
-    asked || KEPT.contains(&name) || name.starts_with("LC_")
+    asked || KEPT_VARIABLES.contains(&name) || name.starts_with("LC_")
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stays() {
+    fn requested_variables_are_kept() {
         let all = built(&Request { preserve: Preserve::Everything, ..Request::default() });
         assert_eq!(
             (all["SECRET"].as_str(), all["HOME"].as_str(), all["PATH"].as_str()),

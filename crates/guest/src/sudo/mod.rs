@@ -1,10 +1,12 @@
-//! The sandbox's sudo: set-uid root, without passwords, because the sandbox is the boundary and not its users.
+//! The sandbox's sudo: set-uid root and without passwords, because the security boundary is the sandbox, not its users.
 //!
-//! Root, the user with id 1000 and members of the group `sudo` may use it. It behaves like the real one where scripts
-//! look: options, environment, messages and exit codes.
+//! Root, the user with id 1000 and members of the group `sudo` may use it. It matches the real sudo in what scripts depend
+//! on: options, environment, messages and exit codes.
 
 mod args;
 mod environment;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -14,7 +16,7 @@ use std::process::{Command, ExitCode};
 use rustix::fs::Access;
 use rustix::process::{Gid, Uid, getgid, getuid};
 
-use crate::complain;
+use crate::stderr::print_line;
 use crate::sudo::args::{Action, Login, Request};
 use crate::users::{Group, User};
 
@@ -23,7 +25,7 @@ const SANDBOX_USER: u32 = 1000;
 const VERSION: &str = "Sudo version 1.9.15 (isopod)";
 const USAGE: &str = "usage: sudo [-EHiknSsv] [-g group] [-u user] [VAR=value] [command [arg ...]]";
 
-/// Why nothing was run. The text is what comes after `sudo: `.
+/// Why nothing was run. The text follows `sudo: `.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 enum SudoError {
     #[error("{0} is not in the sudoers file")]
@@ -44,30 +46,30 @@ enum SudoError {
     Exec(String, String),
 }
 
-/// Runs the command in place of this process, or explains why not.
+/// Replaces this process with the command, or prints why it cannot.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let request = match args::parse(args) {
         Ok(request) => request,
         Err(error) => {
-            complain(&format!("sudo: {error}\n{USAGE}"));
+            print_line(&format!("sudo: {error}\n{USAGE}"));
             return ExitCode::FAILURE;
         }
     };
     let done = match request.action {
-        Action::Help => return say(USAGE),
-        Action::Version => return say(VERSION),
-        Action::ForgetTimestamp => return ExitCode::SUCCESS,
-        Action::Validate => allowed().map(|_| ExitCode::SUCCESS),
-        Action::List => allowed().map(|user| say(&listing(&user))),
+        Action::Help => return print(USAGE),
+        Action::Version => return print(VERSION),
+        Action::ResetTimestamp => return ExitCode::SUCCESS,
+        Action::Validate => check_caller().map(|_| ExitCode::SUCCESS),
+        Action::List => check_caller().map(|user| print(&listing(&user))),
         Action::Run => execute(request),
     };
     done.unwrap_or_else(|error| {
-        complain(&format!("sudo: {error}"));
+        print_line(&format!("sudo: {error}"));
         ExitCode::FAILURE
     })
 }
 
-fn say(text: &str) -> ExitCode {
+fn print(text: &str) -> ExitCode {
     use std::io::Write;
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,30 +81,30 @@ fn listing(user: &User) -> String {
     format!("User {} may run the following commands in this sandbox:\n    (ALL : ALL) NOPASSWD: ALL", user.name)
 }
 
-/// The caller, if sudo is for them.
-fn allowed() -> Result<User, SudoError> {
+/// The caller, if they may use sudo.
+fn check_caller() -> Result<User, SudoError> {
     let uid = getuid().as_raw();
-    let caller = User::by_uid(uid).unwrap_or_else(|| nameless(uid, getgid().as_raw()));
+    let caller = User::by_uid(uid).unwrap_or_else(|| unnamed_user(uid, getgid().as_raw()));
     let in_group = || Group::by_name(SUDO_GROUP).is_some_and(|group| caller.groups().contains(&group.gid));
     if uid == 0 || uid == SANDBOX_USER || in_group() { Ok(caller) } else { Err(SudoError::NotAllowed(caller.name)) }
 }
 
-/// A user that `/etc/passwd` does not know.
-fn nameless(uid: u32, gid: u32) -> User {
+/// A user that is not in `/etc/passwd`.
+fn unnamed_user(uid: u32, gid: u32) -> User {
     User { name: uid.to_string(), uid, gid, home: "/".to_owned(), shell: "/bin/sh".to_owned() }
 }
 
 fn execute(request: Request) -> Result<ExitCode, SudoError> {
-    let caller = allowed()?;
+    let caller = check_caller()?;
     let target = find_user(&request)?;
     let group = request.group.as_deref().map(find_group).transpose()?;
     let line = command_line(&request, &target);
     let env = environment::build(&request, &caller, &target, &line);
     become_user(&target, group)?;
     if request.login == Some(Login::Initial) {
-        // As the real one does, a home that is not there is only complained about.
+        // As in the real sudo, a missing home is only a warning.
         if std::env::set_current_dir(&target.home).is_err() {
-            complain(&format!("sudo: unable to change directory to {}", target.home));
+            print_line(&format!("sudo: unable to change directory to {}", target.home));
         }
     }
     let name = line[0].to_string_lossy().into_owned();
@@ -120,15 +122,15 @@ fn execute(request: Request) -> Result<ExitCode, SudoError> {
 
 fn find_user(request: &Request) -> Result<User, SudoError> {
     let Some(wanted) = &request.user else {
-        // With only a group given, the user stays the caller.
+        // With only a group given, the user is still the caller.
         let uid = if request.group.is_some() { getuid().as_raw() } else { 0 };
-        return Ok(User::by_uid(uid).unwrap_or_else(|| nameless(uid, 0)));
+        return Ok(User::by_uid(uid).unwrap_or_else(|| unnamed_user(uid, 0)));
     };
     let unknown = || SudoError::UnknownUser(wanted.clone());
     match wanted.strip_prefix('#') {
         Some(number) => {
             let uid: u32 = number.parse().ok().filter(|uid| *uid != u32::MAX).ok_or_else(unknown)?;
-            Ok(User::by_uid(uid).unwrap_or_else(|| nameless(uid, uid)))
+            Ok(User::by_uid(uid).unwrap_or_else(|| unnamed_user(uid, uid)))
         }
         None => User::by_name(wanted).ok_or_else(unknown),
     }
@@ -142,7 +144,7 @@ fn find_group(wanted: &str) -> Result<u32, SudoError> {
     }
 }
 
-/// What is run: the command, or the user's shell with the command as its script.
+/// The command to run, or the user's shell with the command as its script.
 fn command_line(request: &Request, target: &User) -> Vec<OsString> {
     let shell = match request.login {
         None => return request.command.clone(),
@@ -155,7 +157,7 @@ fn command_line(request: &Request, target: &User) -> Vec<OsString> {
     vec![shell, "-c".into(), args::quote_for_shell(&request.command)]
 }
 
-/// Groups first, the user last: afterwards nothing more could be changed.
+/// Sets the groups first and the user last: a user other than root cannot change anything more.
 fn become_user(target: &User, group: Option<u32>) -> Result<(), SudoError> {
     if !rustix::process::geteuid().is_root() {
         return Err(SudoError::NotSetuid);
@@ -172,7 +174,7 @@ fn become_user(target: &User, group: Option<u32>) -> Result<(), SudoError> {
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(failed)
 }
 
-/// Looks with the rights of the target user, along the secure path.
+/// Finds the program along the secure path, with the rights of the target user.
 fn find_program(name: &OsString, path: &str) -> Result<PathBuf, SudoError> {
     let text = name.to_string_lossy().into_owned();
     if text.contains('/') {

@@ -1,8 +1,9 @@
-//! A guest with an interpreter, in namespaces of its own: its real port, a user and a home, and no process left behind.
+//! A guest with an interpreter in namespaces of its own: with its real port, a user and a home. No process outlives it.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -10,12 +11,14 @@ use serde_json::{Value, json};
 
 use super::{Guest, Incoming, Reply};
 
-/// Where the driver is in the sandbox of a test.
+/// The driver's directory in the sandbox of a test.
 pub(crate) const DRIVER: &str = "/home/driver";
 const PORT: u16 = 49999;
-/// What makes the sandbox: a loopback interface, a home, a user; then it becomes the guest.
+/// Sets up the sandbox (a loopback interface, a home, a user) and then runs the guest. It unmounts loop devices first: its
+/// mounts are copies of the host's, which would keep the disks of other servers and tests busy.
 const SETUP: &str = r#"
 set -e
+awk '$1 ~ "^/dev/loop" && $2 != "/" { print $2 }' /proc/self/mounts | tac | xargs -r -n 1 umount -l
 ip link set lo up
 mount -t tmpfs tmpfs /home
 mkdir /home/user
@@ -33,19 +36,19 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox that is set up.
+    /// A sandbox after `/init`.
     pub(crate) fn new() -> Self {
         let sandbox = Self::bare(&[]);
         sandbox.guest.init(&json!({"envVars": {"SANDBOX": "yes"}}));
         sandbox
     }
 
-    /// One that nobody has called `/init` on.
+    /// A sandbox before `/init`.
     pub(crate) fn bare(options: &[&str]) -> Self {
         Self::with_driver(concat!(env!("CARGO_MANIFEST_DIR"), "/driver"), options)
     }
 
-    /// One that is set up and whose driver is this script.
+    /// A sandbox after `/init` whose driver is this script.
     pub(crate) fn scripted(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("run.py"), script).unwrap();
@@ -69,13 +72,22 @@ impl Sandbox {
         std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().trim().to_owned()
     }
 
-    /// A connection to the interpreter's port, made inside.
+    /// Connects to the interpreter's port from inside the sandbox.
     pub(crate) fn connect(&self) -> TcpStream {
         let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.guest.pid())).unwrap();
         let inside = std::thread::spawn(move || {
             use std::os::fd::AsFd;
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            TcpStream::connect(("127.0.0.1", PORT)).unwrap()
+            // The guest answers on its own socket a moment before this port is open.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                match TcpStream::connect(("127.0.0.1", PORT)) {
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    connected => return connected.unwrap(),
+                }
+            }
         });
         let stream = inside.join().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -107,7 +119,7 @@ impl Sandbox {
         self.start(&json!({"code": code, "context_id": context})).finish()
     }
 
-    /// Makes a context and gives its id.
+    /// Creates a context and returns its id.
     pub(crate) fn create(&self, request: &Value) -> String {
         let reply = self.request("POST", "/contexts", &[], &request.to_string());
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -118,7 +130,7 @@ impl Sandbox {
         self.guest.request("GET", "/interpreter", &[("X-Isopod-Control", "1")], b"").json()
     }
 
-    /// The text of a file inside; empty when there is none.
+    /// The text of a file inside; empty if there is none.
     pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/root{path}", self.guest_pid())).unwrap_or_default()
     }
@@ -132,14 +144,18 @@ impl Sandbox {
         std::fs::read_dir(format!("/proc/{}/fd", self.guest_pid())).unwrap().count()
     }
 
-    /// Kills a process of the sandbox by its number there.
+    /// Kills a process by its pid inside the sandbox.
     pub(crate) fn kill(&self, pid: &str) {
-        let found = self.all_processes().into_iter().find(|process| process.inside == pid);
-        let pid = found.unwrap_or_else(|| panic!("no process {pid}")).outside;
-        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        self.signal(pid, Signal::KILL);
     }
 
-    /// The numbers inside of processes whose command line holds `text`.
+    pub(crate) fn signal(&self, pid: &str, signal: Signal) {
+        let found = self.all_processes().into_iter().find(|process| process.inside == pid);
+        let pid = found.unwrap_or_else(|| panic!("no process {pid}")).outside;
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// The pids inside of processes whose command line contains `text`.
     pub(crate) fn processes(&self, text: &str) -> Vec<String> {
         let all = self.all_processes().into_iter();
         all.filter(|process| process.command.contains(text)).map(|process| process.inside).collect()
@@ -172,14 +188,14 @@ impl Process {
     }
 }
 
-/// A cell that runs.
+/// A running cell.
 pub(crate) struct Cell {
     incoming: Incoming,
     rest: Vec<u8>,
 }
 
 impl Cell {
-    /// The next event; none at the end of the body.
+    /// The next event. `None` at the end of the body.
     pub(crate) fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(at) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -197,7 +213,7 @@ impl Cell {
         }
     }
 
-    /// Waits until something was printed on standard output.
+    /// Waits for standard output.
     pub(crate) fn printed(&mut self) -> String {
         loop {
             let event = self.next().expect("the cell ended");
@@ -218,14 +234,14 @@ impl Cell {
     }
 }
 
-/// What a cell told.
+/// The events of a cell.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) results: Vec<Value>,
     pub(crate) error: Option<Value>,
-    /// Everything but output, by type.
+    /// The types of all events except output.
     pub(crate) events: Vec<String>,
     pub(crate) ended: bool,
 }
@@ -256,7 +272,7 @@ impl Executed {
         main.and_then(|result| result["text"].as_str()).unwrap_or_else(|| panic!("no value: {self:?}"))
     }
 
-    /// Name and value of the error.
+    /// The name and value of the error.
     pub(crate) fn failure(&self) -> (&str, &str) {
         let error = self.error.as_ref().unwrap_or_else(|| panic!("no error: {self:?}"));
         assert!(error["traceback"].is_string());

@@ -1,4 +1,4 @@
-//! A guest of one's own for each test, and just enough HTTP to talk to it.
+//! A guest for each test, and just enough HTTP to talk to it.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -21,19 +21,19 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A guest that was told about its sandbox: no token, processes run as root.
+    /// A guest after `/init`: without a token, and processes run as root.
     pub(crate) fn new() -> Self {
         let guest = Self::bare(&[]);
         guest.init(&json!({"defaultUser": "root", "envVars": {"SANDBOX": "yes"}}));
         guest
     }
 
-    /// A guest that nobody has called `/init` on, started through `wrapper`.
+    /// A guest before `/init`, started through `wrapper`.
     pub(crate) fn bare(wrapper: &[&str]) -> Self {
         Self::with_options(wrapper, &[])
     }
 
-    /// The same, with more on its command line.
+    /// The same, with more options.
     pub(crate) fn with_options(wrapper: &[&str], options: &[&str]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests need root");
         let dir = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ impl Guest {
         all.extend(headers);
         let incoming = Incoming::send(self.connect(), "POST", &format!("/{method}"), &all, &envelope(message));
         assert_eq!(incoming.status, 200);
-        Events { incoming }
+        Events::new(incoming)
     }
 
     /// Starts a shell command.
@@ -120,7 +120,7 @@ pub(crate) fn envelope(message: &Value) -> Vec<u8> {
     frame
 }
 
-/// Waits for something that has to happen soon.
+/// Waits for a condition that must become true soon.
 pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
@@ -149,19 +149,19 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.text()))
     }
 
-    /// Status and message of an error.
+    /// The status and message of an error.
     pub(crate) fn error(&self) -> (u16, String) {
         (self.status, self.json()["message"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Code and message of a refused call.
+    /// The code and message of a refused call.
     pub(crate) fn rpc_error(&self) -> (String, String) {
         let json = self.json();
         (json["code"].as_str().unwrap_or_default().to_owned(), json["message"].as_str().unwrap_or_default().to_owned())
     }
 }
 
-/// A reply whose body is still to be read.
+/// A reply whose body is not read yet.
 pub(crate) struct Incoming {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
@@ -257,12 +257,55 @@ impl Incoming {
     }
 }
 
+/// The connection on which the edge reports what its clients have received.
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    stream: UnixStream,
+}
+
+impl Channel {
+    pub(crate) fn open(guest: &Guest) -> Self {
+        let stream = guest.connect();
+        let headers = [("X-Isopod-Control", "1"), ("Connection", "upgrade"), ("Upgrade", "isopod-delivery")];
+        let answer = Incoming::send(stream.try_clone().unwrap(), "POST", "/delivery", &headers, b"");
+        assert_eq!(answer.status, 101);
+        let name = answer.headers.iter().find(|(key, _)| key == "x-isopod-delivery").unwrap().1.clone();
+        Self { name, stream }
+    }
+
+    pub(crate) fn report(&mut self, report: isopod_wire::delivery::Report) {
+        self.stream.write_all(&report.encode()).unwrap();
+    }
+}
+
 /// The frames of a stream.
 pub(crate) struct Events {
     pub(crate) incoming: Incoming,
+    received: u64,
 }
 
 impl Events {
+    pub(crate) fn new(incoming: Incoming) -> Self {
+        Self { incoming, received: 0 }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.incoming.headers.iter().find(|(key, _)| key == name);
+        &found.unwrap_or_else(|| panic!("no {name}: {:?}", self.incoming.headers)).1
+    }
+
+    /// How many bytes of the body have been read.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The standard output of the next message.
+    pub(crate) fn next_text(&mut self) -> String {
+        let mut outcome = Outcome::default();
+        outcome.take(&self.next().unwrap().1["event"]);
+        outcome.text()
+    }
+
     /// The next message, and whether it is the end of the stream.
     pub(crate) fn next(&mut self) -> Option<(bool, Value)> {
         let mut head = [0; 5];
@@ -271,16 +314,17 @@ impl Events {
         }
         let mut payload = vec![0; u32::from_be_bytes(head[1..].try_into().unwrap()) as usize];
         assert!(self.incoming.read_exactly(&mut payload), "a frame is cut short");
+        self.received += (head.len() + payload.len()) as u64;
         Some((head[0] == 2, serde_json::from_slice(&payload).unwrap()))
     }
 
-    /// The pid in the `start` event, which has to be the first one.
+    /// The pid in the `start` event, which must be the first one.
     pub(crate) fn pid(&mut self) -> u64 {
         let (_, message) = self.next().unwrap();
         message["event"]["start"]["pid"].as_u64().unwrap_or_else(|| panic!("no start: {message}"))
     }
 
-    /// Everything up to the end.
+    /// Reads the stream to its end.
     pub(crate) fn finish(mut self) -> Outcome {
         let mut outcome = Outcome::default();
         while let Some((last, message)) = self.next() {
@@ -294,7 +338,7 @@ impl Events {
     }
 }
 
-/// What a process printed and how it ended.
+/// The output and result of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) pid: u64,
@@ -302,7 +346,7 @@ pub(crate) struct Outcome {
     pub(crate) stderr: Vec<u8>,
     pub(crate) pty: Vec<u8>,
     pub(crate) end: Value,
-    /// How the stream ended; null when well.
+    /// The error that ended the stream; null if there was none.
     pub(crate) error: Value,
     pub(crate) keepalives: usize,
     pub(crate) longest: usize,

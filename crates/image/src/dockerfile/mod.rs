@@ -4,6 +4,8 @@
 //! variables of the moment. Every error has the line that it is about.
 
 mod expand;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod heredoc;
 mod ignore;
 mod instruction;
@@ -12,9 +14,9 @@ mod words;
 
 pub use expand::{ExpandError, expand};
 pub use heredoc::Heredoc;
-pub use ignore::IgnoreRules;
+pub use ignore::{IgnoreRules, MAX_IGNORE_BYTES, MAX_RULES, PatternError, Patterns, read_pattern};
 pub use instruction::{Command, CopyFlags, Instruction, Variable};
-pub use words::{glob_matches, split_words};
+pub use words::{Pattern, glob_matches, split_words};
 
 use lines::{Logical, logical_lines};
 

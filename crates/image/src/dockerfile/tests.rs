@@ -145,8 +145,17 @@ fn patterns_stay_within_a_name_unless_doubled() {
 }
 
 #[test]
+fn a_pattern_of_many_stars_is_not_slow() {
+    // With work that grows by the square of the path's length this would take hours.
+    let path = "a/".repeat(2000);
+    for stars in ["**", "**/", "*?", "*"] {
+        assert!(!glob_matches(&format!("{}!", stars.repeat(4000)), &path), "{stars}");
+    }
+}
+
+#[test]
 fn the_last_rule_that_fits_decides_what_is_ignored() {
-    let rules = IgnoreRules::parse("# note\n*.log\n/node_modules/\n!keep.log\nd/*\n!d/x\n");
+    let rules = IgnoreRules::parse("# note\n*.log\n/node_modules/\n!keep.log\nd/*\n!d/x\n").unwrap();
     for (path, ignored) in [
         ("a.log", true),
         ("keep.log", false),
@@ -159,12 +168,32 @@ fn the_last_rule_that_fits_decides_what_is_ignored() {
     }
 }
 
+#[test]
+fn more_rules_than_can_be_compared_are_refused() {
+    let rules = |count: usize| IgnoreRules::parse(&"x\n".repeat(count));
+    assert!(rules(MAX_RULES).is_ok());
+    assert_eq!(rules(MAX_RULES + 1), Err(PatternError::Rules));
+    assert_eq!(rules(2_000_000), Err(PatternError::Bytes));
+    assert_eq!(IgnoreRules::parse(&"x".repeat(5000)), Err(PatternError::Long));
+    assert_eq!(Patterns::parse(&vec![String::new(); MAX_RULES + 1]), Err(PatternError::Rules));
+    assert!(Patterns::parse(&["a*".to_owned()]).unwrap().match_any("ab"));
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "(FROM a\n)?[A-Z ]{0,6}[ -~\n\\\\<\"'$\\[\\]{}]{0,120}") {
         let _ = Dockerfile::parse(&text);
         let _ = expand(&text, '\\', &|_| Some("x".to_owned()));
         let _ = glob_matches(&text, "some/path.txt");
-        let _ = IgnoreRules::parse(&text).ignores("a/b");
+        let _ = IgnoreRules::parse(&text).unwrap().ignores("a/b");
+    }
+
+    #[test]
+    fn a_rule_ignores_what_its_pattern_fits_and_what_is_below(pattern in "[ab*?/]{1,8}", path in "[ab]{1,2}(/[ab]{1,2}){0,3}") {
+        let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+        prop_assume!(!parts.is_empty());
+        let parents = path.match_indices('/').map(|(index, _)| &path[..index]);
+        let wanted = parents.chain([path.as_str()]).any(|part| glob_matches(&parts.join("/"), part));
+        assert_eq!(IgnoreRules::parse(&pattern).unwrap().ignores(&path), wanted);
     }
 }

@@ -37,20 +37,63 @@ pub fn split_words(text: &str, escape: char) -> Vec<String> {
 /// Whether a path without a leading slash fits a pattern: `*` and `?` stay within a name, `**` does not, `[a-z]` is one
 /// character of a set.
 pub fn glob_matches(pattern: &str, path: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let path: Vec<char> = path.chars().collect();
-    // Each row tells where in the path the pattern so far may have come to; no backtracking, so no pattern is slow.
-    let mut places: Vec<bool> = vec![false; path.len() + 1];
-    places[0] = true;
-    let mut index = 0;
-    while index < pattern.len() {
-        let (piece, length) = Piece::read(&pattern[index..]);
-        places = piece.advance(&places, &path);
-        index += length;
-    }
-    places[path.len()]
+    Pattern::new(pattern).matches(path)
 }
 
+/// A pattern that was read once, for many paths. See [`glob_matches`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// What every path that fits begins with.
+    start: Vec<char>,
+    rest: Vec<Piece>,
+}
+
+impl Pattern {
+    /// Reads it. Every text is a pattern.
+    pub fn new(text: &str) -> Self {
+        let text: Vec<char> = text.chars().collect();
+        let (mut start, mut rest, mut index) = (Vec::new(), Vec::new(), 0);
+        while index < text.len() {
+            let (piece, length) = Piece::read(&text[index..]);
+            match piece {
+                Piece::Exactly(c) if rest.is_empty() => start.push(c),
+                piece => rest.push(piece),
+            }
+            index += length;
+        }
+        Self { start, rest }
+    }
+
+    /// Whether a path fits.
+    pub fn matches(&self, path: &str) -> bool {
+        let path: Vec<char> = path.chars().collect();
+        self.ends(&path).last() == Some(&true)
+    }
+
+    /// Whether a path or a directory that leads to it fits: all at once.
+    pub(super) fn matches_or_leads_to(&self, path: &[char]) -> bool {
+        let is_name_end = |at: usize| path.get(at).is_none_or(|c| *c == '/');
+        self.ends(path).iter().enumerate().any(|(at, reached)| *reached && at > 0 && is_name_end(at))
+    }
+
+    /// Where in the path the pattern may have come to its end; empty when nowhere. No backtracking, so no pattern is slow.
+    fn ends(&self, path: &[char]) -> Vec<bool> {
+        if !path.starts_with(&self.start) {
+            return Vec::new();
+        }
+        let mut places = vec![false; path.len() + 1];
+        places[self.start.len()] = true;
+        for piece in &self.rest {
+            places = piece.advance(&places, path);
+            if !places.contains(&true) {
+                return Vec::new();
+            }
+        }
+        places
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     /// `**/`: nothing, or whole directories.
     Directories,
@@ -81,21 +124,28 @@ impl Piece {
         }
     }
 
+    /// In one pass over the path: several `**` in a row must not cost a power of its length.
     fn advance(&self, places: &[bool], path: &[char]) -> Vec<bool> {
         let mut next = vec![false; places.len()];
-        for (at, _) in places.iter().enumerate().filter(|(_, reached)| **reached) {
+        // Whether a place before this one still counts.
+        let mut carried = false;
+        for (at, reached) in places.iter().copied().enumerate() {
+            let before = at.checked_sub(1).map(|index| path[index]);
             match self {
                 Self::Directories => {
-                    next[at] = true;
-                    (at..path.len()).filter(|index| path[*index] == '/').for_each(|index| next[index + 1] = true);
+                    next[at] = reached || (carried && before == Some('/'));
+                    carried |= reached;
                 }
-                Self::Anything => next[at..].fill(true),
+                Self::Anything => {
+                    carried |= reached;
+                    next[at] = carried;
+                }
                 Self::Name => {
-                    let end = path[at..].iter().position(|c| *c == '/').map_or(path.len(), |length| at + length);
-                    next[at..=end].fill(true);
+                    carried = reached || (carried && before != Some('/'));
+                    next[at] = carried;
                 }
                 one => {
-                    if path.get(at).is_some_and(|c| one.accepts(*c)) {
+                    if reached && path.get(at).is_some_and(|c| one.accepts(*c)) {
                         next[at + 1] = true;
                     }
                 }

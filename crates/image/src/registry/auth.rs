@@ -7,13 +7,14 @@ use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use isopod_outbound::Policy;
 use serde::Deserialize;
 
-use super::http::{Dialer, is_local};
-use super::{Place, PullError};
+use super::http::{Dialer, is_internal};
+use super::{IDLE_TIMEOUT, Place, PullError};
 
 /// Links from a registry to the place where its blobs are.
-pub(super) const MOST_REDIRECTS: usize = 5;
+pub(super) const MAX_REDIRECTS: usize = 5;
 /// Docker's registry answers under another name than it is called by.
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
@@ -51,12 +52,20 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(place: &'a Place, credentials: Option<&'a Credentials>) -> Result<Self, PullError> {
+    pub(super) fn new(
+        place: &'a Place,
+        credentials: Option<&'a Credentials>,
+        policy: &Policy,
+    ) -> Result<Self, PullError> {
         let registry = place.reference.registry();
         let host = if registry == DOCKER.0 { DOCKER.1 } else { registry };
         let scheme = if place.plain { "http" } else { "https" };
         let base = format!("{scheme}://{host}/v2/{}", place.reference.repository());
-        Ok(Self { place, credentials, dialer: Dialer::new(place.is_named), base, authorization: None })
+        let dialer = match place.is_named {
+            true => Dialer::with_place(policy.clone(), host, place.plain),
+            false => Dialer::new(policy.clone()),
+        };
+        Ok(Self { place, credentials, dialer, base, authorization: None })
     }
 
     /// Gets something below the repository, signing in when asked to.
@@ -79,7 +88,7 @@ impl<'a> Session<'a> {
     async fn follow(&self, uri: &str, headers: &HeaderMap) -> Result<Response<Incoming>, PullError> {
         let mut uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("with the address {uri}")))?;
         let first = uri.authority().cloned();
-        for _ in 0..MOST_REDIRECTS {
+        for _ in 0..MAX_REDIRECTS {
             let mut headers = headers.clone();
             // What opens the registry is nobody else's business.
             if uri.authority() == first.as_ref() {
@@ -135,7 +144,9 @@ impl<'a> Session<'a> {
         if !reply.status().is_success() {
             return Err(PullError::Denied(self.place.reference.registry().to_owned()));
         }
-        let body = http_body_util::Limited::new(reply.into_body(), 1 << 20).collect().await;
+        let body = http_body_util::Limited::new(reply.into_body(), 1 << 20).collect();
+        let body = tokio::time::timeout(IDLE_TIMEOUT, body).await;
+        let body = body.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
         let bytes = body.map_err(|error| self.unreachable(error.to_string()))?.to_bytes();
         let token: Token = serde_json::from_slice(&bytes).map_err(|_| self.nonsense("no token".to_owned()))?;
         let value = HeaderValue::try_from(format!("Bearer {}", token.token));
@@ -145,8 +156,8 @@ impl<'a> Session<'a> {
     }
 
     fn dial_failed(&self, error: std::io::Error) -> PullError {
-        if is_local(&error) {
-            return PullError::Local(self.place.reference.registry().to_owned());
+        if is_internal(&error) {
+            return PullError::Internal(self.place.reference.registry().to_owned());
         }
         self.unreachable(error.to_string())
     }
@@ -169,7 +180,7 @@ pub(super) fn join(base: &Uri, location: &str) -> Option<Uri> {
     (uri.scheme_str() == Some("https") || base.scheme_str() == Some("http")).then_some(uri)
 }
 
-fn field(fields: &str, name: &str) -> Option<String> {
+pub(super) fn field(fields: &str, name: &str) -> Option<String> {
     fields.split(',').find_map(|pair| {
         let (key, value) = pair.trim().split_once('=')?;
         key.eq_ignore_ascii_case(name).then(|| value.trim_matches('"').to_owned())

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::http::header::{CONTENT_RANGE, RANGE};
@@ -15,14 +17,16 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::auth::Session;
-use super::{Progress, PullError, SILENCE, short};
+use super::{IDLE_TIMEOUT, Progress, PullError, short};
 use crate::Digest;
 use crate::manifest::Descriptor;
 use crate::store::{Store, StoreError, failed};
 
 /// How often a connection may break before a pull gives up, and how long it rests first, longer each time.
-const MOST_BREAKS: u32 = 8;
+const MAX_BREAKS: u32 = 8;
 const REST: Duration = Duration::from_millis(100);
+/// After so many bytes the disk is looked at again.
+pub(super) const LOOK_EVERY: u64 = 16 << 20;
 /// How often to look whether somebody else is done with the same blob.
 const TURN: Duration = Duration::from_millis(50);
 
@@ -36,13 +40,13 @@ impl Session<'_> {
     ) -> Result<(), PullError> {
         let Some(mut partial) = Partial::open(store, &part.digest).await? else { return Ok(()) };
         let was_begun = partial.have > 0;
-        self.fill(&mut partial, part, progress).await?;
+        self.fill(store, &mut partial, part, progress).await?;
         match self.accept(store, part).await {
             // What an earlier pull left may be what is wrong with it.
             Err(PullError::Store(StoreError::Digest { .. })) if was_begun => {
                 drop(partial);
                 let Some(mut partial) = Partial::open(store, &part.digest).await? else { return Ok(()) };
-                self.fill(&mut partial, part, progress).await?;
+                self.fill(store, &mut partial, part, progress).await?;
                 self.accept(store, part).await
             }
             accepted => accepted,
@@ -51,6 +55,7 @@ impl Session<'_> {
 
     async fn fill(
         &mut self,
+        store: &Store,
         partial: &mut Partial,
         part: &Descriptor,
         progress: &(dyn Fn(Progress) + Send + Sync),
@@ -60,9 +65,9 @@ impl Session<'_> {
         }
         let mut breaks = 0;
         while partial.have < part.size {
-            match self.go_on(partial, part).await {
+            match self.go_on(store, partial, part).await {
                 Ok(()) => {}
-                Err(error @ PullError::Unreachable { .. }) if breaks == MOST_BREAKS => return Err(error),
+                Err(error @ PullError::Unreachable { .. }) if breaks == MAX_BREAKS => return Err(error),
                 Err(PullError::Unreachable { reason, .. }) => {
                     breaks += 1;
                     let message =
@@ -77,7 +82,7 @@ impl Session<'_> {
     }
 
     /// Asks for what is missing, and writes what comes.
-    async fn go_on(&mut self, partial: &mut Partial, part: &Descriptor) -> Result<(), PullError> {
+    async fn go_on(&mut self, store: &Store, partial: &mut Partial, part: &Descriptor) -> Result<(), PullError> {
         let mut headers = HeaderMap::new();
         if partial.have > 0 {
             headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-", partial.have)).expect("it is a number"));
@@ -89,13 +94,17 @@ impl Session<'_> {
         }
         let mut body = reply.into_body();
         loop {
-            let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+            let frame = tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await;
             let frame = frame.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
             let Ok(data) = frame.into_data() else { continue };
             if partial.have + data.len() as u64 > part.size {
                 return Err(self.nonsense("more than the manifest says".to_owned()));
+            }
+            // Others write to the same disk meanwhile.
+            if partial.is_look_due(data.len() as u64) && store.room() == 0 {
+                return Err(PullError::NoRoom { wanted: part.size - partial.have, room: 0 });
             }
             partial.write(&data)?;
         }
@@ -106,9 +115,20 @@ impl Session<'_> {
     }
 
     async fn accept(&self, store: &Store, part: &Descriptor) -> Result<(), PullError> {
-        let (store, digest) = (store.clone(), part.digest.clone());
-        let accepted = tokio::task::spawn_blocking(move || store.accept(&digest)).await;
+        let (store, digest, stop) = (store.clone(), part.digest.clone(), Arc::new(AtomicBool::new(false)));
+        // Hashing takes long, and ends when nobody waits for it.
+        let _stop = StopOnDrop(Arc::clone(&stop));
+        let accepted = tokio::task::spawn_blocking(move || store.accept(&digest, &stop)).await;
         Ok(accepted.map_err(|error| self.nonsense(error.to_string()))??)
+    }
+}
+
+/// Tells a thread that nobody waits for it any more.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -123,6 +143,8 @@ struct Partial {
     file: File,
     path: PathBuf,
     have: u64,
+    /// Written since the disk was looked at.
+    since_look: u64,
 }
 
 impl Partial {
@@ -139,7 +161,7 @@ impl Partial {
                 }
                 Ok(()) if is_same(&file, &path) => {
                     let have = file.metadata().map_err(failed("read", &path))?.len();
-                    return Ok(Some(Self { file, path, have }));
+                    return Ok(Some(Self { file, path, have, since_look: 0 }));
                 }
                 // It was taken away while this waited for it.
                 Ok(()) => {}
@@ -147,6 +169,16 @@ impl Partial {
                 Err(error) => return Err(failed("lock", &path)(error.into()).into()),
             }
         }
+    }
+
+    /// Whether it is time to look at the disk before so many bytes more.
+    fn is_look_due(&mut self, bytes: u64) -> bool {
+        self.since_look += bytes;
+        let is_due = self.since_look >= LOOK_EVERY;
+        if is_due {
+            self.since_look = 0;
+        }
+        is_due
     }
 
     fn begin_anew(&mut self) -> Result<(), StoreError> {

@@ -1,26 +1,25 @@
 //! Keys of AWS, exchanged for the password of its registries: one signed request (Signature Version 4) to the region's
 //! own service, `api.ecr.REGION.amazonaws.com`. A mirror of that name is asked instead.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::SystemTime;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::BodyExt;
-use ring::{digest, hmac};
+use isopod_outbound::sigv4::{Signer, sha256};
 use serde::Deserialize;
-use time::OffsetDateTime;
 
-use super::http::{Dialer, is_local};
-use super::{Credentials, PullError, RegistrySettings};
+use super::http::{Dialer, is_internal};
+use super::{Credentials, IDLE_TIMEOUT, PullError, RegistrySettings};
 
 const SERVICE: &str = "ecr";
 const TARGET: &str = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken";
 const JSON: &str = "application/x-amz-json-1.1";
 const BODY: &str = "{}";
-const MOST_REPLY: usize = 1 << 20;
+const MAX_REPLY: usize = 1 << 20;
 
 /// Keys of an account.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,10 +63,13 @@ pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Res
     };
     let uri: Uri = format!("{scheme}://{place}/").parse().map_err(|_| nonsense("at no address"))?;
     let headers = signed(keys, &uri, SystemTime::now()).ok_or_else(|| PullError::Denied(host.clone()))?;
-    let dialer = Dialer::new(mirror.is_some());
+    let dialer = match &mirror {
+        Some(mirror) => Dialer::with_place(settings.outbound.clone(), &mirror.to, mirror.plain),
+        None => Dialer::new(settings.outbound.clone()),
+    };
     let reply = dialer.send(Method::POST, &uri, headers, Bytes::from_static(BODY.as_bytes())).await;
-    let reply = reply.map_err(|error| match is_local(&error) {
-        true => PullError::Local(host.clone()),
+    let reply = reply.map_err(|error| match is_internal(&error) {
+        true => PullError::Internal(host.clone()),
         false => unreachable(error.to_string()),
     })?;
     match reply.status() {
@@ -75,7 +77,9 @@ pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Res
         status if status.is_client_error() => return Err(PullError::Denied(host)),
         status => return Err(nonsense(&format!("with status {status}"))),
     }
-    let body = http_body_util::Limited::new(reply.into_body(), MOST_REPLY).collect().await;
+    let body = http_body_util::Limited::new(reply.into_body(), MAX_REPLY).collect();
+    let body =
+        tokio::time::timeout(IDLE_TIMEOUT, body).await.map_err(|_| unreachable("it stopped sending".to_owned()))?;
     let bytes = body.map_err(|error| unreachable(error.to_string()))?.to_bytes();
     parse(&bytes).ok_or_else(|| nonsense("no password"))
 }
@@ -100,47 +104,22 @@ fn parse(reply: &[u8]) -> Option<Credentials> {
 
 /// The headers of the request. None when a key has characters that no header can have.
 fn signed(keys: &AwsKeys, uri: &Uri, now: SystemTime) -> Option<HeaderMap> {
-    let now = OffsetDateTime::from(now);
-    let (year, month, date) = now.to_calendar_date();
-    let (hour, minute, second) = now.to_hms();
-    let stamp = format!("{year:04}{:02}{date:02}T{hour:02}{minute:02}{second:02}Z", u8::from(month));
-    let day = &stamp[..8];
-    // In the order of their names, as the signature wants them.
-    let headers =
-        [("content-type", JSON), ("host", uri.authority()?.as_str()), ("x-amz-date", &stamp), ("x-amz-target", TARGET)];
-    let names = headers.map(|(name, _)| name).join(";");
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-    let request = format!("POST\n/\n\n{lines}\n{names}\n{}", hash(BODY));
-    let scope = format!("{day}/{}/{SERVICE}/aws4_request", keys.region);
-    let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{}", hash(&request));
-    let first = mac(format!("AWS4{}", keys.secret_access_key).as_bytes(), day);
-    let key = [&keys.region, SERVICE, "aws4_request"].iter().fold(first, |key, step| mac(key.as_ref(), step));
-    let signature = hex(mac(key.as_ref(), &text).as_ref());
-    let id = &keys.access_key_id;
-    let line = format!("AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}");
-    let mut authorization = HeaderValue::try_from(line).ok()?;
-    authorization.set_sensitive(true);
-    Some(HeaderMap::from_iter([
-        (AUTHORIZATION, authorization),
-        (CONTENT_TYPE, HeaderValue::from_static(JSON)),
-        (HeaderName::from_static("x-amz-date"), HeaderValue::try_from(stamp).ok()?),
-        (HeaderName::from_static("x-amz-target"), HeaderValue::from_static(TARGET)),
-    ]))
-}
-
-fn hash(text: &str) -> String {
-    hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref())
-}
-
-fn mac(key: &[u8], text: &str) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let request = Request::post(uri)
+        .header(HOST, uri.authority()?.as_str())
+        .header(CONTENT_TYPE, JSON)
+        .header("x-amz-target", TARGET)
+        .body(())
+        .ok()?;
+    let (mut parts, ()) = request.into_parts();
+    let signer = Signer {
+        access_key: &keys.access_key_id,
+        secret_key: &keys.secret_access_key,
+        session_token: None,
+        region: &keys.region,
+        service: SERVICE,
+    };
+    signer.sign(&mut parts, &sha256(BODY.as_bytes()), now);
+    parts.headers.contains_key(AUTHORIZATION).then_some(parts.headers)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A file from the web, for `ADD`: over http or https, links followed, into the store under its hash. What the store
-//! has is not fetched again when its hash is known beforehand.
+//! has is not fetched again when its hash is known beforehand, so a team needs a store of its own: a hash is no secret.
 //!
-//! The same rule as for registries holds: an address of this machine is only called when the settings name it.
+//! The same rule as for registries holds: an internal address is only called when the settings name it, also when a link
+//! leads there.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,12 +11,13 @@ use std::path::PathBuf;
 use ::http::header::LOCATION;
 use ::http::{HeaderMap, Response, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use sha2::{Digest as _, Sha256};
 
-use super::auth::{MOST_REDIRECTS, join};
-use super::http::{Dialer, is_local};
-use super::{RegistrySettings, SILENCE};
+use super::auth::{MAX_REDIRECTS, join};
+use super::blob::LOOK_EVERY;
+use super::http::{Dialer, is_internal};
+use super::{IDLE_TIMEOUT, RegistrySettings};
 use crate::Digest;
 use crate::store::{Store, StoreError, failed};
 
@@ -28,9 +30,9 @@ pub enum FetchError {
     /// The settings forbid it.
     #[error("no server may be asked")]
     Offline,
-    /// An address of this machine that nobody named in the settings.
-    #[error("{0} is this machine itself; name it as a mirror to allow that")]
-    Local(String),
+    /// An internal address that nobody named in the settings.
+    #[error("{0} leads to an internal address; the operator can name it as a mirror or allow it with --allow-outbound")]
+    Internal(String),
     /// It does not answer, or stops.
     #[error("{host} cannot be reached: {reason}")]
     Unreachable {
@@ -50,6 +52,9 @@ pub enum FetchError {
     /// More than may be.
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
+    /// More than the disk has room for.
+    #[error("the server's disk has no room for the file")]
+    NoRoom,
     /// The store, also when it is not the file that was wanted.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -84,9 +89,13 @@ pub async fn fetch(
     let _adding = store.adding()?;
     let (uri, is_named) = address(url, settings)?;
     let host = uri.host().unwrap_or_default().to_owned();
-    let reply = open(&uri, Dialer::new(is_named), &host).await?;
+    let dialer = match uri.authority().filter(|_| is_named) {
+        Some(place) => Dialer::with_place(settings.outbound.clone(), place.as_str(), uri.scheme_str() == Some("http")),
+        None => Dialer::new(settings.outbound.clone()),
+    };
+    let reply = open(&uri, dialer, &host).await?;
     let path = store.nameless();
-    let received = receive(reply, &path, most, &host).await;
+    let received = receive(reply, store, &path, most, &host).await;
     let checked = received.and_then(|digest| match checksum {
         Some(wanted) if *wanted != digest => Err(StoreError::Digest { wanted: wanted.clone(), got: digest }.into()),
         _ => Ok(digest),
@@ -122,9 +131,9 @@ fn address(url: &str, settings: &RegistrySettings) -> Result<(Uri, bool), FetchE
 async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming>, FetchError> {
     let answers = |what: String| FetchError::Answer { host: host.to_owned(), what };
     let mut uri = uri.clone();
-    for _ in 0..MOST_REDIRECTS {
-        let reply = dialer.get(&uri, HeaderMap::new()).await.map_err(|error| match is_local(&error) {
-            true => FetchError::Local(host.to_owned()),
+    for _ in 0..MAX_REDIRECTS {
+        let reply = dialer.get(&uri, HeaderMap::new()).await.map_err(|error| match is_internal(&error) {
+            true => FetchError::Internal(host.to_owned()),
             false => FetchError::Unreachable { host: host.to_owned(), reason: error.to_string() },
         })?;
         match reply.status() {
@@ -139,19 +148,37 @@ async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming
     Err(answers("with one redirection after the other".to_owned()))
 }
 
-async fn receive(reply: Response<Incoming>, path: &PathBuf, most: u64, host: &str) -> Result<Digest, FetchError> {
+async fn receive(
+    reply: Response<Incoming>,
+    store: &Store,
+    path: &PathBuf,
+    most: u64,
+    host: &str,
+) -> Result<Digest, FetchError> {
     let broken = |reason: String| FetchError::Unreachable { host: host.to_owned(), reason };
+    if reply.body().size_hint().lower() > most {
+        return Err(FetchError::TooLarge(most));
+    }
+    if reply.body().size_hint().lower().max(1) > store.room() {
+        return Err(FetchError::NoRoom);
+    }
     let mut file = File::create(path).map_err(failed("write", path))?;
     let mut body = reply.into_body();
-    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    let (mut hash, mut bytes, mut looked_at) = (Sha256::new(), 0, 0);
     loop {
-        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let frame = tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await;
         let frame = frame.map_err(|_| broken("it stopped sending".to_owned()))?;
         let Some(frame) = frame else { break };
         let Ok(data) = frame.map_err(|error| broken(error.to_string()))?.into_data() else { continue };
         bytes += data.len() as u64;
         if bytes > most {
             return Err(FetchError::TooLarge(most));
+        }
+        if bytes - looked_at >= LOOK_EVERY {
+            looked_at = bytes;
+            if store.room() == 0 {
+                return Err(FetchError::NoRoom);
+            }
         }
         hash.update(&data);
         file.write_all(&data).map_err(|error: io::Error| failed("write", path)(error))?;
@@ -167,7 +194,7 @@ mod tests {
     fn only_addresses_of_the_web_are_called_and_mirrors_come_first() {
         let settings = RegistrySettings {
             mirrors: vec!["files.example/pub=http://127.0.0.1:8000/x".parse().unwrap()],
-            offline: false,
+            ..RegistrySettings::default()
         };
         let found = |url: &str| address(url, &settings).map(|(uri, is_named)| (uri.to_string(), is_named));
         assert_eq!(found("https://a.example/b?c#d").unwrap(), ("https://a.example/b?c".to_owned(), false));
@@ -185,13 +212,60 @@ mod tests {
         }
     }
 
+    /// Answers one request on loopback with a redirect there, or with a file.
+    fn serve_once(answer: String) -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = io::Read::read(&mut stream, &mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        port
+    }
+
+    fn file() -> String {
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi".to_owned()
+    }
+
+    fn allowing(places: &[String]) -> RegistrySettings {
+        let places = places.iter().map(|place| place.parse().unwrap()).collect();
+        RegistrySettings { outbound: isopod_outbound::Policy::new(places), ..RegistrySettings::default() }
+    }
+
     #[tokio::test]
-    async fn a_server_of_this_machine_is_not_called_unless_it_is_named() {
+    async fn an_internal_server_is_not_called_unless_the_settings_name_it() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/f", listener.local_addr().unwrap());
-        let error = fetch(&store, &url, None, 10, &RegistrySettings::default()).await.unwrap_err();
-        assert!(matches!(error, FetchError::Local(_)), "{error}");
+        let lan = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        // The host's own address in its network, where it has one.
+        let lan = lan.connect("1.1.1.1:9").and_then(|()| lan.local_addr()).map(|address| address.ip().to_string());
+        let hosts = ["127.0.0.1".to_owned(), "10.255.255.1".to_owned(), lan.unwrap_or_else(|_| "127.0.0.2".to_owned())];
+        for host in hosts {
+            let url = format!("http://{host}:9/f");
+            let error = fetch(&store, &url, None, 10, &RegistrySettings::default()).await.unwrap_err();
+            assert!(matches!(error, FetchError::Internal(_)), "{host}: {error}");
+        }
+        let port = serve_once(file());
+        let allowed = allowing(&[format!("127.0.0.1:{port}")]);
+        let fetched = fetch(&store, &format!("http://127.0.0.1:{port}/f"), None, 10, &allowed).await.unwrap();
+        assert_eq!(fetched.digest, Digest::of(b"hi"));
+    }
+
+    #[tokio::test]
+    async fn a_redirect_to_an_internal_server_is_not_followed_even_from_one_that_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let secret = serve_once(file());
+        let link = format!("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{secret}/f\r\ncontent-length: 0\r\n\r\n");
+        let port = serve_once(link.clone());
+        let named = allowing(&[format!("127.0.0.1:{port}")]);
+        let error = fetch(&store, &format!("http://127.0.0.1:{port}/f"), None, 10, &named).await.unwrap_err();
+        assert!(matches!(error, FetchError::Internal(_)), "{error}");
+        let port = serve_once(link);
+        let mirror = format!("files.example=http://127.0.0.1:{port}").parse().unwrap();
+        let named = RegistrySettings { mirrors: vec![mirror], ..RegistrySettings::default() };
+        let error = fetch(&store, "http://files.example/f", None, 10, &named).await.unwrap_err();
+        assert!(matches!(error, FetchError::Internal(_)), "{error}");
     }
 }

@@ -1,45 +1,49 @@
 //! One request over a connection of its own: TCP, TLS where the address says so, HTTP/1.1.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use isopod_outbound::{Allowed, OutboundError, Policy, Trust};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// A registry that does not take the call by then is not there.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-const REPLY_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Dialer {
-    /// Whether addresses of this machine may be called.
-    may_be_local: bool,
+    /// Asked anew for every connection, so also for every redirect.
+    policy: Policy,
 }
 
-/// Tells the refusal of an address of this machine from other errors.
-#[derive(Debug, thiserror::Error)]
-#[error("the address is this machine's own")]
-struct Local;
-
-pub(super) fn is_local(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Local>())
+/// Tells the refusal of an internal address from other errors.
+pub(super) fn is_internal(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<OutboundError>());
+    matches!(inner, Some(OutboundError::Internal { .. }))
 }
 
 impl Dialer {
-    pub(super) fn new(may_be_local: bool) -> Self {
-        Self { may_be_local }
+    pub(super) fn new(policy: Policy) -> Self {
+        Self { policy }
+    }
+
+    /// Also to this place, which the settings name, on whatever address it is.
+    pub(super) fn with_place(policy: Policy, place: &str, plain: bool) -> Self {
+        let authority = place.split('/').next().unwrap_or(place).parse::<Authority>();
+        let port = if plain { 80 } else { 443 };
+        let named = authority.map(|it| Allowed::host(it.host(), it.port_u16().unwrap_or(port)));
+        Self { policy: named.into_iter().fold(policy, Policy::and) }
     }
 
     /// Sends a GET and waits for the head of the reply.
@@ -59,7 +63,10 @@ impl Dialer {
         let is_tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let connecting = async {
-            let stream = self.connect(host, port).await?;
+            let stream = self.policy.connect(host, port).await.map_err(|error| match error {
+                OutboundError::Connect { source, .. } | OutboundError::Resolve { source, .. } => source,
+                refused => io::Error::other(refused),
+            })?;
             if is_tls {
                 let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
                 let name = name.map_err(|_| invalid("a name that no certificate can have"))?;
@@ -68,7 +75,7 @@ impl Dialer {
             }
             Ok(Box::new(stream) as Box<dyn Stream>)
         };
-        let stream = within(CONNECT_PATIENCE, connecting).await?;
+        let stream = within(CONNECT_TIMEOUT, connecting).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         tokio::spawn(connection);
@@ -80,28 +87,7 @@ impl Dialer {
         let authority = HeaderValue::try_from(authority).map_err(io::Error::other)?;
         request.headers_mut().insert(HOST, authority);
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("isopod"));
-        within(REPLY_PATIENCE, async { sender.send_request(request).await.map_err(io::Error::other) }).await
-    }
-
-    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let addresses: Vec<SocketAddr> =
-            tokio::net::lookup_host((host.trim_matches(['[', ']']), port)).await?.collect();
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in addresses {
-            // The address that is called is the one that was looked at: a name cannot change its mind in between.
-            if !self.may_be_local && is_own(address.ip()) {
-                last = io::Error::new(io::ErrorKind::PermissionDenied, Local);
-                continue;
-            }
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        within(REPLY_TIMEOUT, async { sender.send_request(request).await.map_err(io::Error::other) }).await
     }
 }
 
@@ -109,29 +95,9 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Loopback, link-local (where clouds keep their secrets) and no address at all.
-fn is_own(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_loopback() || address.is_link_local() || address.is_unspecified(),
-        IpAddr::V6(address) => address.is_loopback() || address.is_unspecified() || address.is_unicast_link_local(),
-    }
-}
-
-fn tls() -> TlsConnector {
-    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        // Machines keep odd certificates in their stores; those count as not trusted.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider supports the default versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Arc::new(config)
-    });
-    TlsConnector::from(Arc::clone(config))
+fn tls() -> &'static TlsConnector {
+    static TRUST: OnceLock<Trust> = OnceLock::new();
+    TRUST.get_or_init(Trust::system).connector()
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -143,20 +109,4 @@ async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -
 
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_this_machine_are_known_in_every_spelling() {
-        for own in ["127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fe80::1", "::"]
-        {
-            assert!(is_own(own.parse().unwrap()), "{own}");
-        }
-        for other in ["10.0.0.1", "8.8.8.8", "2001:db8::1"] {
-            assert!(!is_own(other.parse().unwrap()), "{other}");
-        }
-    }
 }

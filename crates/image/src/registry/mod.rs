@@ -1,13 +1,17 @@
 //! Pulling images from registries: manifest, config and layers, each verified by its hash, each continued where an
 //! earlier pull stopped.
 //!
-//! A registry of this machine (loopback or link-local) is only spoken to when the settings name it: whoever can build
-//! templates could otherwise make the server knock on its neighbours' doors.
+//! An internal address (of this machine or its private network) is only called when the settings name it: whoever can
+//! build templates could otherwise make the server knock on its neighbours' doors. See `isopod_outbound`.
 
 mod auth;
 mod blob;
 mod ecr;
 mod fetch;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+#[cfg(test)]
+mod hostile;
 mod http;
 
 use std::time::Duration;
@@ -15,13 +19,14 @@ use std::time::Duration;
 use ::http::header::ACCEPT;
 use ::http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
+use isopod_outbound::Policy;
 
 pub use auth::Credentials;
 pub use ecr::{AwsKeys, ecr_credentials};
 pub use fetch::{FetchError, Fetched, fetch};
 
 use crate::manifest::{ACCEPTED, Found, parse};
-use crate::store::{MOST_TEXT, Store, StoreError};
+use crate::store::{MAX_TEXT, Store, StoreError};
 use crate::{Digest, Reference};
 use auth::Session;
 
@@ -32,6 +37,8 @@ pub struct RegistrySettings {
     pub mirrors: Vec<Mirror>,
     /// Ask nobody.
     pub offline: bool,
+    /// Which addresses may be called besides those of mirrors.
+    pub outbound: Policy,
 }
 
 /// Another place for names that begin with something.
@@ -75,9 +82,11 @@ pub enum PullError {
     /// The settings forbid it.
     #[error("no registry may be asked")]
     Offline,
-    /// A registry of this machine that nobody named in the settings.
-    #[error("the registry {0} is this machine itself; name it as a mirror to allow that")]
-    Local(String),
+    /// An internal address that nobody named in the settings.
+    #[error(
+        "the registry {0} leads to an internal address; the operator can name it as a mirror or allow it with --allow-outbound"
+    )]
+    Internal(String),
     /// It does not answer.
     #[error("the registry {registry} cannot be reached: {reason}")]
     Unreachable {
@@ -103,6 +112,17 @@ pub enum PullError {
     /// Keys for a place that cannot be.
     #[error("{0:?} is no region of AWS")]
     Region(String),
+    /// More than an image may have.
+    #[error("the image has {0} bytes, and an image may have at most {MAX_IMAGE}")]
+    TooLarge(u64),
+    /// More than the disk has room for.
+    #[error("{wanted} bytes are to be pulled, and the server's disk has room for {room}")]
+    NoRoom {
+        /// What is still missing.
+        wanted: u64,
+        /// What is there besides the reserve.
+        room: u64,
+    },
     /// It has it for other machines.
     #[error("{0} is not there for this kind of machine")]
     Platform(String),
@@ -118,8 +138,11 @@ pub struct Progress {
     pub message: String,
 }
 
+/// What an image may have, compressed: no more than may come of it. See [`crate::unpack::Bounds`].
+const MAX_IMAGE: u64 = 64 << 30;
+
 /// A whole exchange may take this long without a byte.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One place where an image may be.
 #[derive(Clone, Debug)]
@@ -148,7 +171,7 @@ pub async fn pull(
     let mut last = PullError::Offline;
     for place in places(reference, settings) {
         progress(Progress { message: format!("asking {} for {}", place.reference.registry(), place.reference) });
-        match pull_from(store, &place, credentials, progress).await {
+        match pull_from(store, &place, credentials, &settings.outbound, progress).await {
             Ok(digest) => {
                 store.tag(reference, &digest)?;
                 return Ok(digest);
@@ -191,15 +214,23 @@ async fn pull_from(
     store: &Store,
     place: &Place,
     credentials: Option<&Credentials>,
+    policy: &Policy,
     progress: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<Digest, PullError> {
-    let mut session = Session::new(place, credentials)?;
+    let mut session = Session::new(place, credentials, policy)?;
     let (digest, manifest) = session.manifest(store, place.reference.version()).await?;
     let parts = std::iter::once(&manifest.config).chain(&manifest.layers);
-    for part in parts {
-        if store.blob(&part.digest).is_some() {
-            continue;
-        }
+    // The registry says how large they are, so this comes before the first byte of them.
+    let total = parts.clone().fold(0_u64, |sum, part| sum.saturating_add(part.size));
+    if manifest.config.size > MAX_TEXT || total > MAX_IMAGE {
+        return Err(PullError::TooLarge(total));
+    }
+    let missing: Vec<_> = parts.filter(|part| !store.has(&part.digest)).collect();
+    let (wanted, room) = (missing.iter().map(|part| part.size).sum(), store.room());
+    if wanted > room {
+        return Err(PullError::NoRoom { wanted, room });
+    }
+    for part in missing {
         let megabytes = part.size.div_ceil(1 << 20);
         progress(Progress { message: format!("pulling {} ({megabytes} MB)", short(&part.digest)) });
         session.blob(store, part, progress).await?;
@@ -247,9 +278,9 @@ impl Session<'_> {
     }
 
     async fn read_text(&self, reply: ::http::Response<hyper::body::Incoming>) -> Result<Vec<u8>, PullError> {
-        let most = usize::try_from(MOST_TEXT).unwrap_or(usize::MAX);
+        let most = usize::try_from(MAX_TEXT).unwrap_or(usize::MAX);
         let body = http_body_util::Limited::new(reply.into_body(), most);
-        let read = tokio::time::timeout(SILENCE, body.collect()).await;
+        let read = tokio::time::timeout(IDLE_TIMEOUT, body.collect()).await;
         let read = read.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
         Ok(read.map_err(|error| self.unreachable(error.to_string()))?.to_bytes().to_vec())
     }
@@ -257,7 +288,66 @@ impl Session<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// A registry that gives this manifest, and counts who asks for blobs; it has none.
+    fn registry(manifest: String) -> (RegistrySettings, Arc<AtomicUsize>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mirror = format!("docker.io=http://{}", listener.local_addr().unwrap());
+        let blobs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&blobs);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut head) = (stream.unwrap(), [0; 4096]);
+                let length = stream.read(&mut head).unwrap();
+                let is_manifest = String::from_utf8_lossy(&head[..length]).contains("/manifests/");
+                counted.fetch_add(usize::from(!is_manifest), Ordering::SeqCst);
+                let (status, body) = if is_manifest { ("200 OK", manifest.as_str()) } else { ("404 None", "") };
+                let text =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+                stream.write_all(text.as_bytes()).unwrap();
+            }
+        });
+        (RegistrySettings { mirrors: vec![mirror.parse().unwrap()], ..RegistrySettings::default() }, blobs)
+    }
+
+    #[tokio::test]
+    async fn an_image_that_does_not_fit_is_refused_before_its_first_byte() {
+        let manifest = |config: u64, layers: &[u64]| {
+            let part = |size: &u64| serde_json::json!({"digest": Digest::of(&size.to_le_bytes()), "size": size});
+            let layers: Vec<_> = layers.iter().map(part).collect();
+            serde_json::json!({"schemaVersion": 2, "config": part(&config), "layers": layers}).to_string()
+        };
+        let try_pull = async |text: String, room: fn(&std::path::Path) -> u64| {
+            let scratch = tempfile::tempdir().unwrap();
+            let store = Store::open(scratch.path()).unwrap().with_room(room);
+            let (settings, blobs) = registry(text);
+            let place = places(&"tiny".parse().unwrap(), &settings).remove(0);
+            let outcome = pull_from(&store, &place, None, &settings.outbound, &|_| {}).await;
+            (outcome.unwrap_err(), blobs.load(Ordering::SeqCst))
+        };
+        for (config, layers) in
+            [(1, vec![u64::MAX]), (1, vec![u64::MAX, 1]), (1, vec![40 << 30, 41 << 30]), (9 << 20, vec![])]
+        {
+            let (refused, blobs) = try_pull(manifest(config, &layers), |_| u64::MAX).await;
+            assert!(matches!(refused, PullError::TooLarge(_)), "{config} {layers:?}: {refused}");
+            assert_eq!(blobs, 0);
+        }
+        let (refused, blobs) = try_pull(manifest(1, &[1 << 30, 2 << 30]), |_| 2 << 30).await;
+        assert!(
+            matches!(refused, PullError::NoRoom { wanted, room } if wanted == (3 << 30) + 1 && room == 2 << 30),
+            "{refused}"
+        );
+        assert_eq!(blobs, 0);
+        // One that fits is asked for.
+        let (missing, blobs) = try_pull(manifest(1, &[1 << 30]), |_| 2 << 30).await;
+        assert!(!matches!(missing, PullError::TooLarge(_) | PullError::NoRoom { .. }), "{missing}");
+        assert!(blobs > 0);
+    }
 
     #[test]
     fn mirrors_come_first_and_the_longest_name_wins() {
@@ -265,7 +355,7 @@ mod tests {
             mirrors: ["docker.io=https://m.example/hub", "docker.io/library=http://127.0.0.1:5000/lib"]
                 .map(|text| text.parse().unwrap())
                 .to_vec(),
-            offline: false,
+            ..RegistrySettings::default()
         };
         let shown = |text: &str| -> Vec<String> {
             places(&text.parse().unwrap(), &settings).iter().map(|place| place.reference.to_string()).collect()

@@ -5,6 +5,10 @@
 //! counted: an archive that unpacks to more than it may ends with an error.
 
 mod compression;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod metered;
+mod quota;
 mod tree;
 
 use std::fs::File;
@@ -21,6 +25,8 @@ use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
 pub use compression::decompress;
+use metered::{Allowance, Metered};
+pub use quota::{CHUNK, Quota, QuotaError};
 use tree::Tree;
 
 /// What an archive is.
@@ -71,9 +77,12 @@ pub enum UnpackError {
     /// A name that leads out.
     #[error("the archive holds {0:?}, which leads out of it")]
     Path(PathBuf),
-    /// Too much in it.
-    #[error("the archive unpacks to more than {0}")]
-    TooLarge(String),
+    /// A name that no file can have, told by its length: it may be megabytes of anything.
+    #[error("the archive holds a name of {0} bytes, and a path has at most {MAX_NAME}")]
+    LongName(usize),
+    /// Too much in it, or no time or room for more.
+    #[error("the archive is not unpacked: {0}")]
+    Quota(#[from] QuotaError),
     /// An entry could not be made.
     #[error("could not unpack {path:?}")]
     Entry {
@@ -89,6 +98,10 @@ pub enum UnpackError {
 const HIDDEN: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const OPAQUE_MARK: &str = "trusted.overlay.opaque";
+/// The kernel's limit for a path.
+const MAX_NAME: usize = 4096;
+/// How many bytes the paths of directories may take whose times are still to be set.
+const MAX_REMEMBERED: usize = 32 << 20;
 /// The last id of a sandbox, and the one of nobody.
 const LAST_ID: u64 = 65_535;
 const NOBODY: u32 = 65_534;
@@ -100,24 +113,43 @@ const KEPT_MARKS: &[&str] = &["user.", "security.capability", "system.posix_acl_
 /// # Errors
 /// When it is damaged, leads out, holds too much, or cannot be written.
 pub fn unpack(archive: impl Read, directory: &Path, kind: Kind, bounds: Bounds) -> Result<Unpacked, UnpackError> {
+    unpack_within(archive, directory, kind, &Quota::new(bounds))
+}
+
+/// As [`unpack`], with what all who share the quota may write together.
+///
+/// # Errors
+/// As with [`unpack`], and when the quota says that it is time to stop.
+pub fn unpack_within(archive: impl Read, directory: &Path, kind: Kind, quota: &Quota) -> Result<Unpacked, UnpackError> {
     let failed = |source| UnpackError::Entry { path: directory.to_owned(), source };
     let root: OwnedFd = File::open(directory).map_err(failed)?.into();
-    let mut unpacker = Unpacker { tree: Tree::new(root), kind, bounds, done: Unpacked::default(), times: Vec::new() };
-    let mut archive = Archive::new(archive);
-    for entry in archive.entries().map_err(UnpackError::Archive)? {
-        unpacker.entry(&mut entry.map_err(UnpackError::Archive)?)?;
+    let done = Unpacked::default();
+    let mut unpacker = Unpacker { tree: Tree::new(root), kind, quota, done, times: Vec::new(), remembered: 0 };
+    let allowance = Allowance::default();
+    let mut archive = Archive::new(Metered::new(archive, &allowance));
+    let mut entries = archive.entries().map_err(UnpackError::Archive)?;
+    loop {
+        allowance.for_headers();
+        let Some(entry) = entries.next() else { break };
+        let mut entry = entry.map_err(UnpackError::Archive)?;
+        allowance.for_contents();
+        unpacker.entry(&mut entry)?;
+        unpacker.skip_rest(&mut entry)?;
     }
     unpacker.set_directory_times();
     Ok(unpacker.done)
 }
 
-struct Unpacker {
+struct Unpacker<'a> {
     tree: Tree,
     kind: Kind,
-    bounds: Bounds,
+    /// Contents that nobody wants, such as those of devices, count as well: reading them takes time.
+    quota: &'a Quota,
     done: Unpacked,
     /// Of directories, to be set when nothing is written into them any more.
     times: Vec<(PathBuf, u64)>,
+    /// Of the paths in it.
+    remembered: usize,
 }
 
 /// What an entry says about itself.
@@ -127,17 +159,15 @@ struct Meta {
     modified: u64,
 }
 
-impl Unpacker {
+impl Unpacker<'_> {
     fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
         let kind = entry.header().entry_type();
         if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
             return Ok(());
         }
         let path = clean(&entry.path_bytes())?;
+        self.quota.take_entry()?;
         self.done.entries += 1;
-        if self.done.entries > self.bounds.entries {
-            return Err(UnpackError::TooLarge(format!("{} entries", self.bounds.entries)));
-        }
         let made = match self.kind {
             Kind::Layer if is_mark(&path) => self.mark(&path),
             _ => self.make(entry, kind, &path),
@@ -145,6 +175,14 @@ impl Unpacker {
         made.map_err(|failure| match failure {
             Failure::Io(source) => UnpackError::Entry { path, source },
             Failure::Unpack(error) => error,
+        })
+    }
+
+    /// Reads to the end of an entry, so that the next thing in the stream is a header.
+    fn skip_rest(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
+        self.quota.copy(entry, &mut io::sink()).map(drop).map_err(|error| match out_of_quota(&error) {
+            Some(refused) => UnpackError::Quota(refused),
+            None => UnpackError::Archive(error),
         })
     }
 
@@ -188,7 +226,11 @@ impl Unpacker {
         let directory = self.tree.ensure_directory(path, true)?;
         finish(&directory, meta)?;
         set_marks(&directory, marks)?;
-        self.times.push((path.to_owned(), meta.modified));
+        // The times of so many directories are worth less than the memory.
+        self.remembered += path.as_os_str().len();
+        if self.remembered <= MAX_REMEMBERED {
+            self.times.push((path.to_owned(), meta.modified));
+        }
         Ok(())
     }
 
@@ -197,12 +239,7 @@ impl Unpacker {
         let (parent, name) = self.tree.place_for(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
-        let left = self.bounds.bytes.saturating_sub(self.done.bytes);
-        let copied = io::copy(&mut entry.take(left + 1), &mut file)?;
-        if copied > left {
-            return Err(Failure::Unpack(UnpackError::TooLarge(format!("{} bytes", self.bounds.bytes))));
-        }
-        self.done.bytes += copied;
+        self.done.bytes += self.quota.copy(entry, &mut file)?;
         finish(&file, meta)?;
         set_marks(&file, &marks)?;
         Ok(rustix::fs::futimens(&file, &times(meta.modified))?)
@@ -263,8 +300,15 @@ enum Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match out_of_quota(&error) {
+            Some(refused) => Self::Unpack(UnpackError::Quota(refused)),
+            None => Self::Io(error),
+        }
     }
+}
+
+fn out_of_quota(error: &io::Error) -> Option<QuotaError> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<QuotaError>()).cloned()
 }
 
 impl From<Errno> for Failure {
@@ -281,6 +325,9 @@ impl From<UnpackError> for Failure {
 
 /// A name without leading slash and without parts that mean nothing.
 fn clean(name: &[u8]) -> Result<PathBuf, UnpackError> {
+    if name.len() > MAX_NAME {
+        return Err(UnpackError::LongName(name.len()));
+    }
     let mut path = PathBuf::new();
     for part in name.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
         if part == b".." {

@@ -83,9 +83,9 @@ fn devices_are_left_out_and_bombs_end() {
     assert_eq!(result.unwrap().left_out, 2);
     assert!(!scratch.path().join("in/null").exists());
     let large = "x".repeat(1001);
-    assert!(matches!(run(&[(FILE, "f", "", &large)], Kind::Layer).1, Err(UnpackError::TooLarge(_))));
+    assert!(matches!(run(&[(FILE, "f", "", &large)], Kind::Layer).1, Err(UnpackError::Quota(_))));
     let many = vec![(FILE, "f", "", ""); 21];
-    assert!(matches!(run(&many, Kind::Layer).1, Err(UnpackError::TooLarge(_))));
+    assert!(matches!(run(&many, Kind::Layer).1, Err(UnpackError::Quota(_))));
 }
 
 #[test]
@@ -134,6 +134,46 @@ fn a_file_takes_the_place_of_a_directory_and_the_other_way_round() {
     assert!(scratch.path().join("in/a").is_dir());
 }
 
+/// A header that says it is followed by so many bytes, and these bytes.
+fn claim(kind: EntryType, size: u64) -> impl Read {
+    let mut header = tar::Header::new_gnu();
+    header.set_path("x").unwrap();
+    header.set_entry_type(kind);
+    header.set_mode(0o600);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(size);
+    header.set_cksum();
+    io::Cursor::new(header.as_bytes().to_vec()).chain(io::repeat(b'a').take(size))
+}
+
+#[test]
+fn headers_without_end_are_refused() {
+    for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+        let scratch = tempfile::tempdir().unwrap();
+        let stream = claim(kind, 64 << 20).chain(io::Cursor::new(archive(&[(FILE, "f", "", "hello")])));
+        let refused = unpack(stream, scratch.path(), Kind::Layer, Bounds::default()).unwrap_err();
+        let UnpackError::Archive(why) = refused else { panic!("{refused}") };
+        assert!(why.to_string().contains("headers"), "{kind:?}: {why}");
+    }
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_told_by_its_length() {
+    let scratch = tempfile::tempdir().unwrap();
+    let stream = claim(EntryType::GNULongName, 1 << 20).chain(io::Cursor::new(archive(&[(FILE, "f", "", "hello")])));
+    let refused = unpack(stream, scratch.path(), Kind::Layer, Bounds::default());
+    assert!(matches!(refused, Err(UnpackError::LongName(1_048_576))));
+}
+
+#[test]
+fn what_is_left_out_counts_as_well() {
+    let scratch = tempfile::tempdir().unwrap();
+    let bounds = Bounds { bytes: 1000, entries: 10 };
+    let refused = unpack(claim(EntryType::Char, 1 << 20), scratch.path(), Kind::Layer, bounds);
+    assert!(matches!(refused, Err(UnpackError::Quota(_))), "{refused:?}");
+}
+
 #[test]
 fn damage_is_told() {
     let scratch = tempfile::tempdir().unwrap();
@@ -155,4 +195,32 @@ fn compression_is_told_by_the_first_bytes() {
         assert_eq!(text, "hello");
     }
     assert_eq!(decompress(&b""[..]).unwrap().read_to_end(&mut Vec::new()).unwrap(), 0);
+}
+
+#[test]
+fn links_do_not_lead_deeper_than_names_may() {
+    let down = "a/".repeat(48);
+    let mut entries = vec![(EntryType::Directory, down.clone(), String::new())];
+    for round in 0..4 {
+        let end = entries.last().unwrap().1.clone();
+        entries.push((LINK, format!("{round}"), end));
+        entries.push((EntryType::Directory, format!("{round}/{down}"), String::new()));
+    }
+    let wanted: Vec<Wanted<'_>> = entries.iter().map(|(kind, name, target)| (*kind, &**name, &**target, "")).collect();
+    assert_eq!(run(&wanted[..7], Kind::Layer).1.unwrap().entries, 7);
+    let refused = run(&wanted, Kind::Layer).1.unwrap_err();
+    assert!(matches!(&refused, UnpackError::Entry { source, .. } if source.raw_os_error() == Some(36)), "{refused:?}");
+}
+
+#[test]
+fn archives_that_share_a_quota_share_what_it_holds() {
+    let scratch = tempfile::tempdir().unwrap();
+    let quota = Quota::new(Bounds { bytes: 8, entries: 10 });
+    let small = archive(&[(FILE, "f", "", "12345")]);
+    unpack_within(&small[..], scratch.path(), Kind::Layer, &quota).unwrap();
+    let refused = unpack_within(&small[..], scratch.path(), Kind::Layer, &quota).unwrap_err();
+    assert!(matches!(refused, UnpackError::Quota(QuotaError::Bytes(8))), "{refused}");
+    let stopped = Quota::new(Bounds::default()).stopped_by(|| Some("enough".to_owned()));
+    let refused = unpack_within(&small[..], scratch.path(), Kind::Layer, &stopped).unwrap_err();
+    assert_eq!(refused.to_string(), "the archive is not unpacked: enough");
 }

@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat2, statat, unlinkat};
 use rustix::io::Errno;
 
 /// Deeper than any honest archive, and few enough that a removal never runs out of descriptors.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 
 pub(super) struct Tree {
     root: OwnedFd,
@@ -39,7 +39,7 @@ impl Tree {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => {
                 self.last = None;
-                remove_tree(&parent, name, DEEPEST)?;
+                remove_tree(&parent, name, MAX_DEPTH)?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -48,7 +48,7 @@ impl Tree {
 
     /// A directory, made when it is missing. Where `replaces`, something else of its name goes first.
     pub(super) fn ensure_directory(&mut self, path: &Path, replaces: bool) -> io::Result<OwnedFd> {
-        if path.components().count() > DEEPEST {
+        if path.components().count() > MAX_DEPTH {
             return Err(Errno::NAMETOOLONG.into());
         }
         let Some(name) = path.file_name() else { return self.open(Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY) };
@@ -62,10 +62,23 @@ impl Tree {
         match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = self.parent_of(path)?;
+                self.check_depth(&parent)?;
                 mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
                 self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)
             }
             other => other,
+        }
+    }
+
+    /// Links that the archive brought make a short name lead deep down, so the kernel tells how deep a directory lies.
+    fn check_depth(&self, directory: &OwnedFd) -> io::Result<()> {
+        let parts = |file: &OwnedFd| {
+            let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
+            Ok::<_, Errno>(path.to_bytes().iter().filter(|byte| **byte == b'/').count())
+        };
+        match parts(directory)?.saturating_sub(parts(&self.root)?) < MAX_DEPTH {
+            true => Ok(()),
+            false => Err(Errno::NAMETOOLONG.into()),
         }
     }
 

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use isopod_wire::Limits;
 use isopod_wire::node::Usage;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::layout::{Controller, Layout};
 use super::{CgroupError, remove_directory};
@@ -25,6 +27,10 @@ const V1_SOCKET_SHARE: u64 = 4;
 const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to forget killed tasks.
 const REMOVE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long processes are killed that fork faster than they are found.
+const KILL_DEADLINE: Duration = Duration::from_secs(2);
+const BRIEF_FREEZE_DEADLINE: Duration = Duration::from_millis(20);
+const KILL_PAUSE: Duration = Duration::from_micros(500);
 
 /// One sandbox's groups, by controller.
 #[derive(Clone, Debug)]
@@ -74,6 +80,21 @@ impl SandboxCgroup {
             OpenOptions::new().write(true).open(&file).map_err(CgroupError::on("open", &file))
         };
         self.directories.iter().map(open).collect()
+    }
+
+    /// Moves a process in, with all its threads.
+    pub fn add(&self, pid: u32) -> Result<(), CgroupError> {
+        self.directories.iter().try_for_each(|directory| write_pid(directory, pid))
+    }
+
+    /// Moves a process that is not the sandbox's out again, to the nearest group above all sandboxes that takes it.
+    pub fn expel(&self, pid: u32) {
+        for directory in self.directories.iter().filter(|directory| holds(directory, pid)) {
+            let moved = directory.ancestors().skip(2).any(|above| write_pid(above, pid).is_ok());
+            if !moved {
+                tracing::warn!(pid, directory = %directory.display(), "could not move a foreign process out");
+            }
+        }
     }
 
     /// The figures that the guest reads.
@@ -188,21 +209,53 @@ impl SandboxCgroup {
                 other => return other,
             }
         }
-        self.kill_one_by_one();
-        // A task that v1 has frozen takes its death only when thawed.
-        match self.places.get(&Controller::Freezer) {
-            Some(place) if !place.v2 && place.directory.exists() => place.write_freezer(false),
-            _ => Ok(()),
+        self.kill_one_by_one()
+    }
+
+    /// Where the kernel has no word for it: until a look finds nobody new. Who was killed forks no more, and what is frozen does
+    /// not either; a task that v1 has frozen takes its death only when thawed.
+    fn kill_one_by_one(&self) -> Result<(), CgroupError> {
+        let freezer = self.places.get(&Controller::Freezer).filter(|place| place.directory.exists());
+        let deadline = Instant::now() + KILL_DEADLINE;
+        let mut killed = BTreeMap::new();
+        loop {
+            if let Some(freezer) = freezer {
+                freezer.freeze_for_a_moment()?;
+            }
+            let found = self.kill_new(&mut killed);
+            if let Some(freezer) = freezer {
+                freezer.write_freezer(false)?;
+            }
+            if found == 0 || Instant::now() >= deadline {
+                return Ok(());
+            }
+            thread::sleep(KILL_PAUSE);
         }
     }
 
-    fn kill_one_by_one(&self) {
-        for pid in self.pids() {
-            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-                // It may have ended by itself.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
+    /// Kills those that were not killed before. Returns how many there were.
+    fn kill_new(&self, killed: &mut BTreeMap<u32, OwnedFd>) -> usize {
+        // A number whose process is gone may have come to mean another.
+        killed.retain(|_, pidfd| !has_ended(pidfd));
+        let pids: Vec<u32> = self.pids().into_iter().filter(|pid| !killed.contains_key(pid)).collect();
+        let kill = |pid: &u32| Some((*pid, self.kill_member(*pid)?));
+        killed.extend(pids.iter().filter_map(kill));
+        pids.len()
+    }
+
+    /// Kills every process that is inside now, but this one. Returns how many there were.
+    pub fn kill_all_but(&self, spared: u32) -> usize {
+        let pids: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != spared).collect();
+        pids.iter().for_each(|pid| drop(self.kill_member(*pid)));
+        pids.len()
+    }
+
+    fn kill_member(&self, pid: u32) -> Option<OwnedFd> {
+        let pidfd = pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()?;
+        // Looked at again once the handle is open: until then the number may have come to mean another process.
+        let is_member = self.directories.first().is_some_and(|directory| holds(directory, pid));
+        // It may have ended by itself.
+        (is_member && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
     }
 
     /// Process ids of everything inside, as this process sees them.
@@ -227,6 +280,23 @@ impl SandboxCgroup {
         }
         Ok(())
     }
+}
+
+fn write_pid(directory: &Path, pid: u32) -> Result<(), CgroupError> {
+    let file = directory.join("cgroup.procs");
+    // Without creating it: above the groups there are other file systems.
+    let open = OpenOptions::new().write(true).open(&file).map_err(CgroupError::on("open", &file))?;
+    (&open).write_all(pid.to_string().as_bytes()).map_err(CgroupError::on("write", &file))
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+fn holds(directory: &Path, pid: u32) -> bool {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    text.lines().any(|line| line.parse() == Ok(pid))
 }
 
 fn is_busy(error: &CgroupError) -> bool {
@@ -278,6 +348,16 @@ impl Place {
         }
     }
 
+    /// A task that waits for a disk or a file system may not freeze, and is not waited for.
+    fn freeze_for_a_moment(&self) -> Result<(), CgroupError> {
+        let deadline = Instant::now() + BRIEF_FREEZE_DEADLINE;
+        self.write_freezer(true)?;
+        while !self.is_frozen()? && Instant::now() < deadline {
+            thread::sleep(KILL_PAUSE);
+        }
+        Ok(())
+    }
+
     fn is_frozen(&self) -> Result<bool, CgroupError> {
         match self.v2 {
             true => Ok(self.read_field("cgroup.events", "frozen")? == 1),
@@ -299,5 +379,80 @@ impl Place {
         let text = self.read(file)?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
         Ok(value.and_then(|value| value.trim().parse().ok()).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::super::Cgroups;
+    use super::*;
+    use crate::alone::alone;
+    use crate::sys::cred::become_subreaper;
+    use crate::sys::process::{Fork, exit_now, fork, ignore_signals};
+
+    const CHAINS: usize = 16;
+
+    /// A process that waits for the word, then starts the next one and ends, and so on: its number is stale before it is
+    /// killed.
+    fn start_chain(word: impl AsFd) -> u32 {
+        let Fork::Parent { pid, .. } = fork().expect("one thread") else {
+            let _ = rustix::io::read(word, &mut [0; 1]);
+            while let Ok(Fork::Child) = fork() {}
+            exit_now(0)
+        };
+        pid
+    }
+
+    #[test]
+    fn nothing_that_forks_and_ends_gets_away() {
+        alone("cgroup::group::tests::nothing_that_forks_and_ends_gets_away", || {
+            // Whoever has ended is reaped at once and leaves room for others.
+            become_subreaper().and_then(|()| ignore_signals()).expect("children that reap themselves");
+            let layout = Layout::detect().expect("a host has cgroups");
+            let cgroups = Cgroups::open(layout, &format!("t{:x}", std::process::id())).expect("the test's own groups");
+            for round in 0..5 {
+                let group = cgroups.create(&format!("storm{round}")).expect("a group");
+                group.set_limits(&Limits::default()).expect("limits");
+                let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+                let first: Vec<u32> = (0..CHAINS).map(|_| start_chain(&reader)).collect();
+                first.iter().for_each(|pid| group.add(*pid).expect("it is moved"));
+                rustix::io::write(&writer, &[1; CHAINS]).expect("they are told");
+                while group.pids().iter().any(|pid| first.contains(pid)) {
+                    thread::yield_now();
+                }
+                assert!(!group.pids().is_empty(), "the storm is over before it was ended");
+                // As on a host whose kernel has no word for it.
+                group.kill_one_by_one().expect("all are killed");
+                group.remove().expect("nobody is left");
+            }
+            cgroups.remove().expect("the test's own group goes");
+        });
+    }
+    #[test]
+    fn a_foreign_process_is_moved_out_and_one_that_is_not_inside_stays_where_it_is() {
+        let name = "cgroup::group::tests::a_foreign_process_is_moved_out_and_one_that_is_not_inside_stays_where_it_is";
+        alone(name, || {
+            let layout = Layout::detect().expect("a host has cgroups");
+            let cgroups = Cgroups::open(layout, &format!("t{:x}", std::process::id())).expect("the test's own groups");
+            let [group, other] = ["one", "other"].map(|name| cgroups.create(name).expect("a group"));
+            let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+            let Fork::Parent { pid, pidfd } = fork().expect("one thread") else {
+                drop(writer);
+                let _ = rustix::io::read(reader, &mut [0; 1]);
+                exit_now(0)
+            };
+            let places = || fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+            group.add(pid).expect("it is moved");
+            other.expel(pid);
+            assert!(group.directories().all(|directory| holds(directory, pid)), "{}", places());
+            group.expel(pid);
+            assert!(!places().contains("isopod-t"), "{}", places());
+            assert!(!has_ended(&pidfd), "it goes on elsewhere");
+            drop(writer);
+            group.remove().and_then(|()| other.remove()).expect("both are empty");
+            cgroups.remove().expect("the test's own group goes");
+        });
     }
 }

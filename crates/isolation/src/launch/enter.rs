@@ -5,30 +5,28 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 
-use super::channel::{self, Channel};
+use super::channel::Channel;
 use crate::capabilities::kept_capabilities;
 use crate::seccomp::sandbox_filter_bytes;
 
 /// A sandbox to enter, and as whom.
 #[derive(Debug)]
 pub struct Enter<'a> {
-    /// Comes back with a failure.
-    pub id: u64,
     /// Ids inside the sandbox.
     pub user: u32,
     pub group: u32,
     /// Its working directory.
     pub home: &'a str,
-    /// `cgroup.procs` of each group to join.
-    pub cgroups: &'a [File],
     /// One for each of [`Enter::NAMESPACES`].
     pub namespaces: &'a [File],
     /// The connection to serve once inside.
-    pub mother: BorrowedFd<'a>,
+    pub forkserver: BorrowedFd<'a>,
+    /// The fork's end of an [`super::Admission`].
+    pub admission: BorrowedFd<'a>,
 }
 
 impl Enter<'_> {
@@ -36,38 +34,30 @@ impl Enter<'_> {
     pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 }
 
-/// Fds: cgroup entrances, namespaces, the filter, the connection.
+/// Fds: namespaces, the filter, the fork's end of its admission, the connection.
 #[derive(Serialize)]
 struct EnterOrder<'a> {
     op: &'static str,
-    id: u64,
     uid: u32,
     gid: u32,
     groups: [u32; 0],
     home: &'a str,
-    cgroups: usize,
     namespaces: &'static [&'static str],
     caps_kept: Vec<u32>,
 }
 
-/// What a zygote says.
+/// What a zygote says. What becomes of an order is told over its admission.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum ZygoteMessage {
     /// It is warm.
     Ready {},
-    /// A sandbox could not be entered, or it cannot work at all.
-    Failed {
-        /// That of the order; zero when it was none.
-        #[serde(default)]
-        id: u64,
-        step: String,
-        error: String,
-    },
+    /// It could not read an order.
+    Failed { step: String, error: String },
 }
 
 /// How long an order may wait in front of a zygote that reads none.
-const ORDER_PATIENCE: Duration = Duration::from_millis(500);
+const ORDER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The server's end of the connection to a zygote.
 #[derive(Debug)]
@@ -79,22 +69,24 @@ pub struct ZygoteSocket {
 
 /// Two connected ends: the server's and the zygote's.
 pub fn zygote_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    channel::pair()
+    isopod_channel::pair()
 }
 
 impl ZygoteSocket {
-    /// A zygote that does not take an order or get warm within `patience` is an error.
-    pub fn new(socket: OwnedFd, patience: Duration) -> io::Result<Self> {
-        let mut filter = File::from(memfd_create("filter", MemfdFlags::CLOEXEC)?);
+    /// A zygote that does not take an order or get warm within `timeout` is an error.
+    pub fn new(socket: OwnedFd, timeout: Duration) -> io::Result<Self> {
+        let mut filter = File::from(memfd_create("filter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         filter.write_all(&sandbox_filter_bytes())?;
         filter.rewind()?;
-        Ok(Self { channel: Channel::new(socket, patience), filter })
+        // Every sandbox's interpreter loads it, and a zygote holds it in between: it must not be able to change it.
+        fcntl_add_seals(&filter, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(Self { channel: Channel::with_timeout(socket, timeout)?, filter })
     }
 
     /// The same connection, for another thread.
     pub fn try_clone(&self) -> io::Result<Self> {
         let socket = self.channel.socket().try_clone_to_owned()?;
-        let channel = Channel::from_socket(socket);
+        let channel = Channel::new(socket);
         Ok(Self { channel, filter: self.filter.try_clone()? })
     }
 
@@ -102,17 +94,15 @@ impl ZygoteSocket {
     pub fn send(&self, enter: &Enter<'_>) -> io::Result<()> {
         let order = EnterOrder {
             op: "enter",
-            id: enter.id,
             uid: enter.user,
             gid: enter.group,
             groups: [],
             home: enter.home,
-            cgroups: enter.cgroups.len(),
             namespaces: Enter::NAMESPACES,
             caps_kept: kept_capabilities().collect(),
         };
-        let files = enter.cgroups.iter().chain(enter.namespaces).chain([&self.filter]);
-        let fds: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).chain([enter.mother]).collect();
+        let files = enter.namespaces.iter().chain([&self.filter]);
+        let fds: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).chain([enter.admission, enter.forkserver]).collect();
         self.channel.send(&order, &fds)
     }
 
@@ -125,6 +115,6 @@ impl ZygoteSocket {
     /// taken. A zygote runs what is in its template and must not hold up who makes sandboxes.
     pub fn wait_patiently(&self) -> io::Result<()> {
         set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?;
-        Ok(set_socket_timeout(self.channel.socket(), Timeout::Send, Some(ORDER_PATIENCE))?)
+        Ok(set_socket_timeout(self.channel.socket(), Timeout::Send, Some(ORDER_TIMEOUT))?)
     }
 }

@@ -74,7 +74,7 @@ const READY_FD: i32 = 4;
 const MEMORY_FD: i32 = 5;
 const CPU_FD: i32 = 6;
 const MEMORY_STAT_FD: i32 = 7;
-const MOTHER_FD: i32 = 8;
+const FORKSERVER_FD: i32 = 8;
 /// Above every number that is placed.
 pub(super) const FREE_FDS: i32 = 32;
 
@@ -83,7 +83,7 @@ struct Handed {
     listener: OwnedFd,
     ready: OwnedFd,
     has_interpreter: bool,
-    mother: Option<OwnedFd>,
+    forkserver: Option<OwnedFd>,
     stats: Vec<OwnedFd>,
 }
 
@@ -98,10 +98,10 @@ pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filt
     let Ok((order, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
-    let has_mother = order.interpreter.is_some_and(|interpreter| interpreter.has_mother);
-    let mother = if has_mother { fds.next() } else { None };
+    let has_forkserver = order.interpreter.is_some_and(|interpreter| interpreter.has_forkserver);
+    let forkserver = if has_forkserver { fds.next() } else { None };
     let has_interpreter = order.interpreter.is_some();
-    let handed = Handed { listener, ready, has_interpreter, mother, stats: fds.collect() };
+    let handed = Handed { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
     let Err(failure) = become_guest(&order, &handed, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     // Nobody reads any more when the server is gone, and then nobody needs to know.
@@ -254,13 +254,13 @@ fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallib
         hand_over(cpu, CPU_FD, "--cpu-fd")?;
         hand_over(memory_stat, MEMORY_STAT_FD, "--memory-stat-fd")?;
     }
-    if let Some(mother) = &handed.mother {
-        hand_over(mother, MOTHER_FD, "--mother-fd")?;
+    if let Some(forkserver) = &handed.forkserver {
+        hand_over(forkserver, FORKSERVER_FD, "--mother-fd")?;
     }
     if handed.has_interpreter {
         arguments.push("--interpreter".to_owned());
     }
-    close_from_on_exec(MOTHER_FD + 1).step("close what the guest does not need")?;
+    close_from_on_exec(FORKSERVER_FD + 1).step("close what the guest does not need")?;
     let arguments: Vec<CString> = arguments.into_iter().filter_map(|text| CString::new(text).ok()).collect();
     let path = CString::from(c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     Err(exec_fd(&guest, &arguments, &[path])).step("start the guest")

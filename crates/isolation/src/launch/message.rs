@@ -8,8 +8,8 @@ use super::step::Failure;
 use super::workspace::WorkspaceOrder;
 use super::{RootStyle, ZygoteProgram};
 
-/// Raised whenever a message changes: a server does not use a spawner of another version.
-pub(super) const VERSION: u32 = 5;
+/// Raised whenever a message changes, or what a spawner does for security: a server does not use one of another version.
+pub(super) const VERSION: u32 = 6;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,7 +66,8 @@ pub(super) struct LaunchOrder {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct InterpreterOrder {
-    pub(super) has_mother: bool,
+    #[serde(rename = "has_mother")]
+    pub(super) has_forkserver: bool,
 }
 
 /// Launcher and first process to server, over the same channel: each sends one of these, in any order, or a failure.

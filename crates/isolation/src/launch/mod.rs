@@ -11,6 +11,7 @@
 //! All that is slow (a move between cgroups waits for an RCU grace period, 15 ms here) is done while nobody waits. The
 //! launcher exits once it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
+mod admission;
 mod channel;
 mod enter;
 mod figures;
@@ -20,6 +21,7 @@ mod message;
 mod root;
 mod spawner;
 mod step;
+mod user_namespace;
 mod workspace;
 mod zygote;
 
@@ -29,6 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+pub use admission::{Admission, AdmissionError, Expected, socket_number};
 use channel::Channel;
 pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
 pub use figures::Figures;
@@ -40,6 +43,17 @@ use workspace::WorkspaceOrder;
 pub use workspace::{MountingWorkspace, WorkspaceConnection, WorkspaceRequest};
 
 use crate::sys::mount::clone_tree;
+
+/// Whether this host makes processes readable by others that have just changed their rights (`fs.suid_dumpable` is 1). The
+/// trusted processes that make a sandbox would then be open to whoever owns its user namespace.
+pub fn exposes_privileged_processes() -> bool {
+    std::fs::read_to_string("/proc/sys/fs/suid_dumpable").is_ok_and(|setting| makes_dumpable(&setting))
+}
+
+/// 0 makes nobody dumpable who changed rights, 2 only for the host's root.
+fn makes_dumpable(suid_dumpable: &str) -> bool {
+    suid_dumpable.trim() == "1"
+}
 
 /// How long a launcher may take to build a root or to clone.
 const LAUNCHER_DEADLINE: Duration = Duration::from_secs(20);
@@ -117,8 +131,8 @@ pub struct RootStyle {
 pub enum Role {
     /// A sandbox with a user namespace of its own.
     Sandbox {
-        /// The host id that owns the user namespace. The kernel counts inotify instances and the like against it, so
-        /// it is the first id of the sandbox's own range, unless a zygote must be able to enter: only the owner can.
+        /// The host id that may enter the user namespace: the first id of the sandbox's own range, or the user of the
+        /// zygote that its interpreter comes from.
         owner: u32,
     },
     /// A process outside of all sandboxes, without any right, that forks itself into those whose owner it is.
@@ -182,7 +196,7 @@ pub struct Launch<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter<'a> {
     /// The guest's end of a connection to a warm one, which a zygote brings. Without it the guest starts its own.
-    pub mother: Option<BorrowedFd<'a>>,
+    pub forkserver: Option<BorrowedFd<'a>>,
 }
 
 /// A connection to the spawner of a state directory.
@@ -194,7 +208,8 @@ pub struct Spawner {
 impl Spawner {
     /// Takes over a connected socket to a spawner and makes sure that it speaks this version.
     pub fn connect(socket: OwnedFd) -> Result<Self, LaunchError> {
-        let spawner = Self { channel: Channel::new(socket, LAUNCHER_DEADLINE) };
+        let channel = Channel::with_timeout(socket, LAUNCHER_DEADLINE).map_err(LaunchError::channel("spawner"))?;
+        let spawner = Self { channel };
         match spawner.ask(&SpawnerRequest::Hello { version: message::VERSION }, &[])? {
             SpawnerReply::Hello { version: message::VERSION } => Ok(spawner),
             _ => Err(LaunchError::channel("spawner")(io::ErrorKind::Unsupported.into())),
@@ -203,7 +218,7 @@ impl Spawner {
 
     /// Starts a launcher. Returns when it has been started, not when it is prepared: see [`Launcher::wait`].
     pub fn prepare(&self, preparation: &Preparation<'_>) -> Result<Launcher, LaunchError> {
-        let (ours, theirs) = channel::pair().map_err(LaunchError::channel("launcher"))?;
+        let (channel, theirs) = open_channel().map_err(LaunchError::channel("launcher"))?;
         let root = clone_layers(&preparation.layers.root)?;
         let usr = clone_layers(&preparation.layers.usr)?;
         let upper = clone_layers(&[preparation.layers.upper])?;
@@ -232,9 +247,7 @@ impl Spawner {
         fds.extend(upper.iter().chain(&kept_tree).chain(&root).chain(&usr).map(AsFd::as_fd));
         fds.extend(preparation.cgroup_entrances.iter().map(AsFd::as_fd));
         match self.ask(&SpawnerRequest::Prepare(Box::new(order)), &fds)? {
-            SpawnerReply::Started { .. } => {
-                Ok(Launcher { channel: Channel::new(ours, LAUNCHER_DEADLINE), init: None, is_waiting: false })
-            }
+            SpawnerReply::Started { .. } => Ok(Launcher { channel, init: None, is_waiting: false }),
             SpawnerReply::Failed(failure) => Err(failure.into()),
             SpawnerReply::Hello { .. } => Err(LaunchError::channel("spawner")(io::ErrorKind::InvalidData.into())),
         }
@@ -242,7 +255,7 @@ impl Spawner {
 
     /// Begins to mount a part of the workspace in a sandbox that runs.
     pub fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<MountingWorkspace, LaunchError> {
-        let (ours, theirs) = channel::pair().map_err(LaunchError::channel("mounter"))?;
+        let (channel, theirs) = open_channel().map_err(LaunchError::channel("mounter"))?;
         let order =
             WorkspaceOrder { path: request.path.to_owned(), read_only: request.read_only, replace: request.replace };
         let fds = [theirs.as_fd(), request.user_namespace, request.mount_namespace, request.device];
@@ -251,7 +264,7 @@ impl Spawner {
             SpawnerReply::Failed(failure) => return Err(failure.into()),
             SpawnerReply::Hello { .. } => return Err(nonsense()),
         }
-        Ok(MountingWorkspace::new(Channel::new(ours, LAUNCHER_DEADLINE)))
+        Ok(MountingWorkspace::new(channel))
     }
 
     fn ask(&self, request: &SpawnerRequest, fds: &[BorrowedFd<'_>]) -> Result<SpawnerReply, LaunchError> {
@@ -259,6 +272,12 @@ impl Spawner {
         let (reply, _) = self.channel.receive().map_err(LaunchError::channel("spawner"))?;
         Ok(reply)
     }
+}
+
+/// The server's end of a connection to a process that is to be started, and the other one.
+fn open_channel() -> io::Result<(Channel, OwnedFd)> {
+    let (ours, theirs) = isopod_channel::pair()?;
+    Ok((Channel::with_timeout(ours, LAUNCHER_DEADLINE)?, theirs))
 }
 
 fn clone_layers(paths: &[&Path]) -> Result<Vec<OwnedFd>, LaunchError> {
@@ -343,11 +362,11 @@ impl Launcher {
         }
         let (ready, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
-        let mother = launch.interpreter.and_then(|interpreter| interpreter.mother);
-        let interpreter = launch.interpreter.map(|_| InterpreterOrder { has_mother: mother.is_some() });
+        let forkserver = launch.interpreter.and_then(|interpreter| interpreter.forkserver);
+        let interpreter = launch.interpreter.map(|_| InterpreterOrder { has_forkserver: forkserver.is_some() });
         let order = LaunchOrder { interpreter, figures: launch.figures.cloned(), cpus: launch.cpus.clone() };
         let mut fds = vec![launch.listener, ready_writer.as_fd()];
-        fds.extend(mother);
+        fds.extend(forkserver);
         if let Some(files) = launch.stat_files {
             fds.extend([files.memory.as_fd(), files.cpu.as_fd(), files.memory_stat.as_fd()]);
         }
@@ -366,5 +385,16 @@ pub fn read_failure(text: &[u8]) -> LaunchError {
     match serde_json::from_slice::<step::Failure>(text) {
         Ok(failure) => failure.into(),
         Err(_) => LaunchError::channel("guest")(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_setting_makes_privileged_processes_dumpable() {
+        let settings = ["0\n", "1\n", "2\n", "1", ""];
+        assert_eq!(settings.map(makes_dumpable), [false, true, false, true, false]);
     }
 }

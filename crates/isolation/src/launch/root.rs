@@ -51,7 +51,7 @@ pub(super) const EMPTY_DIRECTORY: &str = "/empty";
 /// Where the tree of kept layers is attached.
 const KEPT: &str = "k";
 /// The options of a mount share a page with a little of the kernel's own.
-const MOST_OPTIONS: usize = 4000;
+const MAX_OPTIONS: usize = 4000;
 /// The option that adds one layer below those that were named before.
 const ONE_LAYER: &str = "lowerdir+";
 /// The group that owns terminals, on Debian and everywhere else.
@@ -166,7 +166,7 @@ fn make_devices(stage: &OwnedFd) -> Result<(), Failure> {
     Ok(())
 }
 
-fn leave_mount_namespace() -> Result<(), Failure> {
+pub(super) fn leave_mount_namespace() -> Result<(), Failure> {
     unshare(Namespaces::MOUNT).step("make a mount namespace")?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("make mounts private")
 }
@@ -255,7 +255,7 @@ fn mount_overlay(layers: &[String], upper: &str, target: &str, style: RootStyle)
         "lowerdir={lower},upperdir=w/{upper},workdir=w/{upper}.work,index=off,metacopy=off,\
          redirect_dir={redirects},volatile"
     );
-    if options.len() > MOST_OPTIONS {
+    if options.len() > MAX_OPTIONS {
         return mount_many(layers, &options, target);
     }
     let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL).step("name the layers")?;

@@ -4,9 +4,9 @@
 //! matters: when it is killed, sandboxes go to the host's init and live on.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use super::workspace::{self, WorkspaceOrder};
 use crate::seccomp::sandbox_filter;
 use crate::sys::cred::become_subreaper;
 use crate::sys::ns::{Namespaces, enter};
-use crate::sys::process::{Fork, exec_fd, exit_now, fork, ignore_signals};
+use crate::sys::process::{Fork, close_all_but, exec_fd, exit_now, fork, ignore_signals, move_fd_above, place_fd};
 use crate::sys::seccomp::Instruction;
 
 /// How a spawner behaves when nobody is left.
@@ -36,8 +36,15 @@ pub struct SpawnerOptions {
 /// How often a spawner without server looks whether it still has sandboxes.
 const IDLE_SECONDS: i64 = 5;
 
+const STDIN: i32 = 0;
+/// Above the standard streams.
+const FIRST_FREE: i32 = 3;
+
 /// Serves requests on a listening sequenced-packet socket until it is not needed any more.
 pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()> {
+    // Whoever starts us hands the listener over as the standard input, which every child would inherit.
+    let listener = move_fd_above(listener, FIRST_FREE)?;
+    place_fd(File::options().read(true).write(true).open("/dev/null")?, STDIN)?;
     // A new session, so that a terminal's signals do not reach it. It fails when we lead one already.
     let _ = setsid();
     chdir("/")?;
@@ -57,7 +64,7 @@ pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()
             match index.checked_sub(1) {
                 None => {
                     let socket = accept_with(&listener, SocketFlags::CLOEXEC)?;
-                    channels.push(Channel::new(socket, Duration::ZERO));
+                    channels.push(Channel::new(socket));
                     had_server = true;
                 }
                 Some(index) if serve(&channels[index], &filter).is_err() => drop(channels.swap_remove(index)),
@@ -94,7 +101,7 @@ fn has_children() -> bool {
 }
 
 fn become_program(arguments: &[CString]) -> io::Error {
-    let open = |program: &CString| std::fs::File::open(std::path::Path::new(&*program.to_string_lossy()));
+    let open = |program: &CString| File::open(std::path::Path::new(&*program.to_string_lossy()));
     match arguments.first().map(open) {
         Some(Ok(program)) => exec_fd(program, arguments, &[]),
         Some(Err(error)) => error,
@@ -123,6 +130,7 @@ fn start_mounter(order: &WorkspaceOrder, fds: Vec<OwnedFd>) -> Result<u32, Failu
     match fork().step("fork a mounter")? {
         Fork::Parent { pid, .. } => Ok(pid),
         Fork::Child => {
+            keep_only(&fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
             workspace::run(order, fds);
             exit_now(0)
         }
@@ -133,8 +141,21 @@ fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]
     match fork().step("fork a launcher")? {
         Fork::Parent { pid, .. } => Ok(pid),
         Fork::Child => {
+            keep_only(&fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
             launcher::run(&order, fds, filter);
             exit_now(0)
         }
+    }
+}
+
+/// The first thing that a new process does: it closes what is its parent's business, such as the spawner's sockets and its
+/// way back to the host's mounts, because it will stand in a sandbox's namespaces. Standard streams stay, which are
+/// `/dev/null` and the log.
+pub(super) fn keep_only(fds: &[BorrowedFd<'_>]) {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    let kept: Vec<_> = streams.into_iter().chain(fds.iter().copied()).collect();
+    if close_all_but(&kept).is_err() {
+        exit_now(1)
     }
 }

@@ -4,16 +4,17 @@
 //! that was opened in another one), enters the mount namespace and mounts. Only the connection comes out again, to be served
 //! by somebody outside; inside there is neither the device nor a process.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, mkdirat, open, openat2, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, mkdirat, open, openat, openat2, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
     fsmount, fsopen, unmount,
 };
+use rustix::process::{chdir, fchdir};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
@@ -66,7 +67,7 @@ pub(super) enum WorkspaceReply {
 /// Runs the child's life. Fds: the channel, the user namespace, the mount namespace, the device.
 pub(super) fn run(order: &WorkspaceOrder, fds: Vec<OwnedFd>) {
     let Ok([channel, user, mounts, device]) = <[OwnedFd; 4]>::try_from(fds) else { return };
-    let channel = Channel::new(channel, Duration::ZERO);
+    let channel = Channel::new(channel);
     // A server that is gone needs no answer, and then the connection ends with us.
     let _ = match mount(order, &user, &mounts, &device) {
         Ok((connection, number)) => channel.send(&WorkspaceReply::Mounted { number }, &[connection.as_fd()]),
@@ -84,12 +85,14 @@ fn mount(
     // Still as the host's root, who alone may open the device, and by the host's /proc.
     let device = open(format!("/proc/self/fd/{}", device.as_raw_fd()), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open the FUSE device")?;
+    // The host's, which tells about processes outside, where the sandbox's own does not.
+    let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step("open /proc")?;
     enter(mounts, Namespaces::MOUNT).step("enter the mount namespace")?;
     // Directories that are made belong to the sandbox's root.
     set_group_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root group")?;
     set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")?;
     if order.replace {
-        remove_former(&order.path)?;
+        remove_former(&proc, &order.path)?;
     }
     let tree = filesystem(&device, order.read_only)?;
     let number = number_of(&tree)?;
@@ -127,17 +130,22 @@ fn number_of(tree: &OwnedFd) -> Result<u32, Failure> {
     Ok(statx(tree, "", flags, StatxFlags::TYPE).step("look at the workspace")?.stx_dev_minor)
 }
 
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// A directory below another, and not what a link points to.
+fn open_in(at: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
+    openat2(at, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH)
+}
+
 /// Every step of the path is a real directory: no link that the sandbox made leads to another place.
 fn directory(path: &str) -> Result<OwnedFd, Failure> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mut at = open("/", flags, Mode::empty()).step("open the root")?;
+    let mut at = open("/", DIRECTORY, Mode::empty()).step("open the root")?;
     for part in parts(path) {
         let what = format!("use {path}, of which every part must be a directory and no link");
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-        let next = match openat2(&at, part, flags, Mode::empty(), resolve) {
+        let next = match open_in(&at, part) {
             Err(Errno::NOENT) => {
                 mkdirat(&at, part, Mode::from_raw_mode(0o755)).step(&what)?;
-                openat2(&at, part, flags, Mode::empty(), resolve)
+                open_in(&at, part)
             }
             other => other,
         };
@@ -146,12 +154,36 @@ fn directory(path: &str) -> Result<OwnedFd, Failure> {
     Ok(at)
 }
 
-/// A mount whose server is gone answers to nothing, but can be taken away by its path.
-fn remove_former(path: &str) -> Result<(), Failure> {
-    match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => Ok(()),
-        Err(error) => Err(error).step("take the former mount away"),
+/// A mount whose server is gone answers to nothing, but can be taken away by its name.
+///
+/// The sandbox may have put links into the path since: followed, they would lead to mounts of ours, such as those that cover
+/// parts of `/proc`. So the directory is opened without links, and nothing but a workspace is taken away. What is in the way
+/// here is also in the way of the new mount, which reports it.
+fn remove_former(proc: &OwnedFd, path: &str) -> Result<(), Failure> {
+    let Some((parent, name)) = path.trim_end_matches('/').rsplit_once('/') else { return Ok(()) };
+    let root = open("/", DIRECTORY, Mode::empty()).step("open the root")?;
+    let parent = parent.trim_matches('/');
+    let parent = if parent.is_empty() { Ok(root) } else { open_in(&root, parent) };
+    let Ok(parent) = parent else { return Ok(()) };
+    let Ok(mount) = open_in(&parent, name) else { return Ok(()) };
+    if !is_workspace(proc, &mount)? {
+        return Ok(());
     }
+    fchdir(&parent).step("go to the former mount")?;
+    let removed = unmount(name, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    chdir("/").step("go to the root")?;
+    removed.step("take the former mount away")
+}
+
+/// By the kernel's list of mounts: the one who served it cannot be asked.
+fn is_workspace(proc: &OwnedFd, mount: &OwnedFd) -> Result<bool, Failure> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let id = statx(mount, "", flags, StatxFlags::MNT_ID).step("look at the former mount")?.stx_mnt_id.to_string();
+    let list = openat(proc, "self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let mut text = String::new();
+    File::from(list.step("open the list of mounts")?).read_to_string(&mut text).step("read the list of mounts")?;
+    let line = text.lines().find(|line| line.split(' ').next() == Some(id.as_str()));
+    Ok(line.and_then(|line| line.split_once(" - ")).is_some_and(|(_, kind)| kind.starts_with("fuse.isopod ")))
 }
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
@@ -180,5 +212,54 @@ impl MountingWorkspace {
                 None => Err(broken(io::ErrorKind::InvalidData.into())),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rustix::mount::MountFlags;
+
+    use super::super::root::leave_mount_namespace;
+    use super::*;
+    use crate::alone::alone;
+
+    fn is_mounted(path: &Path) -> bool {
+        let list = fs::read_to_string("/proc/self/mountinfo").expect("a list of mounts");
+        list.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+    }
+
+    #[test]
+    fn only_a_workspace_that_no_link_leads_to_is_taken_away() {
+        alone("launch::workspace::tests::only_a_workspace_that_no_link_leads_to_is_taken_away", || {
+            leave_mount_namespace().expect("a mount namespace");
+            let proc = open("/proc", DIRECTORY, Mode::empty()).expect("/proc");
+            let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("a FUSE device");
+            let place = tempfile::tempdir().expect("a directory");
+            let (real, covered) = (place.path().join("real"), place.path().join("covered"));
+            for directory in [real.join("keys"), real.join("work"), covered.clone()] {
+                fs::create_dir_all(directory).expect("a directory");
+            }
+            let tmpfs = |path: &Path| rustix::mount::mount("none", path, "tmpfs", MountFlags::empty(), None);
+            tmpfs(&real.join("keys")).expect("a mount");
+            tmpfs(&covered).expect("a mount");
+            let workspace = filesystem(&device, false).expect("a workspace");
+            attach(&workspace, directory(real.join("work").to_str().expect("a path")).expect("a directory"))
+                .expect("a mount");
+            std::os::unix::fs::symlink(&real, place.path().join("link")).expect("a link");
+            let remove = |path: &Path| remove_former(&proc, path.to_str().expect("a path")).expect("no trouble");
+
+            // Through a link, whatever it is; and what is no workspace.
+            for name in ["link/keys", "link/work", "real/keys", "covered", "missing/at/all", "link"] {
+                remove(&place.path().join(name));
+            }
+            for path in [real.join("keys"), real.join("work"), covered] {
+                assert!(is_mounted(&path), "{} was taken away", path.display());
+            }
+            remove(&real.join("work"));
+            assert!(!is_mounted(&real.join("work")));
+        });
     }
 }

@@ -27,6 +27,12 @@ const RET_ERRNO: u32 = 0x0005_0000;
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
 
 const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
+/// The bits of a socket's type that are not flags.
+const SOCKET_TYPE: u32 = 0xf;
+const SOCK_STREAM: u32 = libc::SOCK_STREAM as u32;
+const SOCK_DGRAM: u32 = libc::SOCK_DGRAM as u32;
+const SOCK_RAW: u32 = libc::SOCK_RAW as u32;
+const SOCK_PACKET: u32 = 10;
 
 /// The whole program.
 pub(super) fn assemble(table: &BTreeMap<u32, Action>) -> Vec<Instruction> {
@@ -93,17 +99,47 @@ fn decide_by_argument(check: Check) -> Vec<Instruction> {
         Check::NoneOf { argument, values, errno } => compare(argument, values, refuse(errno), vec![ret(RET_ALLOW)]),
         Check::OneOf { argument, values, errno } => compare(argument, values, ret(RET_ALLOW), vec![refuse(errno)]),
         Check::KeepLimit { resource } => keep_limit(resource),
-        Check::Socket { families } => {
-            let route_netlink_only = vec![
-                jump_if(JUMP_EQUAL, AF_NETLINK, 0, 3),
-                load_argument(2),
-                jump_if(JUMP_EQUAL, 0, 0, 1),
-                ret(RET_ALLOW),
-                refuse(libc::EAFNOSUPPORT),
-            ];
-            compare(0, families, ret(RET_ALLOW), route_netlink_only)
+        Check::Socket { families, internet, protocols } => {
+            compare(0, families, ret(RET_ALLOW), internet_or_routes(internet, protocols))
         }
     }
+}
+
+/// Goes on from a socket's family: these if the socket is not raw and its protocol is in the list, and netlink if it is for
+/// routes.
+fn internet_or_routes(internet: &[u32], protocols: &[u32]) -> Vec<Instruction> {
+    let plain = plain_socket(protocols);
+    let mut code = Vec::new();
+    for family in internet {
+        code.extend([jump_if(JUMP_EQUAL, *family, 1, 0), jump(plain.len())]);
+        code.extend(&plain);
+    }
+    code.extend([
+        jump_if(JUMP_EQUAL, AF_NETLINK, 0, 3),
+        load_argument(2),
+        jump_if(JUMP_EQUAL, 0, 0, 1),
+        ret(RET_ALLOW),
+        refuse(libc::EAFNOSUPPORT),
+    ]);
+    code
+}
+
+/// Streams and datagrams of these protocols.
+fn plain_socket(protocols: &[u32]) -> Vec<Instruction> {
+    let mut code = vec![
+        load_argument(1),
+        // The upper bits are flags.
+        Instruction { code: AND, jump_true: 0, jump_false: 0, operand: SOCKET_TYPE },
+        jump_if(JUMP_EQUAL, SOCK_STREAM, 5, 0),
+        jump_if(JUMP_EQUAL, SOCK_DGRAM, 4, 0),
+        jump_if(JUMP_EQUAL, SOCK_RAW, 2, 0),
+        // For an IPv4 socket the kernel takes this as a packet socket.
+        jump_if(JUMP_EQUAL, SOCK_PACKET, 1, 0),
+        refuse(libc::ESOCKTNOSUPPORT),
+        refuse(libc::EPERM),
+    ];
+    code.extend(compare(2, protocols, ret(RET_ALLOW), vec![refuse(libc::EPROTONOSUPPORT)]));
+    code
 }
 
 /// Of `prlimit64(pid, resource, new, old)`: reading is allowed, a change alone is pretended, and one that also asks for the
@@ -235,6 +271,101 @@ mod tests {
         assert_eq!(socket(libc::AF_NETLINK, libc::NETLINK_NETFILTER as u32), RET_ERRNO | libc::EAFNOSUPPORT as u32);
         for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_XDP, libc::AF_ALG, libc::AF_BLUETOOTH] {
             assert_eq!(socket(family, 0), RET_ERRNO | libc::EAFNOSUPPORT as u32);
+        }
+    }
+
+    #[test]
+    fn raw_sockets_are_refused_whatever_flags_they_come_with() {
+        let socket = |family: i32, kind: i32| answer(libc::SYS_socket, [family as u32, kind as u32, 0, 0, 0, 0]);
+        let refused = RET_ERRNO | libc::EPERM as u32;
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for kind in [libc::SOCK_RAW, SOCK_PACKET as i32] {
+                for flags in [0, libc::SOCK_CLOEXEC, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
+                    assert_eq!(socket(family, kind | flags), refused, "{family} {kind} {flags}");
+                }
+            }
+            for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_STREAM | libc::SOCK_CLOEXEC] {
+                assert_eq!(socket(family, kind), RET_ALLOW);
+            }
+        }
+        assert_eq!(socket(libc::AF_UNIX, libc::SOCK_RAW), RET_ALLOW);
+        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW), RET_ALLOW);
+    }
+
+    #[test]
+    fn sockets_that_would_load_a_module_are_refused() {
+        let socket = |family: i32, kind: i32, protocol: i32| {
+            answer(libc::SYS_socket, [family as u32, kind as u32, protocol as u32, 0, 0, 0])
+        };
+        let refused = |errno: i32| RET_ERRNO | errno as u32;
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for flags in [0, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
+                // SCTP, DCCP, L2TP, SMC, and whatever comes next.
+                for protocol in [132, 33, 115, 256, 2, 255, -1] {
+                    for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+                        assert_eq!(
+                            socket(family, kind | flags, protocol),
+                            refused(libc::EPROTONOSUPPORT),
+                            "{protocol}"
+                        );
+                    }
+                }
+                for kind in [libc::SOCK_SEQPACKET, libc::SOCK_DCCP, libc::SOCK_RDM, 0, 7, 15] {
+                    for protocol in [0, 6, 33, 132] {
+                        assert_eq!(socket(family, kind | flags, protocol), refused(libc::ESOCKTNOSUPPORT), "{kind}");
+                    }
+                }
+                for (kind, protocol) in [(1, 0), (1, 6), (1, 262), (2, 0), (2, 17), (2, 1), (2, 58), (2, 136)] {
+                    assert_eq!(socket(family, kind | flags, protocol), RET_ALLOW, "{kind} {protocol}");
+                }
+            }
+        }
+        assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), RET_ALLOW);
+    }
+
+    #[test]
+    fn requests_that_load_a_module_are_refused_and_others_are_not() {
+        let ioctl = |command: u32| answer(libc::SYS_ioctl, [3, command, 0, 0, 0, 0]);
+        // TIOCSETD, bridges, VLANs.
+        for command in [0x5423, 0x8940, 0x8941, 0x8982, 0x8983, 0x89a0, 0x89a1] {
+            assert_eq!(ioctl(command), RET_ERRNO | libc::EPERM as u32, "{command:#x}");
+        }
+        // TCGETS, TIOCGWINSZ, FIONREAD, SIOCGIFCONF, SIOCGIFADDR.
+        for command in [0x5401, 0x5413, 0x541b, 0x8912, 0x8915] {
+            assert_eq!(ioctl(command), RET_ALLOW, "{command:#x}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_refused_and_other_memory_is_not() {
+        let map = |flags: i32| answer(libc::SYS_mmap, [0, 4096, 3, flags as u32, u32::MAX, 0]);
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        assert_eq!(map(private | libc::MAP_HUGETLB), RET_ERRNO | libc::ENOMEM as u32);
+        assert_eq!(map(private | libc::MAP_HUGETLB | libc::MAP_HUGE_1GB), RET_ERRNO | libc::ENOMEM as u32);
+        for flags in [private, libc::MAP_SHARED, private | libc::MAP_NORESERVE | libc::MAP_STACK | libc::MAP_POPULATE] {
+            assert_eq!(map(flags), RET_ALLOW);
+        }
+        let segment = |flags: i32| answer(libc::SYS_shmget, [0, 4096, flags as u32, 0, 0, 0]);
+        assert_eq!(segment(libc::IPC_CREAT | 0o600 | libc::SHM_HUGETLB), RET_ERRNO | libc::ENOMEM as u32);
+        assert_eq!(segment(libc::IPC_CREAT | libc::IPC_EXCL | 0o600), RET_ALLOW);
+        let memfd = |flags: u32| answer(libc::SYS_memfd_create, [1, flags, 0, 0, 0, 0]);
+        assert_eq!(memfd(libc::MFD_HUGETLB), RET_ERRNO | libc::EINVAL as u32);
+        assert_eq!(memfd(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING), RET_ALLOW);
+    }
+
+    #[test]
+    fn sync_does_nothing_and_says_so_to_nobody() {
+        assert_eq!(answer(libc::SYS_sync, NONE), RET_ERRNO);
+        assert_eq!(answer(libc::SYS_fsync, NONE), RET_ALLOW);
+    }
+
+    #[test]
+    fn a_zygote_may_start_a_keyring_and_nothing_else_with_keys() {
+        let program = assemble(&rules::zygote_table());
+        let keyctl = |operation| run(&program, AUDIT_ARCH_X86_64, libc::SYS_keyctl as u32, [operation, 0, 0, 0, 0, 0]);
+        assert_eq!(keyctl(1), RET_ALLOW);
+        for operation in [0, 2, 3, 5, 11, 30] {
+            assert_eq!(keyctl(operation), RET_ERRNO | libc::EPERM as u32);
         }
     }
 

@@ -27,8 +27,9 @@ pub(super) enum Check {
     OneOf { argument: u8, values: &'static [u32], errno: i32 },
     /// This resource's limit is not changed by `prlimit64`, which may read it and change others.
     KeepLimit { resource: u32 },
-    /// A socket's family is one of `families`, or it is netlink with protocol 0 (routes).
-    Socket { families: &'static [u32] },
+    /// A socket's family is one of `families`, or one of `internet` with a stream or datagrams and one of the protocols, or
+    /// it is netlink with protocol 0 (routes).
+    Socket { families: &'static [u32], internet: &'static [u32], protocols: &'static [u32] },
 }
 
 /// Calls up to this number are known to the list; later ones are answered with `ENOSYS`.
@@ -44,12 +45,24 @@ const NAMESPACE_BITS: u32 = (libc::CLONE_NEWUSER
 const CLONE_NEWTIME: u32 = 0x80;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
+const TIOCSETD: u32 = 0x5423;
+const SIOCGIFBR: u32 = 0x8940;
+const SIOCSIFBR: u32 = 0x8941;
+const SIOCADDDLCI: u32 = 0x8980;
+const SIOCDELDLCI: u32 = 0x8981;
+const SIOCGIFVLAN: u32 = 0x8982;
+const SIOCSIFVLAN: u32 = 0x8983;
+const SIOCBRADDBR: u32 = 0x89a0;
+const SIOCBRDELBR: u32 = 0x89a1;
+const KEYCTL_JOIN_SESSION_KEYRING: u32 = 1;
 const CORE: u32 = libc::RLIMIT_CORE;
-/// Programs that switch off their core dumps must not fail: some take a refusal for fatal.
+/// The caller is told that it worked: some programs take a refusal for fatal.
 const PRETEND: i32 = 0;
 const UNIX: u32 = libc::AF_UNIX as u32;
 const INET: u32 = libc::AF_INET as u32;
 const INET6: u32 = libc::AF_INET6 as u32;
+/// Those that the kernel has without loading a module: the default one, ping, TCP, UDP, ping over IPv6, UDP-Lite, MPTCP.
+const PROTOCOLS: &[u32] = &[0, 1, 6, 17, 58, 136, 262];
 
 struct Group {
     #[expect(dead_code, reason = "the reason is for the reader")]
@@ -66,14 +79,14 @@ const ALLOWED: &[Group] = &[
     group("reading and writing what is open", &[libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_lseek, libc::SYS_sendfile, libc::SYS_splice, libc::SYS_tee, libc::SYS_vmsplice, libc::SYS_copy_file_range, libc::SYS_readahead, libc::SYS_fadvise64]),
     group("opening, closing and copying descriptors", &[libc::SYS_open, libc::SYS_openat, libc::SYS_openat2, libc::SYS_creat, libc::SYS_close, libc::SYS_close_range, libc::SYS_dup, libc::SYS_dup2, libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_flock, libc::SYS_pipe, libc::SYS_pipe2]),
     group("file metadata", &[libc::SYS_stat, libc::SYS_fstat, libc::SYS_lstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_readlink, libc::SYS_readlinkat, libc::SYS_getdents, libc::SYS_getdents64, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat, libc::SYS_utimensat, libc::SYS_umask, 451 /* cachestat */, libc::SYS_name_to_handle_at]),
-    group("changing files and directories, checked by owner and mode", &[libc::SYS_truncate, libc::SYS_ftruncate, libc::SYS_fallocate, libc::SYS_rename, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_mkdir, libc::SYS_mkdirat, libc::SYS_rmdir, libc::SYS_unlink, libc::SYS_unlinkat, libc::SYS_link, libc::SYS_linkat, libc::SYS_symlink, libc::SYS_symlinkat, libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_fchmodat, 452 /* fchmodat2 */, libc::SYS_chown, libc::SYS_fchown, libc::SYS_lchown, libc::SYS_fchownat, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_sync, libc::SYS_syncfs, libc::SYS_sync_file_range]),
+    group("changing files and directories, checked by owner and mode", &[libc::SYS_truncate, libc::SYS_ftruncate, libc::SYS_fallocate, libc::SYS_rename, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_mkdir, libc::SYS_mkdirat, libc::SYS_rmdir, libc::SYS_unlink, libc::SYS_unlinkat, libc::SYS_link, libc::SYS_linkat, libc::SYS_symlink, libc::SYS_symlinkat, libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_fchmodat, 452 /* fchmodat2 */, libc::SYS_chown, libc::SYS_fchown, libc::SYS_lchown, libc::SYS_fchownat, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_syncfs /* one file system of the sandbox; its root is a volatile overlay, where this does nothing */, libc::SYS_sync_file_range]),
     group("FIFOs and sockets in the file system; devices are refused by the user namespace", &[libc::SYS_mknod, libc::SYS_mknodat]),
     group("extended attributes, also of package files", &[libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr, libc::SYS_flistxattr, libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr, 463, 464, 465, 466 /* the *xattrat family */]),
     group("where a process is; chroot is used by installers and held by a capability", &[libc::SYS_chdir, libc::SYS_fchdir, libc::SYS_getcwd, libc::SYS_chroot]),
     group("watching files", &[libc::SYS_inotify_init, libc::SYS_inotify_init1, libc::SYS_inotify_add_watch, libc::SYS_inotify_rm_watch]),
-    group("memory", &[libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap, libc::SYS_brk, libc::SYS_mremap, libc::SYS_msync, libc::SYS_mincore, libc::SYS_madvise, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall, libc::SYS_munlockall, libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_remap_file_pages, libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, libc::SYS_membarrier, libc::SYS_process_madvise, libc::SYS_process_mrelease, 453 /* map_shadow_stack */, 462 /* mseal */]),
+    group("memory (huge pages: below)", &[libc::SYS_mprotect, libc::SYS_munmap, libc::SYS_brk, libc::SYS_mremap, libc::SYS_msync, libc::SYS_mincore, libc::SYS_madvise, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_munlock, libc::SYS_mlockall, libc::SYS_munlockall, libc::SYS_memfd_secret, libc::SYS_remap_file_pages, libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, libc::SYS_membarrier, libc::SYS_process_madvise, libc::SYS_process_mrelease, 453 /* map_shadow_stack */, 462 /* mseal */]),
     group("memory placement, which allocators and numeric libraries ask for", &[libc::SYS_get_mempolicy, libc::SYS_set_mempolicy, libc::SYS_mbind]),
-    group("System V and POSIX IPC of the sandbox's own namespace", &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_shmdt, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl, libc::SYS_semtimedop, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink, libc::SYS_mq_timedsend, libc::SYS_mq_timedreceive, libc::SYS_mq_notify, libc::SYS_mq_getsetattr]),
+    group("System V and POSIX IPC of the sandbox's own namespace", &[libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_shmdt, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl, libc::SYS_semtimedop, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink, libc::SYS_mq_timedsend, libc::SYS_mq_timedreceive, libc::SYS_mq_notify, libc::SYS_mq_getsetattr]),
     group("starting and ending processes (clone by its flags, below)", &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid]),
     group("who a process is", &[libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getresuid, libc::SYS_getresgid, libc::SYS_getgroups, libc::SYS_getpgid, libc::SYS_getpgrp, libc::SYS_getsid, libc::SYS_getcpu, libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrusage, libc::SYS_times]),
     group("changing ids inside the sandbox's range; sudo and su need them", &[libc::SYS_setuid, libc::SYS_setgid, libc::SYS_setreuid, libc::SYS_setregid, libc::SYS_setresuid, libc::SYS_setresgid, libc::SYS_setfsuid, libc::SYS_setfsgid, libc::SYS_setgroups, libc::SYS_setpgid, libc::SYS_setsid, libc::SYS_capget, libc::SYS_capset]),
@@ -108,12 +121,45 @@ const REFUSED_AS_MISSING: &[libc::c_long] = &[
     458, // listmount
 ];
 
+/// Answered as if they had been done, without doing anything.
+const PRETENDED: &[libc::c_long] = &[
+    // Writes out every file system of the host, and waits for it: one sandbox could keep all disks busy. Its own files live
+    // as long as it does, so it loses nothing.
+    libc::SYS_sync,
+];
+
 const CHECKED: &[(libc::c_long, Check)] = &[
     // New namespaces are new kernel surface: user namespaces opened the way for most escapes of the last years.
     (libc::SYS_clone, Check::WithoutBits { argument: 0, bits: NAMESPACE_BITS, errno: libc::EPERM }),
     (libc::SYS_unshare, Check::WithoutBits { argument: 0, bits: NAMESPACE_BITS | CLONE_NEWTIME, errno: libc::EPERM }),
-    // Typing into somebody else's terminal.
-    (libc::SYS_ioctl, Check::NoneOf { argument: 1, values: &[TIOCSTI, TIOCLINUX], errno: libc::EPERM }),
+    (
+        libc::SYS_ioctl,
+        Check::NoneOf {
+            argument: 1,
+            values: &[
+                // Typing into somebody else's terminal.
+                TIOCSTI,
+                TIOCLINUX,
+                // Makes the host load a module for the line discipline that is asked for.
+                TIOCSETD,
+                // Make the host load the modules for bridges, VLANs and frame relay, before any right is asked for.
+                SIOCGIFBR,
+                SIOCSIFBR,
+                SIOCBRADDBR,
+                SIOCBRDELBR,
+                SIOCGIFVLAN,
+                SIOCSIFVLAN,
+                SIOCADDDLCI,
+                SIOCDELDLCI,
+            ],
+            errno: libc::EPERM,
+        },
+    ),
+    // Huge pages come from a pool of the whole host, and no memory limit counts them. The answers are those of a host whose
+    // pool is empty, or of a kernel without them.
+    (libc::SYS_mmap, Check::WithoutBits { argument: 3, bits: libc::MAP_HUGETLB as u32, errno: libc::ENOMEM }),
+    (libc::SYS_shmget, Check::WithoutBits { argument: 2, bits: libc::SHM_HUGETLB as u32, errno: libc::ENOMEM }),
+    (libc::SYS_memfd_create, Check::WithoutBits { argument: 1, bits: libc::MFD_HUGETLB, errno: libc::EINVAL }),
     // Only a limit of one byte keeps a crash from starting the host's core dump helper: zero does not.
     (libc::SYS_setrlimit, Check::NoneOf { argument: 0, values: &[CORE], errno: PRETEND }),
     (libc::SYS_prlimit64, Check::KeepLimit { resource: CORE }),
@@ -123,7 +169,9 @@ const CHECKED: &[(libc::c_long, Check)] = &[
         Check::OneOf { argument: 0, values: &[0, 0x8, 0x20000, 0x20008, 0x40000, u32::MAX], errno: libc::EPERM },
     ),
     // vsock is not confined by a network namespace; packet, xdp and netfilter sockets are kernel surface.
-    (libc::SYS_socket, Check::Socket { families: &[UNIX, INET, INET6] }),
+    // Raw sockets forge packets; where the network belongs to the sandbox, only a capability would stand before them. For
+    // other types and protocols the kernel looks for a module (SCTP, DCCP, L2TP, SMC) and loads it for anybody.
+    (libc::SYS_socket, Check::Socket { families: &[UNIX], internet: &[INET, INET6], protocols: PROTOCOLS }),
     (libc::SYS_socketpair, Check::OneOf { argument: 0, values: &[UNIX], errno: libc::EAFNOSUPPORT }),
 ];
 
@@ -133,17 +181,37 @@ pub(super) fn table() -> BTreeMap<u32, Action> {
     let allowed = ALLOWED.iter().flat_map(|group| group.calls).map(|call| (number(*call), Action::Allow));
     let missing = REFUSED_AS_MISSING.iter().map(|call| (number(*call), Action::Refuse(libc::ENOSYS)));
     let checked = CHECKED.iter().map(|(call, check)| (number(*call), Action::Check(*check)));
-    allowed.chain(missing).chain(checked).collect()
+    let pretended = PRETENDED.iter().map(|call| (number(*call), Action::Refuse(PRETEND)));
+    allowed.chain(missing).chain(checked).chain(pretended).collect()
 }
 
-/// Calls that a zygote needs besides: its children enter a sandbox and load the sandbox's own filter there.
-const FOR_ZYGOTES: &[libc::c_long] = &[libc::SYS_setns, libc::SYS_keyctl, libc::SYS_seccomp];
+/// Calls that a zygote needs besides: its children enter a sandbox and start a session keyring of their own there.
+const FOR_ZYGOTES: &[(libc::c_long, Action)] = &[
+    (libc::SYS_setns, Action::Allow),
+    (
+        libc::SYS_keyctl,
+        Action::Check(Check::OneOf { argument: 0, values: &[KEYCTL_JOIN_SESSION_KEYRING], errno: libc::EPERM }),
+    ),
+];
+
+/// Calls that reach into another process. A zygote is in the host's pid namespace, and its user owns the user namespaces of
+/// its template's sandboxes, in which trusted processes stand while a sandbox is made. What is forked from it inherits this.
+const NOT_FOR_ZYGOTES: &[libc::c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+];
 
 /// As [`table`], for zygotes.
 pub(super) fn zygote_table() -> BTreeMap<u32, Action> {
     let number = |call: libc::c_long| u32::try_from(call).expect("numbers of system calls are small");
     let mut table = table();
-    table.extend(FOR_ZYGOTES.iter().map(|call| (number(*call), Action::Allow)));
+    table.extend(FOR_ZYGOTES.iter().map(|(call, action)| (number(*call), *action)));
+    table.extend(NOT_FOR_ZYGOTES.iter().map(|call| (number(*call), Action::Refuse(libc::EPERM))));
     table
 }
 
@@ -154,7 +222,26 @@ mod tests {
     #[test]
     fn no_call_stands_in_two_groups() {
         let listed = ALLOWED.iter().map(|group| group.calls.len()).sum::<usize>();
-        assert_eq!(table().len(), listed + REFUSED_AS_MISSING.len() + CHECKED.len());
+        assert_eq!(table().len(), listed + REFUSED_AS_MISSING.len() + CHECKED.len() + PRETENDED.len());
+    }
+
+    #[test]
+    fn a_zygote_enters_sandboxes_and_reaches_into_no_other_process() {
+        let zygote = zygote_table();
+        assert_eq!(zygote.get(&(libc::SYS_setns as u32)), Some(&Action::Allow));
+        for call in NOT_FOR_ZYGOTES {
+            let call = *call as u32;
+            assert_eq!(table().get(&call), Some(&Action::Allow), "sandboxes need {call}");
+            assert_eq!(zygote.get(&call), Some(&Action::Refuse(libc::EPERM)), "system call {call} is allowed");
+        }
+        let others = |table: BTreeMap<u32, Action>| {
+            let differs = FOR_ZYGOTES.iter().map(|(call, _)| call).chain(NOT_FOR_ZYGOTES).map(|call| *call as u32);
+            differs.fold(table, |mut table, call| {
+                table.remove(&call);
+                table
+            })
+        };
+        assert_eq!(others(zygote), others(table()));
     }
 
     #[test]

@@ -111,9 +111,37 @@ pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<String> {
     let mut args = FsInfoArgs { max_id: 0, devices: 0, fsid: [0; 16], rest: [0; 992] };
     // SAFETY: BTRFS_IOC_FS_INFO writes a btrfs_ioctl_fs_info_args of 1024 bytes, which is the size of `FsInfoArgs`.
     unsafe { ioctl_with(fd, const { ioc_read::<FsInfoArgs>(KIND, 31) }, &mut args) }?;
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let id = &args.fsid;
-    Ok([&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(hex).join("-"))
+    Ok([&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(hex::encode).join("-"))
+}
+
+/// The number of the only device of a file system that was made on one.
+const FIRST_DEVICE: u64 = 1;
+
+/// Uses so many bytes of the only device, or all that it has. Growing takes a commit; shrinking moves what lies behind
+/// the new end, and fails with ENOSPC where there is no room for it.
+pub fn resize(fd: BorrowedFd<'_>, size: Option<u64>) -> io::Result<()> {
+    let size = size.map_or_else(|| "max".to_owned(), |size| size.to_string());
+    let mut args = vol_args(&format!("{FIRST_DEVICE}:{size}"))?;
+    // SAFETY: BTRFS_IOC_RESIZE reads a btrfs_ioctl_vol_args, which `VolArgs` mirrors; the text ends with NUL.
+    unsafe { ioctl_with(fd, const { ioc_write::<VolArgs>(KIND, 3) }, &mut args) }.map(drop)
+}
+
+#[repr(C)]
+struct DevInfoArgs {
+    device: u64,
+    uuid: [u8; 16],
+    bytes_used: u64,
+    total_bytes: u64,
+    rest: [u8; 4056],
+}
+
+/// How much of the only device the file system uses.
+pub fn device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut args = DevInfoArgs { device: FIRST_DEVICE, uuid: [0; 16], bytes_used: 0, total_bytes: 0, rest: [0; 4056] };
+    // SAFETY: BTRFS_IOC_DEV_INFO reads and writes a btrfs_ioctl_dev_info_args of 4096 bytes, mirrored by `DevInfoArgs`.
+    unsafe { ioctl_with(fd, const { ioc_both::<DevInfoArgs>(KIND, 30) }, &mut args) }?;
+    Ok(args.total_bytes)
 }
 
 #[repr(C)]
@@ -324,6 +352,8 @@ mod tests {
         assert_eq!(ioc_write::<VolArgs>(KIND, 14) as u32, 0x5000_940e);
         assert_eq!(ioc_both::<SearchArgs>(KIND, 17) as u32, 0xd000_9411);
         assert_eq!(ioc_both::<InoLookupArgs>(KIND, 18) as u32, 0xd000_9412);
+        assert_eq!(ioc_write::<VolArgs>(KIND, 3) as u32, 0x5000_9403);
+        assert_eq!(ioc_both::<DevInfoArgs>(KIND, 30) as u32, 0xd000_941e);
         assert_eq!(ioc_read::<FsInfoArgs>(KIND, 31) as u32, 0x8400_941f);
         assert_eq!(ioc_both::<QuotaCtlArgs>(KIND, 40) as u32, 0xc010_9428);
         assert_eq!(ioc_write::<QgroupCreateArgs>(KIND, 42) as u32, 0x4010_942a);

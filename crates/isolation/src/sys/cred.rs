@@ -110,9 +110,11 @@ pub fn clear_ambient_set() -> io::Result<()> {
     prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
 }
 
-/// Whether others of the same user may read this process' memory and `/proc` entries.
-pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
-    prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable))
+/// Whether others of the same user, or the owner of its user namespace, may read this process' memory and descriptors.
+pub fn is_dumpable() -> io::Result<bool> {
+    // SAFETY: the option takes no argument; the unused ones are zero as it demands.
+    let answer = check(libc::c_long::from(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }))?;
+    Ok(answer == 1)
 }
 
 /// Makes orphans below the calling process its children.

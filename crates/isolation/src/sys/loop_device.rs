@@ -9,6 +9,7 @@ use super::ioctl::{ioctl_number, ioctl_with};
 
 const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+const LOOP_SET_CAPACITY: libc::Ioctl = 0x4c07;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
@@ -97,6 +98,12 @@ impl LoopDevice {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Takes over the present size of the file.
+    pub fn refresh_size(&self) -> io::Result<()> {
+        // SAFETY: LOOP_SET_CAPACITY takes no argument.
+        unsafe { ioctl_number(self.file.as_fd(), LOOP_SET_CAPACITY, 0) }.map(drop)
     }
 
     /// Asks for the device to be detached. While others hold it open the kernel waits for the last of them.

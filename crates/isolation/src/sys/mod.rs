@@ -10,9 +10,11 @@ mod ioctl;
 pub mod loop_device;
 pub mod mount;
 pub mod ns;
+pub mod peer;
 pub mod process;
 pub mod project_quota;
 pub mod seccomp;
+pub mod socket;
 
 use std::io;
 

@@ -1,11 +1,12 @@
 //! Making processes: clone3 with namespaces, exec of a file descriptor, fds.
 
 use std::ffi::{CStr, CString};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
-use super::ns::Namespaces;
+use super::cred::{set_group_ids, set_user_ids};
+use super::ns::{Namespaces, unshare};
 
 /// Where a [`fork_into`] came back.
 #[derive(Debug)]
@@ -67,6 +68,20 @@ impl Namespaces {
     const NONE: Self = Self::USER.without(Self::USER);
 }
 
+/// Forks a process that has a second thread, which the test harness always starts: it waits and holds no lock.
+#[cfg(test)]
+pub fn fork_beside_harness() -> io::Result<Fork> {
+    // SAFETY: libc's own fork takes the allocator's locks, so the child can use memory. The other thread waits for this one.
+    match check(libc::c_long::from(unsafe { libc::fork() }))? {
+        0 => Ok(Fork::Child),
+        pid => {
+            let number = rustix::process::Pid::from_raw(pid as i32).ok_or(rustix::io::Errno::SRCH)?;
+            let pidfd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty())?;
+            Ok(Fork::Parent { pid: pid as u32, pidfd })
+        }
+    }
+}
+
 fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count))
 }
@@ -119,6 +134,30 @@ pub fn close_from_on_exec(first: RawFd) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
+/// Closes every descriptor but these.
+///
+/// Only for a process that was just forked: values of its parent that own one of the others still exist in its memory. It
+/// neither uses nor drops them, because it never returns into the functions that hold them.
+pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut numbers: Vec<libc::c_uint> = kept.iter().map(|fd| fd.as_raw_fd().cast_unsigned()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut next = 0;
+    for number in numbers {
+        if next < number {
+            close_range(next, number - 1)?;
+        }
+        next = number + 1;
+    }
+    close_range(next, libc::c_uint::MAX)
+}
+
+fn close_range(first: libc::c_uint, last: libc::c_uint) -> io::Result<()> {
+    // SAFETY: close_range takes three integers. Who owns what is closed: see `close_all_but`, or the descriptors are
+    // the process's own copies, which no value of it owns.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
 /// Sets the limit on core dumps to exactly one byte, soft and hard.
 ///
 /// Zero would still start a piped core helper on the host, one does not.
@@ -164,27 +203,82 @@ pub fn ignore_signals() -> io::Result<()> {
 ///
 /// It shares the caller's memory instead of getting a copy, which would cost more than all else that it does.
 pub fn hold(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
+    start_holder(namespaces, sleep_for_ever, std::ptr::null_mut())
+}
+
+/// As [`hold`], by a process that first becomes the root of the user namespace that the caller is in.
+pub fn hold_as_root(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // It must outlive the new process, as its stack must.
+    let order = Box::leak(Box::new(RootOrder { namespaces, report: writer.as_raw_fd() }));
+    let held = start_holder(Namespaces::NONE, become_root_and_sleep, (&raw mut *order).cast())?;
+    // The holder's own copy stays until it has reported.
+    drop(writer);
+    // To its end: by then the holder has closed what it had of ours.
+    let mut report = Vec::new();
+    std::fs::File::from(reader).read_to_end(&mut report)?;
+    match <[u8; size_of::<i32>()]>::try_from(report).map(i32::from_ne_bytes) {
+        Ok(0) => Ok(held),
+        Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
+        Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// What a holder does before it sleeps.
+struct RootOrder {
+    namespaces: Namespaces,
+    /// Where it writes the error, or zero.
+    report: RawFd,
+}
+
+type HolderMain = extern "C" fn(*mut libc::c_void) -> libc::c_int;
+
+/// `main` must call nothing but the kernel: it shares the caller's memory, with all locks in it.
+fn start_holder(namespaces: Namespaces, main: HolderMain, argument: *mut libc::c_void) -> io::Result<(u32, OwnedFd)> {
     // It must outlive the new process, and nobody knows when that has died. The callers are few and short-lived.
     let stack = Box::leak(Box::new([0_u128; HOLDER_STACK / size_of::<u128>()]));
     let mut pidfd: RawFd = -1;
     let flags = namespaces.bits() as libc::c_int | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: the child runs `sleep_for_ever` on a stack of its own that is never freed, aligned by its type and passed by
-    // its end; that function touches no memory but the stack, so sharing the rest is harmless. `pidfd` lives over the call.
+    // SAFETY: the child runs `main` on a stack of its own that is never freed, aligned by its type and passed by its end;
+    // both functions that are passed touch no memory but the stack and their own argument, which is leaked too, so sharing
+    // the rest is harmless. `pidfd` lives over the call.
     let pid = unsafe {
         let end = stack.as_mut_ptr_range().end.cast();
-        libc::clone(sleep_for_ever, end, flags, std::ptr::null_mut(), &raw mut pidfd)
+        libc::clone(main, end, flags, argument, &raw mut pidfd)
     };
     let pid = check(libc::c_long::from(pid))?;
     // SAFETY: the kernel has stored a new fd that nobody else knows.
     Ok((pid as u32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// Enough for one system call.
+/// Enough for a few system calls.
 const HOLDER_STACK: usize = 16 << 10;
 
+/// The holder has copies of all of the caller's descriptors, and whoever owns its namespace may look for them.
 extern "C" fn sleep_for_ever(_: *mut libc::c_void) -> libc::c_int {
+    // Cannot fail for this range.
+    let _ = close_range(0, libc::c_uint::MAX);
     loop {
         // SAFETY: pause takes nothing and returns only after a signal handler ran.
         unsafe { libc::pause() };
     }
+}
+
+extern "C" fn become_root_and_sleep(order: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `hold_as_root` passes a leaked `RootOrder` that nobody changes.
+    let order = unsafe { &*order.cast::<RootOrder>() };
+    let errno = match become_root_in(order.namespaces) {
+        Ok(()) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    };
+    // SAFETY: the pointer is to an integer on this stack, of the size that is passed.
+    unsafe { libc::write(order.report, (&raw const errno).cast(), size_of::<i32>()) };
+    sleep_for_ever(std::ptr::null_mut())
+}
+
+/// System calls only, as a holder's `main` may.
+fn become_root_in(namespaces: Namespaces) -> io::Result<()> {
+    set_group_ids(Some(0), Some(0), Some(0))?;
+    set_user_ids(Some(0), Some(0), Some(0))?;
+    unshare(namespaces)
 }

@@ -16,6 +16,11 @@ const Q_GETQUOTA: u32 = 0x80_0007;
 const Q_SETQUOTA: u32 = 0x80_0008;
 const Q_XGETQSTATV: u32 = 0x5808;
 const VALID_BLOCK_LIMITS: u32 = 1;
+const VALID_INODE_LIMITS: u32 = 4;
+/// An empty file takes none of a project's bytes, and the file system has only so many files for all.
+const BYTES_PER_FILE: u64 = 4096;
+/// What the smallest project may have.
+const MIN_FILES: u64 = 10_000;
 /// Limits are told in blocks of this many bytes, whatever the file system's own block size is.
 const LIMIT_BLOCK: u64 = 1024;
 
@@ -37,6 +42,8 @@ pub struct ProjectFigures {
     pub used: u64,
     /// The hard limit in bytes.
     pub limit: Option<u64>,
+    /// The hard limit on files and directories.
+    pub file_limit: Option<u64>,
 }
 
 #[repr(C)]
@@ -127,11 +134,16 @@ struct QuotaBlock {
     valid: u32,
 }
 
-/// Sets the hard limit of a project, rounded up to whole KiB; `None` lifts it.
+/// Sets the hard limit of a project, rounded up to whole KiB, and one on its files that fits it; `None` lifts both.
 pub fn limit_project(fd: BorrowedFd<'_>, project: u32, limit: Option<u64>) -> io::Result<()> {
     // A limit of 0 blocks would mean "no limit".
     let blocks = limit.map_or(0, |bytes| bytes.div_ceil(LIMIT_BLOCK).max(1));
-    let mut block = QuotaBlock { block_hard_limit: blocks, valid: VALID_BLOCK_LIMITS, ..QuotaBlock::default() };
+    let mut block = QuotaBlock {
+        block_hard_limit: blocks,
+        inode_hard_limit: limit.map_or(0, |bytes| (bytes / BYTES_PER_FILE).max(MIN_FILES)),
+        valid: VALID_BLOCK_LIMITS | VALID_INODE_LIMITS,
+        ..QuotaBlock::default()
+    };
     // SAFETY: Q_SETQUOTA reads a struct if_dqblk, which `QuotaBlock` mirrors.
     unsafe { quotactl_fd(fd, Q_SETQUOTA, project, &mut block) }
 }
@@ -147,7 +159,8 @@ pub fn project_figures(fd: BorrowedFd<'_>, project: u32) -> io::Result<ProjectFi
         Err(error) => return Err(error),
     }
     let limit = (block.block_hard_limit != 0).then(|| block.block_hard_limit.saturating_mul(LIMIT_BLOCK));
-    Ok(ProjectFigures { used: block.space, limit })
+    let file_limit = (block.inode_hard_limit != 0).then_some(block.inode_hard_limit);
+    Ok(ProjectFigures { used: block.space, limit, file_limit })
 }
 
 /// # Safety
@@ -162,10 +175,17 @@ unsafe fn quotactl_fd<T>(fd: BorrowedFd<'_>, command: u32, id: u32, argument: &m
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{self, File};
     use std::os::fd::AsFd;
+    use std::path::Path;
+    use std::process::Command;
 
+    use rustix::mount::{MountPropagationFlags, mount_change};
+
+    use super::super::ns::{Namespaces, unshare};
     use super::*;
+    use crate::alone::alone;
+    use crate::capabilities::drop_all;
 
     #[test]
     fn structures_have_the_sizes_of_the_kernel_headers() {
@@ -174,6 +194,48 @@ mod tests {
         assert_eq!(size_of::<QuotaBlock>(), 72);
         assert_eq!(ioc_read::<FsXattr>(KIND, 31) as u32, 0x801c_581f);
         assert_eq!(ioc_write::<FsXattr>(KIND, 32) as u32, 0x401c_5820);
+    }
+
+    /// What this host lacks, if it cannot show a quota.
+    fn mount_with_quota(place: &Path) -> Result<(), String> {
+        let run = |program: &str, arguments: &[&str]| {
+            let output = Command::new(program).args(arguments).current_dir(place).output();
+            let output = output.map_err(|error| format!("{program}: {error}"))?;
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() { Ok(()) } else { Err(format!("{program}: {errors}")) }
+        };
+        File::create(place.join("image")).and_then(|image| image.set_len(64 << 20)).expect("an image");
+        fs::create_dir(place.join("files")).expect("a directory");
+        run("mkfs.ext4", &["-q", "-N", "30000", "-O", "quota,project", "-E", "quotatype=prjquota", "image"])?;
+        run("mount", &["-o", "loop,prjquota", "image", "files"])
+    }
+
+    #[test]
+    fn a_limit_bounds_files_as_well_as_bytes() {
+        alone("sys::project_quota::tests::a_limit_bounds_files_as_well_as_bytes", || {
+            // The file system goes with this process.
+            unshare(Namespaces::MOUNT).expect("a mount namespace");
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("mounts of our own");
+            let place = tempfile::tempdir().expect("a directory");
+            if let Err(reason) = mount_with_quota(place.path()) {
+                eprintln!("skipped: {reason}");
+                return;
+            }
+            let path = place.path().join("files/box");
+            fs::create_dir(&path).expect("a directory");
+            let directory = File::open(&path).expect("a directory");
+            set_project(directory.as_fd(), 7).expect("a project");
+            limit_project(directory.as_fd(), 7, Some(1 << 30)).expect("a limit");
+            let figures = project_figures(directory.as_fd(), 7).expect("figures");
+            assert_eq!((figures.limit, figures.file_limit), (Some(1 << 30), Some((1 << 30) / 4096)));
+            limit_project(directory.as_fd(), 7, Some(8 << 20)).expect("a limit");
+            let figures = project_figures(directory.as_fd(), 7).expect("figures");
+            assert_eq!((figures.limit, figures.file_limit), (Some(8 << 20), Some(10_000)));
+            // The host's root is not held to it, but a root without rights is.
+            drop_all().expect("no capabilities");
+            let made = (0..30_000).map_while(|number| File::create(path.join(number.to_string())).ok()).count();
+            assert_eq!(made, 9_999, "and the directory itself");
+        });
     }
 
     #[test]

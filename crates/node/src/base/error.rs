@@ -29,7 +29,7 @@ pub enum BaseError {
     /// There is no such generation.
     #[error("there is no base generation {0:?}")]
     NoSuchGeneration(String),
-    /// The generation is held by a [`super::Base`] somewhere, perhaps in another process.
+    /// The generation is held by a [`super::Base`] somewhere, perhaps in another process, or a sandbox stands on it.
     #[error("base generation {0:?} is in use")]
     InUse(String),
 }

@@ -84,7 +84,7 @@ impl<'a> Identity<'a> {
             hash_stat(&mut hash, &path, self.host.stat(&path).as_ref());
         }
         self.hash_programs(&mut hash);
-        hex(&hash.finalize())
+        hex::encode(hash.finalize())
     }
 
     /// The full hash.
@@ -97,7 +97,7 @@ impl<'a> Identity<'a> {
             }
         }
         self.hash_programs(&mut hash);
-        hex(&hash.finalize())
+        hex::encode(hash.finalize())
     }
 
     fn begin(&self, purpose: &[u8]) -> Sha256 {
@@ -212,8 +212,4 @@ fn hash_stat(hash: &mut Sha256, path: &Path, stat: Option<&Stat>) {
 fn field(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_le_bytes());
     hash.update(bytes);
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

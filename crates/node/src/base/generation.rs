@@ -1,6 +1,6 @@
 //! Generations on disk: `base-<16 hex>/{root,usr,manifest.json,in-use}` in the layers directory. Whoever holds a
-//! [`Base`] holds a shared lock on `in-use`; a generation is only removed by someone who could lock it alone. The lock
-//! goes with the process, so a server that adopts sandboxes opens their generations again.
+//! [`Base`] holds a shared lock on `in-use`; a generation is only removed by someone who could lock it alone and found
+//! no record of a sandbox that stands on it. The lock goes with the process, the sandboxes do not.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::error::BaseError;
 use super::manifest::{BaseFacts, Manifest};
+use crate::layer_users::LayerUsers;
 
 /// A generation of the base, held: it is not removed while this or a clone of it lives.
 #[derive(Clone, Debug)]
@@ -34,6 +35,7 @@ pub struct Base {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation {
     pub id: String,
+    /// Whether a process holds it, or a sandbox stands on it.
     pub in_use: bool,
 }
 
@@ -87,7 +89,8 @@ pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError>
     for entry in entries {
         let Ok(id) = entry.map_err(failed)?.file_name().into_string() else { continue };
         if is_generation_id(&id) {
-            let in_use = try_lock_alone(&layers_dir.join(&id)).is_ok_and(|lock| lock.is_none());
+            let is_held = try_lock_alone(&layers_dir.join(&id)).is_ok_and(|lock| lock.is_none());
+            let in_use = is_held || has_sandboxes(layers_dir, &id)?;
             generations.push(Generation { id, in_use });
         }
     }
@@ -95,7 +98,7 @@ pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError>
     Ok(generations)
 }
 
-/// Removes a generation that nobody holds.
+/// Removes a generation that nobody holds and on which no sandbox stands.
 pub fn remove_generation(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     if !is_generation_id(id) || !directory.is_dir() {
@@ -105,10 +108,13 @@ pub fn remove_generation(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     remove_unheld(layers_dir, id)
 }
 
-/// Removes a generation that nobody holds. The caller holds the lock of builds.
+/// Removes a generation that nobody holds and on which no sandbox stands. The caller holds the lock of builds.
 pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     let alone = try_lock_alone(&directory)?.ok_or_else(|| BaseError::InUse(id.to_owned()))?;
+    if has_sandboxes(layers_dir, id)? {
+        return Err(BaseError::InUse(id.to_owned()));
+    }
     let doomed = layers_dir.join(format!("{TEMPORARY}{id}"));
     std::fs::rename(&directory, &doomed).map_err(|source| BaseError::Store {
         action: "move away",
@@ -118,6 +124,15 @@ pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError
     // Whoever waits for the lock now finds that the name is gone.
     drop(alone);
     remove_tree(&doomed)
+}
+
+/// Whether sandboxes stand on it, with or without a server.
+fn has_sandboxes(layers_dir: &Path, id: &str) -> Result<bool, BaseError> {
+    LayerUsers::of_generations(layers_dir).have_base(id).map_err(|source| BaseError::Store {
+        action: "tell whether sandboxes use",
+        path: layers_dir.join(id),
+        source,
+    })
 }
 
 /// Makes the marker in a generation that is being built.

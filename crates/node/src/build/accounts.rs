@@ -1,6 +1,6 @@
 //! Users and groups of a tree, read from its own `/etc/passwd` and `/etc/group`.
 
-use super::trouble::Trouble;
+use super::step_error::StepError;
 use super::view::{Owner, View};
 
 /// A line of `/etc/passwd`, as far as a build needs it.
@@ -13,35 +13,35 @@ pub(super) struct Account {
 }
 
 /// The user that `USER` means: a name or a number, perhaps with a group.
-pub(super) fn find_user(view: &View, text: &str) -> Result<Account, Trouble> {
+pub(super) fn find_user(view: &View, text: &str) -> Result<Account, StepError> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let passwd = view.read_small("/etc/passwd");
     let account = accounts(&passwd).find(|account| is_called(&account.name, account.uid, user));
-    let account = account.ok_or_else(|| Trouble::invalid(format!("there is no user {user:?} in /etc/passwd")))?;
+    let account = account.ok_or_else(|| StepError::invalid(format!("there is no user {user:?} in /etc/passwd")))?;
     let Some(group) = group else { return Ok(account) };
     match find_group(view, group) {
         Some(gid) if gid == account.gid => Ok(account),
-        Some(_) => Err(Trouble::invalid(format!("USER {text}: a group other than the user's own is not supported"))),
-        None => Err(Trouble::invalid(format!("there is no group {group:?} in /etc/group"))),
+        Some(_) => Err(StepError::invalid(format!("USER {text}: a group other than the user's own is not supported"))),
+        None => Err(StepError::invalid(format!("there is no group {group:?} in /etc/group"))),
     }
 }
 
 /// Whom `--chown` means. Numbers need no account.
-pub(super) fn find_owner(view: &View, text: &str) -> Result<Owner, Trouble> {
+pub(super) fn find_owner(view: &View, text: &str) -> Result<Owner, StepError> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let passwd = view.read_small("/etc/passwd");
     let account = accounts(&passwd).find(|account| is_called(&account.name, account.uid, user));
     let (uid, own_gid) = match (account, user.parse::<u32>()) {
         (Some(account), _) => (account.uid, account.gid),
         (None, Ok(number)) if number <= 65_535 => (number, number),
-        _ => return Err(Trouble::invalid(format!("there is no user {user:?} in /etc/passwd"))),
+        _ => return Err(StepError::invalid(format!("there is no user {user:?} in /etc/passwd"))),
     };
     let gid = match group {
         None | Some("") => own_gid,
         Some(group) => {
             let number = group.parse().ok().filter(|number| *number <= 65_535);
             let found = find_group(view, group).or(number);
-            found.ok_or_else(|| Trouble::invalid(format!("there is no group {group:?} in /etc/group")))?
+            found.ok_or_else(|| StepError::invalid(format!("there is no group {group:?} in /etc/group")))?
         }
     };
     Ok(Owner { uid, gid })

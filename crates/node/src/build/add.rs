@@ -6,23 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use isopod_image::Digest;
-use isopod_image::dockerfile::IgnoreRules;
 use isopod_image::unpack::Bounds;
 
-use super::Builder;
+use super::Build;
 use super::copy::CopyTo;
 use super::dockerfile::copy_words;
 use super::source::Source;
-use super::stack::{Stack, hex};
-use super::step::{Action, Copy, CopyFrom, blocking};
-use super::trouble::{Trouble, chain};
+use super::stack::Stack;
+use super::step::{Action, Copy, CopyFrom};
+use super::step_error::{StepError, chain};
 use super::view::View;
 use crate::template::Scratch;
 
 /// As Docker has it.
 const MODE: u32 = 0o600;
 
-impl Builder<'_> {
+impl Build<'_> {
     pub(super) async fn add_link(
         &mut self,
         stack: &mut Stack,
@@ -30,27 +29,29 @@ impl Builder<'_> {
         checksum: Option<&Digest>,
         to: &CopyTo,
         owner: &str,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         if is_git(url) {
-            return Err(Trouble::invalid(format!("{url} is a git repository: use RUN git clone")));
+            return Err(StepError::invalid(format!("{url} is a git repository: use RUN git clone")));
         }
         let to = CopyTo { mode: to.mode.or(Some(MODE)), ..to.clone() };
         let name = name_of(url);
         let name = match (&name, to.is_directory) {
             (Some(name), _) => name.as_str(),
             (None, false) => "file",
-            (None, true) => return Err(Trouble::invalid(format!("{url} names no file: say what it is to be called"))),
+            (None, true) => {
+                return Err(StepError::invalid(format!("{url} names no file: say what it is to be called")));
+            }
         };
-        let most = self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0);
-        let fetched = self.fleet.images.fetch(url, checksum, most).await;
-        let fetched = fetched.map_err(|error| Trouble::step(format!("could not fetch {url}: {}", chain(&error))))?;
+        let max_bytes = self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0);
+        let team = self.spec.cache_scope.as_deref();
+        let fetched = self.shared.images.fetch(url, checksum, max_bytes, team).await;
+        let fetched = fetched.map_err(|error| StepError::step(format!("could not fetch {url}: {}", chain(&error))))?;
         let words = copy_words(&to, owner, &[name.to_owned()], &[], fetched.digest.as_str(), &[]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let scratch = self.scratch_with(fetched.path, name).await?;
-        let view = View::of_directory(scratch.path()).map_err(|error| Trouble::internal("read the file", error))?;
-        let source = Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() };
+        let view = View::of_directory(scratch.path()).map_err(|error| StepError::internal("read the file", error))?;
         let from = CopyFrom::Files {
-            source: Arc::new(source),
+            source: Arc::new(Source::of(view)),
             paths: vec![PathBuf::from(name)],
             inline: Vec::new(),
             _scratch: Some(Arc::new(scratch)),
@@ -60,19 +61,19 @@ impl Builder<'_> {
     }
 
     /// A directory with the file in it, so that it has its own name.
-    async fn scratch_with(&self, file: PathBuf, name: &str) -> Result<Scratch, Trouble> {
+    async fn scratch_with(&self, file: PathBuf, name: &str) -> Result<Scratch, StepError> {
         let (templates, name) = (self.fleet.templates_directory(), name.to_owned());
-        blocking(move || {
+        let placed = move || {
             let mut bytes = [0; 12];
             getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
-            let scratch = Scratch::make(&templates, &format!("files-{}", hex(&bytes)));
-            let scratch = scratch.map_err(|error| Trouble::internal("make room for the file", error))?;
+            let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
+            let scratch = scratch.map_err(|error| StepError::internal("make room for the file", error))?;
             let target = scratch.path().join(name);
             let placed = fs::hard_link(&file, &target).or_else(|_| fs::copy(&file, &target).map(drop));
-            placed.map_err(|error| Trouble::internal("make room for the file", error))?;
+            placed.map_err(|error| StepError::internal("make room for the file", error))?;
             Ok(scratch)
-        })
-        .await
+        };
+        self.work.run(placed).await
     }
 }
 

@@ -5,16 +5,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use isopod_image::Reference;
+use isopod_image::unpack::Bounds;
 use isopod_wire::build::RegistryAuth;
 use isopod_wire::node::CreateError;
 
-use super::Builder;
-use super::provision;
+use super::Build;
+use super::image_setup;
 use super::stack::{Settings, Stack};
 use super::step::{Action, digest_of};
-use super::trouble::Trouble;
-use crate::kind::Entry;
-use crate::template::{BASE, BUILT_PREFIX, KeptLayer, Manifest, facts_key, find_recipe, make_layer};
+use super::step_error::StepError;
+use crate::template::{BASE, BUILT_PREFIX, Layer, Manifest, facts_key, find_recipe, make_layer};
+use crate::template_pool::Entry;
 
 /// What there is before there is anything.
 const SCRATCH: &str = "scratch";
@@ -28,13 +29,13 @@ struct StandIn {
     has: String,
 }
 
-impl Builder<'_> {
+impl Build<'_> {
     /// The image of that name: from the store, a registry, or made of this host.
     pub(super) async fn image(
         &mut self,
         text: &str,
         auth: Option<&RegistryAuth>,
-    ) -> Result<(Stack, Settings), Trouble> {
+    ) -> Result<(Stack, Settings), StepError> {
         if text == SCRATCH {
             return Ok((self.scratch_stack()?, Settings::of_docker()));
         }
@@ -43,7 +44,7 @@ impl Builder<'_> {
             return Ok((self.template(text).await?.0, Settings::of_docker()));
         }
         let reference: Reference =
-            text.parse().map_err(|error| Trouble::invalid(format!("{text:?} names no image: {error}")))?;
+            text.parse().map_err(|error| StepError::invalid(format!("{text:?} names no image: {error}")))?;
         match self.stored_image(&reference, auth).await {
             Ok(found) => Ok(found),
             Err(reason) => match self.stand_in(&reference) {
@@ -56,13 +57,13 @@ impl Builder<'_> {
                     let (stack, _) = self.template(stand_in.template).await?;
                     Ok((stack, Settings::of_docker()))
                 }
-                None => Err(Trouble::image(format!("could not get the image {reference}: {reason}"))),
+                None => Err(StepError::image(format!("could not get the image {reference}: {reason}"))),
             },
         }
     }
 
     /// A template of this node, by its name or id.
-    pub(super) async fn template(&mut self, name: &str) -> Result<(Stack, Settings), Trouble> {
+    pub(super) async fn template(&mut self, name: &str) -> Result<(Stack, Settings), StepError> {
         if name.starts_with(BUILT_PREFIX) {
             return self.built_template(name);
         }
@@ -76,23 +77,23 @@ impl Builder<'_> {
         if name == BASE {
             return Ok((stack, settings));
         }
-        let recipe = find_recipe(name).ok_or_else(|| Trouble::invalid(format!("there is no template {name:?}")))?;
-        let kind = loop {
-            match self.fleet.kind(recipe.name, "").await {
-                Ok(kind) => break kind,
+        let recipe = find_recipe(name).ok_or_else(|| StepError::invalid(format!("there is no template {name:?}")))?;
+        let template_pool = loop {
+            match self.fleet.template_pool(recipe.name).await {
+                Ok(template_pool) => break template_pool,
                 // It is on its way; the build has a time limit of its own.
                 Err(CreateError::TemplateNotReady { progress, .. })
-                    if matches!(self.fleet.kinds.get(recipe.name), Some(Entry::Building(_))) =>
+                    if matches!(self.fleet.template_pools.get(recipe.name), Some(Entry::Building(_))) =>
                 {
                     self.log.info(format!("template {name} is being built: {progress}")).await;
                 }
-                Err(error) => return Err(Trouble::image(format!("template {name} cannot be had: {error}"))),
+                Err(error) => return Err(StepError::image(format!("template {name} cannot be had: {error}"))),
             }
         };
-        if let Some(reason) = &kind.reduced {
-            return Err(Trouble::image(format!("template {name} is not complete: {reason}")));
+        if let Some(reason) = &template_pool.reduced {
+            return Err(StepError::image(format!("template {name} is not complete: {reason}")));
         }
-        let template = kind.template();
+        let template = template_pool.template();
         if let Some(layer) = template.layer() {
             stack.chain = digest_of([stack.chain.as_str(), layer.id()]);
             stack.layers.push(std::sync::Arc::clone(layer));
@@ -102,43 +103,44 @@ impl Builder<'_> {
     }
 
     /// Adds what sandboxes need, where the host's base does not bring it.
-    pub(super) async fn provision(&mut self, stack: &mut Stack) -> Result<(), Trouble> {
+    pub(super) async fn set_up_image(&mut self, stack: &mut Stack) -> Result<(), StepError> {
         if stack.on_host {
             return Ok(());
         }
         self.log.info("adding the user of the sandbox").await;
-        self.step(stack, &["PROVISION", provision::VERSION], false, Action::Provision).await
+        self.step(stack, &["PROVISION", image_setup::VERSION], false, Action::SetUpImage).await
     }
 
     fn host_stack(&self) -> Stack {
-        let base = self.fleet.kinds.base().template();
+        let base = self.fleet.template_pools.base().template();
         let chain = digest_of(["host", &facts_key(base.facts())]);
         Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain }
     }
 
     /// Nothing but the places where a sandbox's own directories go. Images stand on it too: they may lack them.
-    pub(super) fn scratch_stack(&self) -> Result<Stack, Trouble> {
+    pub(super) fn scratch_stack(&self) -> Result<Stack, StepError> {
         let templates = self.fleet.templates_directory();
-        let layer = KeptLayer::open(&templates, SCRATCH_LAYER).or_else(|_| {
-            make_layer(&templates, SCRATCH_LAYER, |root| {
+        let layer = Layer::open(&templates, SCRATCH_LAYER).or_else(|_| {
+            make_layer(&templates, SCRATCH_LAYER, &self.work.quota(Bounds::default()), |root| {
                 for name in ["dev", "etc", "proc", "run", "sys", "tmp"] {
                     fs::create_dir(root.join(name))?;
                 }
                 fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))
             })
         });
-        let layer = layer.map_err(|error| Trouble::internal("make an empty layer", error))?;
+        let layer = layer.map_err(|error| StepError::internal("make an empty layer", error))?;
         let layers = vec![std::sync::Arc::new(layer)];
         Ok(Stack { on_host: false, has_interpreter: false, layers, bytes: 0, chain: digest_of([SCRATCH]) })
     }
 
-    fn built_template(&self, id: &str) -> Result<(Stack, Settings), Trouble> {
+    fn built_template(&self, id: &str) -> Result<(Stack, Settings), StepError> {
         let templates = self.fleet.templates_directory();
-        let manifest = Manifest::load(&templates, id).map_err(|error| Trouble::image(error.to_string()))?;
+        let manifest =
+            Manifest::load(&templates, id).map_err(|error| StepError::internal("open the template", error))?;
         let Manifest { template, on_host, has_interpreter, chain, onbuild, .. } = manifest;
-        let open = |id: &String| KeptLayer::open(&templates, id).map(std::sync::Arc::new);
+        let open = |id: &String| Layer::open(&templates, id).map(std::sync::Arc::new);
         let layers: Result<Vec<_>, _> = template.layers.iter().map(open).collect();
-        let layers = layers.map_err(|error| Trouble::image(error.to_string()))?;
+        let layers = layers.map_err(|error| StepError::internal("open the template's layers", error))?;
         let settings = Settings {
             env: template.env,
             user: template.user,
@@ -151,7 +153,7 @@ impl Builder<'_> {
 
     /// What of this host can stand in for a well-known image.
     fn stand_in(&self, reference: &Reference) -> Option<StandIn> {
-        let base = self.fleet.kinds.base().template();
+        let base = self.fleet.template_pools.base().template();
         let facts = base.facts();
         let python = facts.python.as_deref().unwrap_or("none");
         let node = facts.node.as_deref();

@@ -1,5 +1,8 @@
 //! Which step gave which layer: a small file per step, `.steps/<key>` beside the layers.
 //!
+//! A key carries the build's scope, which is its team unless the operator shares what builds made. Only layers of images
+//! that anybody can pull are everybody's; those that a team's credentials opened are the team's.
+//!
 //! A file that speaks of a layer that is gone counts as none. Parallel builds take turns at a step, so that the second
 //! one finds what the first one made.
 
@@ -9,9 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-use crate::template::KeptLayer;
+use crate::template::Layer;
 
 const DIRECTORY: &str = ".steps";
 
@@ -21,7 +24,7 @@ pub(super) enum Found {
     /// It changed no file.
     Nothing,
     /// A layer and its size.
-    Layer(Arc<KeptLayer>, u64),
+    Layer(Arc<Layer>, u64),
 }
 
 /// The steps of all builds on these layers.
@@ -41,7 +44,7 @@ impl Cache {
             return Some(Found::Nothing);
         }
         let (id, bytes) = text.split_once(' ')?;
-        let layer = KeptLayer::open(&self.templates, id).ok()?;
+        let layer = Layer::open(&self.templates, id).ok()?;
         Some(Found::Layer(Arc::new(layer), bytes.parse().ok()?))
     }
 
@@ -62,14 +65,28 @@ impl Cache {
     }
 }
 
-/// Whose turn it is at which step.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
+/// Whose turn it is at which step, and who unpacks.
+#[derive(Debug)]
+pub(super) struct BuildLocks {
+    /// One place for each core: more archives at once would only take memory.
+    unpackers: Arc<Semaphore>,
     /// By key. Entries that nobody waits for are dropped when the next one is asked for.
     steps: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl Turns {
+impl Default for BuildLocks {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { unpackers: Arc::new(Semaphore::new(cores)), steps: Mutex::default() }
+    }
+}
+
+impl BuildLocks {
+    /// Waits until fewer layers are unpacked than there are cores, in all builds together.
+    pub(super) async fn unpacking(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.unpackers).acquire_owned().await.expect("nobody closes it")
+    }
+
     /// Waits until nobody else is at this step.
     pub(super) async fn take(&self, key: &str) -> OwnedMutexGuard<()> {
         let step = {
@@ -85,5 +102,24 @@ impl Turns {
             }
         };
         step.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_layers_are_unpacked_at_once_than_there_are_cores() {
+        let locks = BuildLocks::default();
+        let mut places = Vec::new();
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            places.push(locks.unpacking().await);
+        }
+        assert!(tokio::time::timeout(Duration::ZERO, locks.unpacking()).await.is_err());
+        places.pop();
+        assert!(tokio::time::timeout(Duration::ZERO, locks.unpacking()).await.is_ok());
     }
 }

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use isopod_image::unpack::Quota;
 use rustix::fs::Stat;
 
 use super::source::{Source, Visit};
-use super::trouble::Trouble;
+use super::step_error::StepError;
 use super::view::{FileStat, Owner, View, Writer};
 
 /// How to copy.
@@ -32,26 +33,32 @@ pub(super) struct Inline {
 }
 
 /// Copies; blocks.
-pub(super) fn copy(source: &Source, paths: &[PathBuf], view: &View, to: &CopyTo) -> Result<(), Trouble> {
-    let failed = |path: &Path, error: io::Error| Trouble::step(format!("could not copy {}: {error}", path.display()));
-    let mut writer = view.writer().map_err(|error| Trouble::internal("write into the template", error))?;
+pub(super) fn copy(
+    source: &Source,
+    paths: &[PathBuf],
+    view: &View,
+    to: &CopyTo,
+    quota: &Quota,
+) -> Result<(), StepError> {
+    let failed = |path: &Path, error: io::Error| StepError::step(format!("could not copy {}: {error}", path.display()));
+    let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
     for path in paths {
         let is_directory = source.view.is_directory(path);
         let target = target_of(view, to, path, is_directory);
-        let mut placer = Placer { writer: &mut writer, to, target };
-        source.visit(path, &mut placer).map_err(|error| failed(path, error))?;
+        let mut placer = Placer { writer: &mut writer, to, target, quota };
+        source.visit(path, &mut placer, quota).map_err(|error| failed(path, error))?;
     }
     Ok(())
 }
 
 /// Writes files that stand in the request; blocks.
-pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result<(), Trouble> {
-    let mut writer = view.writer().map_err(|error| Trouble::internal("write into the template", error))?;
+pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result<(), StepError> {
+    let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
     for file in files {
         let target = target_of(view, to, Path::new(&file.name), false);
         let stat = FileStat { mode: to.mode.unwrap_or(0o644), modified: None };
         let written = writer.file(&target, &mut file.body.as_bytes(), to.owner.unwrap_or(Owner::ROOT), stat);
-        written.map_err(|error| Trouble::step(format!("could not write {}: {error}", target.display())))?;
+        written.map_err(|error| StepError::step(format!("could not write {}: {error}", target.display())))?;
     }
     Ok(())
 }
@@ -73,6 +80,7 @@ struct Placer<'a, 'v> {
     writer: &'a mut Writer<'v>,
     to: &'a CopyTo,
     target: PathBuf,
+    quota: &'a Quota,
 }
 
 impl Placer<'_, '_> {
@@ -101,7 +109,7 @@ impl Visit for Placer<'_, '_> {
     fn file(&mut self, path: &Path, stat: &Stat, content: &mut File) -> io::Result<()> {
         let stat_of = FileStat { mode: self.mode(stat), modified: Some(stat.st_mtime) };
         let (place, owner) = (self.place(path), self.owner(stat));
-        self.writer.file(&place, content, owner, stat_of).map(drop)
+        self.writer.copy_of(&place, content, owner, stat_of, self.quota).map(drop)
     }
 
     fn link(&mut self, path: &Path, stat: &Stat, target: &std::ffi::OsStr) -> io::Result<()> {
@@ -114,7 +122,7 @@ impl Visit for Placer<'_, '_> {
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    use isopod_image::dockerfile::IgnoreRules;
+    use isopod_image::unpack::Bounds;
 
     use super::*;
 
@@ -128,6 +136,10 @@ mod tests {
         }
     }
 
+    fn copy(source: &Source, paths: &[PathBuf], view: &View, to: &CopyTo) -> Result<(), StepError> {
+        super::copy(source, paths, view, to, &Quota::new(Bounds::default()))
+    }
+
     fn trees() -> (tempfile::TempDir, Source, View) {
         let scratch = tempfile::tempdir().unwrap();
         let (from, into) = (scratch.path().join("from"), scratch.path().join("into"));
@@ -137,8 +149,7 @@ mod tests {
         std::fs::write(from.join("a"), "a").unwrap();
         std::fs::set_permissions(from.join("a"), std::fs::Permissions::from_mode(0o750)).unwrap();
         symlink("usr/bin", into.join("bin")).unwrap();
-        let source =
-            Source { view: View::of_directory(&from).unwrap(), ignore: IgnoreRules::default(), exclude: Vec::new() };
+        let source = Source::of(View::of_directory(&from).unwrap());
         let view = View::of_directory(&into).unwrap();
         (scratch, source, view)
     }
@@ -160,6 +171,21 @@ mod tests {
         copy(&source, &["d".into()], &view, &to("/usr")).unwrap();
         assert_eq!(std::fs::read_to_string(scratch.path().join("into/usr/e/f")).unwrap(), "f");
         assert!(scratch.path().join("into/usr/bin").is_dir());
+    }
+
+    #[test]
+    fn what_is_copied_is_counted_and_holes_stay_holes() {
+        let (scratch, source, view) = trees();
+        let from = scratch.path().join("from");
+        File::create(from.join("d/sparse")).unwrap().set_len(1 << 40).unwrap();
+        copy(&source, &["d".into()], &view, &to("/d")).unwrap();
+        let copied = std::fs::metadata(scratch.path().join("into/d/sparse")).unwrap();
+        assert_eq!(copied.len(), 1 << 40);
+        assert!(copied.blocks() * 512 < 1 << 20, "{}", copied.blocks());
+        for bounds in [Bounds { bytes: 0, entries: 10 }, Bounds { bytes: 10, entries: 2 }] {
+            let refused = super::copy(&source, &["d".into()], &view, &to("/e"), &Quota::new(bounds));
+            assert!(refused.unwrap_err().message.contains("more than"), "{bounds:?}");
+        }
     }
 
     #[test]

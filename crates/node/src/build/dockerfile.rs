@@ -9,15 +9,15 @@ use isopod_image::Digest;
 use isopod_image::dockerfile::{
     Command, CopyFlags, Dockerfile, Heredoc, IgnoreRules, Instruction, Located, Stage, Variable, expand, parse_trigger,
 };
-use isopod_image::unpack::{Kind, decompress};
+use isopod_image::unpack::{Bounds, Kind, decompress};
 use isopod_wire::build::{BuildPhase, DockerfileSource};
 
-use super::Builder;
+use super::Build;
 use super::copy::{CopyTo, Inline};
 use super::source::Source;
 use super::stack::{Settings, Stack};
-use super::step::{Action, Copy, CopyFrom, Run, blocking, digest_of, find_all, names_a_directory};
-use super::trouble::Trouble;
+use super::step::{Action, Copy, CopyFrom, Run, digest_of, excluded, find_all, names_a_directory};
+use super::step_error::StepError;
 use super::view::View;
 
 /// What the whole build has in common.
@@ -46,16 +46,16 @@ impl Work {
     }
 }
 
-impl Builder<'_> {
-    pub(super) async fn build_dockerfile(&mut self, source: &DockerfileSource) -> Result<(Stack, Settings), Trouble> {
+impl Build<'_> {
+    pub(super) async fn build_dockerfile(&mut self, source: &DockerfileSource) -> Result<(Stack, Settings), StepError> {
         self.enter(BuildPhase::Base, None);
         let file = Dockerfile::parse(&source.text).map_err(|error| {
             self.place = Some((source.name.clone(), error.line));
-            Trouble::invalid(error.message)
+            StepError::invalid(error.message)
         })?;
         let target = file.stage(source.target.as_deref());
         let target = target.ok_or_else(|| {
-            Trouble::invalid(format!("there is no stage {:?}", source.target.as_deref().unwrap_or_default()))
+            StepError::invalid(format!("there is no stage {:?}", source.target.as_deref().unwrap_or_default()))
         })?;
         let needed = needed_stages(&file, target);
         let total = needed.iter().map(|index| file.stages[*index].instructions.len()).sum::<usize>();
@@ -69,9 +69,9 @@ impl Builder<'_> {
             plan.results[index] = Some(built);
         }
         let (mut stack, mut settings) =
-            plan.results[target].take().ok_or_else(|| Trouble::invalid("the stage was not built"))?;
+            plan.results[target].take().ok_or_else(|| StepError::invalid("the stage was not built"))?;
         self.enter(BuildPhase::Finalize, None);
-        self.provision(&mut stack).await?;
+        self.set_up_image(&mut stack).await?;
         // As E2B's SDKs end a Dockerfile that does not say otherwise.
         if !settings.has_user {
             settings.user = "user".to_owned();
@@ -86,7 +86,7 @@ impl Builder<'_> {
         &mut self,
         file: &Dockerfile,
         source: &DockerfileSource,
-    ) -> Result<BTreeMap<String, String>, Trouble> {
+    ) -> Result<BTreeMap<String, String>, StepError> {
         let mut globals = BTreeMap::new();
         for located in &file.global_args {
             self.place = Some((source.name.clone(), located.line));
@@ -101,17 +101,17 @@ impl Builder<'_> {
         Ok(globals)
     }
 
-    async fn build_stage(&mut self, plan: &mut Plan<'_>, stage: &Stage) -> Result<(Stack, Settings), Trouble> {
+    async fn build_stage(&mut self, plan: &mut Plan<'_>, stage: &Stage) -> Result<(Stack, Settings), StepError> {
         let name = plan.source.name.clone();
         self.enter(BuildPhase::Base, Some((name.clone(), stage.line)));
         let image = expanded(&stage.image, plan.file.escape, &|name| plan.globals.get(name).cloned())?;
         if image.is_empty() {
-            return Err(Trouble::invalid(format!("FROM {} means nothing", stage.image)));
+            return Err(StepError::invalid(format!("FROM {} means nothing", stage.image)));
         }
         if let Some(platform) = &stage.platform
             && !is_own_platform(&expanded(platform, plan.file.escape, &|name| plan.globals.get(name).cloned())?)
         {
-            return Err(Trouble::invalid(format!("the platform {platform} is not this machine's")));
+            return Err(StepError::invalid(format!("the platform {platform} is not this machine's")));
         }
         self.log.info(format!("FROM {image}")).await;
         let (stack, settings) = match earlier_stage(plan, stage, &image) {
@@ -121,7 +121,7 @@ impl Builder<'_> {
         let mut work = Work { stack, settings, args: BTreeMap::new() };
         // What its author wanted done in builds on it comes first, and is done once.
         for trigger in std::mem::take(&mut work.settings.onbuild) {
-            let located = parse_trigger(&trigger).map_err(|error| Trouble::invalid(error.message))?;
+            let located = parse_trigger(&trigger).map_err(|error| StepError::invalid(error.message))?;
             self.log.info(format!("ONBUILD {trigger}")).await;
             self.instruction(plan, &mut work, &located).await?;
         }
@@ -134,10 +134,10 @@ impl Builder<'_> {
         Ok((work.stack, work.settings))
     }
 
-    async fn instruction(&mut self, plan: &Plan<'_>, work: &mut Work, located: &Located) -> Result<(), Trouble> {
+    async fn instruction(&mut self, plan: &Plan<'_>, work: &mut Work, located: &Located) -> Result<(), StepError> {
         let escape = plan.file.escape;
         match &located.instruction {
-            Instruction::From { .. } => Err(Trouble::invalid("FROM cannot stand here")),
+            Instruction::From { .. } => Err(StepError::invalid("FROM cannot stand here")),
             Instruction::Arg(variables) => variables.iter().try_for_each(|variable| declare(plan, work, variable)),
             Instruction::Env(variables) => {
                 // All of a line see what was before it.
@@ -151,7 +151,7 @@ impl Builder<'_> {
             }
             Instruction::Run { command, heredocs, caches, is_offline } => {
                 if *is_offline {
-                    return Err(Trouble::invalid("RUN --network=none is not supported: steps have the network"));
+                    return Err(StepError::invalid("RUN --network=none is not supported: steps have the network"));
                 }
                 for cache in caches {
                     self.log.warn(format!("the cache mount {cache} is not kept between builds")).await;
@@ -206,7 +206,7 @@ impl Builder<'_> {
         plan: &Plan<'_>,
         work: &mut Work,
         request: CopyRequest,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let CopyRequest { flags, sources, inline, destination, is_add } = request;
         let mode = flags.chmod.as_deref().map(parse_mode).transpose()?;
         let owner = flags.chown.clone().unwrap_or_else(|| "0:0".to_owned());
@@ -220,7 +220,7 @@ impl Builder<'_> {
         };
         let (links, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|source| is_url(source));
         if let (Some(url), false) = (links.first(), is_add) {
-            return Err(Trouble::invalid(format!("COPY takes files of the context, and {url} is none: use ADD")));
+            return Err(StepError::invalid(format!("COPY takes files of the context, and {url} is none: use ADD")));
         }
         let checksum = flags.checksum.as_deref().map(|text| parse_checksum(text, many, &links)).transpose()?;
         for url in &links {
@@ -232,25 +232,30 @@ impl Builder<'_> {
         if let Some(from) = &flags.from {
             let other = match self.stage_or_image(plan, from).await? {
                 Some(stack) => stack,
-                None => return Err(Trouble::invalid(format!("there is no stage {from:?} before this one"))),
+                None => return Err(StepError::invalid(format!("there is no stage {from:?} before this one"))),
             };
             let words = copy_words(&to, &owner, &sources, &[], &other.chain, &flags.exclude);
             let from = CopyFrom::Stack { stack: Box::new(other), patterns: sources, exclude: flags.exclude };
             return self.copy_step(work, &words, Copy { from, to, owner: Some(owner) }).await;
         }
         let source = match sources.is_empty() {
-            false => self.context(plan.source, flags.exclude.clone())?,
+            false => self.context(plan.source, &flags.exclude)?,
             true => self.no_context()?,
         };
-        let (source, paths, digest) = blocking(move || {
-            let paths = find_all(&source, &sources)?;
-            let failed = |error: std::io::Error| Trouble::invalid(format!("could not read the context: {error}"));
-            let digest = source.digest(&paths).map_err(failed)?;
-            Ok((Arc::new(source), paths, digest))
-        })
-        .await?;
-        let (archives, paths): (Vec<_>, Vec<_>) =
-            paths.into_iter().partition(|path| is_add && is_archive(&source, path));
+        let quota = self.work.quota(Bounds::default());
+        let found = self.work.run(move || {
+            let paths = find_all(&source, &sources, &quota)?;
+            let failed = |error: std::io::Error| StepError::invalid(format!("could not read the context: {error}"));
+            let digest = source.digest(&paths, &quota).map_err(failed)?;
+            let (mut archives, mut files) = (Vec::new(), Vec::new());
+            for path in paths {
+                quota.check().map_err(|error| failed(error.into()))?;
+                let is_unpacked = is_add && is_archive(&source, &path);
+                if is_unpacked { archives.push(path) } else { files.push(path) }
+            }
+            Ok((Arc::new(source), archives, files, digest))
+        });
+        let (source, archives, paths, digest) = found.await?;
         let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         if !paths.is_empty() || !inline.is_empty() {
             let words = copy_words(&to, &owner, &names, &inline, &digest, &[]);
@@ -259,16 +264,17 @@ impl Builder<'_> {
         }
         for archive in archives {
             let name = archive.to_string_lossy().into_owned();
-            let words = copy_words(&to, "archive", &[name], &[], &digest, &[]);
+            let words = copy_words(&to, "archive", std::slice::from_ref(&name), &[], &digest, &[]);
             // Unpacking it is most of the work.
             if self.take_known(&mut work.stack, &words).await {
                 continue;
             }
-            let path = plan.source.context.as_deref().unwrap_or(Path::new("")).join(&archive);
-            let scratch = self.unpack(&path, Kind::Owned).await?;
+            let file = source.open_file(&archive);
+            let file = file.map_err(|error| StepError::invalid(format!("could not read {name}: {error}")))?;
+            let scratch = self.unpack(file, Kind::Owned).await?;
             let view = View::of_directory(scratch.path());
-            let view = view.map_err(|error| Trouble::internal("read the archive", error))?;
-            let source = Arc::new(Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() });
+            let view = view.map_err(|error| StepError::internal("read the archive", error))?;
+            let source = Arc::new(Source::of(view));
             let from = CopyFrom::Files {
                 source,
                 paths: vec![Default::default()],
@@ -280,12 +286,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    async fn copy_step(&mut self, work: &mut Work, words: &[String], copy: Copy) -> Result<(), Trouble> {
+    async fn copy_step(&mut self, work: &mut Work, words: &[String], copy: Copy) -> Result<(), StepError> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.step(&mut work.stack, &words, false, Action::Copy(copy)).await
     }
 
-    async fn stage_or_image(&mut self, plan: &Plan<'_>, from: &str) -> Result<Option<Stack>, Trouble> {
+    async fn stage_or_image(&mut self, plan: &Plan<'_>, from: &str) -> Result<Option<Stack>, StepError> {
         match plan.file.stage(Some(from)) {
             Some(index) => Ok(plan.results[index].as_ref().map(|(stack, _)| stack.clone())),
             None if from.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
@@ -294,20 +300,22 @@ impl Builder<'_> {
     }
 
     /// For files that stand in the Dockerfile itself.
-    fn no_context(&self) -> Result<Source, Trouble> {
+    fn no_context(&self) -> Result<Source, StepError> {
         let view = View::of_directory(&self.fleet.templates_directory());
-        let view = view.map_err(|error| Trouble::internal("open the layers", error))?;
-        Ok(Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() })
+        let view = view.map_err(|error| StepError::internal("open the layers", error))?;
+        Ok(Source::of(view))
     }
 
-    fn context(&self, source: &DockerfileSource, exclude: Vec<String>) -> Result<Source, Trouble> {
-        let failed = |error| Trouble::invalid(format!("could not read the context: {error}"));
-        let context = source.context.as_ref().ok_or_else(|| Trouble::invalid("there is no context to copy from"))?;
+    fn context(&self, source: &DockerfileSource, exclude: &[String]) -> Result<Source, StepError> {
+        let failed = |error| StepError::invalid(format!("could not read the context: {error}"));
+        let context = source.context.as_ref().ok_or_else(|| StepError::invalid("there is no context to copy from"))?;
         let view = View::of_directory(context).map_err(failed)?;
         let own = Path::new(&source.name).file_name().map(|name| name.to_string_lossy().into_owned());
         let own = own.map(|name| view.read_small(&format!("{name}.dockerignore"))).unwrap_or_default();
         let text = if own.is_empty() { view.read_small(".dockerignore") } else { own };
-        Ok(Source { view, ignore: IgnoreRules::parse(&text), exclude })
+        let ignore =
+            IgnoreRules::parse(&text).map_err(|error| StepError::invalid(format!(".dockerignore: {error}")))?;
+        Ok(Source { view, ignore, exclude: excluded(exclude)? })
     }
 }
 
@@ -364,7 +372,7 @@ fn earlier_stage(plan: &Plan<'_>, stage: &Stage, image: &str) -> Option<(Stack, 
     plan.results[index].clone()
 }
 
-fn declare(plan: &Plan<'_>, work: &mut Work, variable: &Variable) -> Result<(), Trouble> {
+fn declare(plan: &Plan<'_>, work: &mut Work, variable: &Variable) -> Result<(), StepError> {
     let default = match &variable.value {
         Some(value) => Some(expanded(value, plan.file.escape, &|name| work.lookup(name))?),
         None => plan.globals.get(&variable.name).cloned(),
@@ -399,7 +407,7 @@ fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
     Run { command, env, user: settings.user.clone(), cwd: settings.workdir.clone(), script }
 }
 
-fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, Trouble> {
+fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, StepError> {
     let body = match heredoc.expands {
         // Quotes are part of the text here, so only variables are expanded, line by line.
         true => expand_body(&heredoc.body, escape, work)?,
@@ -408,13 +416,13 @@ fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, Troubl
     Ok(Inline { name: heredoc.name.clone(), body })
 }
 
-fn expand_body(body: &str, escape: char, work: &Work) -> Result<String, Trouble> {
+fn expand_body(body: &str, escape: char, work: &Work) -> Result<String, StepError> {
     let quoted = body.replace('\'', "\u{1}").replace('"', "\u{2}");
     let text = expanded(&quoted, escape, &|name| work.lookup(name))?;
     Ok(text.replace('\u{1}', "'").replace('\u{2}', "\""))
 }
 
-fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlags, Trouble> {
+fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlags, StepError> {
     let one = |text: &Option<String>| {
         text.as_deref().map(|text| expanded(text, escape, &|name| work.lookup(name))).transpose()
     };
@@ -427,22 +435,22 @@ fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlag
     })
 }
 
-fn expanded(text: &str, escape: char, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, Trouble> {
-    expand(text, escape, lookup).map_err(|error| Trouble::invalid(error.to_string()))
+fn expanded(text: &str, escape: char, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, StepError> {
+    expand(text, escape, lookup).map_err(|error| StepError::invalid(error.to_string()))
 }
 
-fn parse_mode(text: &str) -> Result<u32, Trouble> {
+fn parse_mode(text: &str) -> Result<u32, StepError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err(Trouble::invalid(format!("--chmod={text} is not a mode such as 0755"))),
+        _ => Err(StepError::invalid(format!("--chmod={text} is not a mode such as 0755"))),
     }
 }
 
-fn parse_checksum(text: &str, many: bool, links: &[String]) -> Result<Digest, Trouble> {
+fn parse_checksum(text: &str, many: bool, links: &[String]) -> Result<Digest, StepError> {
     if many || links.is_empty() {
-        return Err(Trouble::invalid("--checksum is for one file from the web"));
+        return Err(StepError::invalid("--checksum is for one file from the web"));
     }
-    text.parse().map_err(|_| Trouble::invalid(format!("--checksum={text} is not sha256: and 64 digits")))
+    text.parse().map_err(|_| StepError::invalid(format!("--checksum={text} is not sha256: and 64 digits")))
 }
 
 fn is_url(text: &str) -> bool {
@@ -460,9 +468,8 @@ fn is_own_platform(platform: &str) -> bool {
 
 /// Whether ADD unpacks it: a tar archive, by its mark.
 fn is_archive(source: &Source, path: &Path) -> bool {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
-    let Ok(file) = source.view.open(path, flags) else { return false };
-    let Ok(stream) = decompress(std::fs::File::from(file)) else { return false };
+    let Ok(file) = source.open_file(path) else { return false };
+    let Ok(stream) = decompress(file) else { return false };
     let mut head = Vec::new();
     stream.take(512).read_to_end(&mut head).is_ok() && head.get(257..262) == Some(b"ustar")
 }

@@ -5,15 +5,15 @@ use std::time::SystemTime;
 use isopod_wire::Bytes;
 use isopod_wire::build::BuiltTemplate;
 
-use super::Builder;
-use super::bench::Bench;
+use super::Build;
+use super::build_sandbox::BuildSandbox;
 use super::stack::{Settings, Stack};
-use super::trouble::{Trouble, chain};
-use crate::start::{START_PATIENCE, bring_up};
+use super::step_error::{StepError, chain};
+use crate::start::{START_TIMEOUT, bring_up};
 use crate::template::{Manifest, Template};
 
-impl Builder<'_> {
-    pub(super) async fn finish(&mut self, stack: Stack, settings: Settings) -> Result<BuiltTemplate, Trouble> {
+impl Build<'_> {
+    pub(super) async fn finish(&mut self, stack: Stack, settings: Settings) -> Result<BuiltTemplate, StepError> {
         // Whatever ran for the last step must not be in the way.
         self.close().await;
         let template = BuiltTemplate {
@@ -33,22 +33,23 @@ impl Builder<'_> {
         self.try_start(&manifest, &stack).await?;
         // Layers were copied through the page cache; a template that is told of must outlive a power cut.
         let templates = self.fleet.templates_directory();
-        let saved = super::step::blocking(move || {
+        let saved = self.work.run(move || {
             if let Ok(earlier) = Manifest::load(&templates, &manifest.template.id) {
                 return Ok(earlier);
             }
             let directory = std::fs::File::open(&templates);
             let synced = directory.and_then(|directory| Ok(rustix::fs::syncfs(&directory)?));
-            synced.map_err(|error| Trouble::internal("write the layers to the disk", error))?;
-            manifest.save(&templates).map_err(|error| Trouble::internal("keep the template", error))
+            synced.map_err(|error| StepError::internal("write the layers to the disk", error))?;
+            manifest.save(&templates).map_err(|error| StepError::internal("keep the template", error))
         });
         let built = saved.await?.template;
-        self.log.info(format!("template {} is ready", built.id)).await;
+        // Not its id: clients know their templates by other ones, and a log may be shown to anybody.
+        self.log.info("the template is ready").await;
         Ok(built)
     }
 
     /// A start command that does not come up is better known now than at every create.
-    async fn try_start(&mut self, manifest: &Manifest, stack: &Stack) -> Result<(), Trouble> {
+    async fn try_start(&mut self, manifest: &Manifest, stack: &Stack) -> Result<(), StepError> {
         let wanted = &manifest.template;
         if wanted.start_cmd.is_none() && wanted.ready_cmd.is_none() {
             return Ok(());
@@ -56,19 +57,20 @@ impl Builder<'_> {
         if let Some(command) = &wanted.start_cmd {
             self.log.info(format!("starting {command}")).await;
         }
-        let base = self.fleet.kinds.base().template();
+        let base = self.fleet.template_pools.base().template();
         let template = Template::built(&base, manifest.clone(), &self.fleet.templates_directory());
-        let template = template.map_err(|error| Trouble::internal("open the template", error))?;
-        let bench = Bench::on_template(self.fleet, template, stack.chain.clone(), self.limits).await?;
-        let environment = self.fleet.workshop.environment_for(manifest.on_host);
-        let up = bring_up(&bench.guest, bench.init(), wanted, &environment, START_PATIENCE).await;
-        self.bench = Some(bench);
+        let template = template.map_err(|error| StepError::internal("open the template", error))?;
+        let sandbox =
+            BuildSandbox::on_template(self.fleet, template, stack.chain.clone(), self.limits, &self.work).await?;
+        let environment = self.fleet.provisioner.environment_for(manifest.on_host);
+        let up = bring_up(&sandbox.guest, sandbox.init(), wanted, &environment, START_TIMEOUT).await;
+        self.sandbox = Some(sandbox);
         match up {
             Ok(()) => {
                 self.log.info("it is ready").await;
                 Ok(())
             }
-            Err(error) => Err(Trouble::step(chain(&error))),
+            Err(error) => Err(StepError::step(chain(&error))),
         }
     }
 }

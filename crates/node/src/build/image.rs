@@ -1,23 +1,26 @@
-//! Images as a base: their layers become kept layers, one each.
+//! Images as a base: each of their layers becomes a layer of this node.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use isopod_image::unpack::{Bounds, Kind, Unpacked, decompress, unpack};
-use isopod_image::{Digest, Image, Reference, RunConfig};
+use isopod_image::registry::Progress;
+use isopod_image::unpack::{Bounds, Kind, Quota, Unpacked, decompress, unpack_within};
+use isopod_image::{Digest, Reference, RunConfig};
 use isopod_wire::build::RegistryAuth;
 use sha2::{Digest as _, Sha256};
 
-use super::Builder;
+use super::Build;
 use super::cache::Found;
-use super::stack::{Settings, Stack, most_layers};
+use super::stack::{Settings, Stack, max_layers};
 use super::step::digest_of;
-use super::trouble::chain;
-use crate::template::{KeptLayer, make_layer};
+use super::step_error::{StepError, chain};
+use super::work::finished;
+use crate::images::StoredImage;
+use crate::template::{Layer, make_layer};
 
-impl Builder<'_> {
+impl Build<'_> {
     /// An image from the store or its registry. The error says why not, for people.
     pub(super) async fn stored_image(
         &mut self,
@@ -25,44 +28,53 @@ impl Builder<'_> {
         auth: Option<&RegistryAuth>,
     ) -> Result<(Stack, Settings), String> {
         let log = self.log.clone();
-        let image = self.fleet.images.get(reference, auth, &move |progress| log.try_info(progress.message)).await?;
-        let stack = self.image_stack(&image).await?;
-        Ok((stack, settings_of(&image.config.config)))
+        let tell = move |progress: Progress| log.try_info(progress.message);
+        let stored = self.shared.images.get(reference, auth, self.spec.cache_scope.as_deref(), &tell).await?;
+        let stack = self.image_stack(&stored).await?;
+        Ok((stack, settings_of(&stored.image.config.config)))
     }
 
-    async fn image_stack(&mut self, image: &Image) -> Result<Stack, String> {
+    async fn image_stack(&mut self, stored: &StoredImage) -> Result<Stack, String> {
+        let image = &stored.image;
         let layers = &image.manifest.layers;
         let diff_ids = &image.config.rootfs.diff_ids;
-        if layers.len() >= most_layers() {
-            return Err(format!("it has {} layers, and a template has at most {}", layers.len(), most_layers()));
+        if layers.len() >= max_layers() {
+            return Err(format!("it has {} layers, and a template has at most {}", layers.len(), max_layers()));
         }
         if diff_ids.len() != layers.len() {
             return Err(format!("it has {} layers, and its config tells of {}", layers.len(), diff_ids.len()));
         }
         let templates = self.fleet.templates_directory();
-        // All at once: unpacking one takes one core, and layers do not need each other.
+        // One allowance for all of them. Several at once: unpacking one takes one core, and layers do not need each other.
+        let quota = Arc::new(self.work.quota(Bounds::default()));
         let mut tasks = Vec::new();
         let mut parent = String::new();
         for (layer, diff_id) in layers.iter().zip(diff_ids) {
-            parent = digest_of(["image", &parent, diff_id.as_str()]);
-            let key = parent[..24].to_owned();
+            parent = layer_chain(&parent, &layer.digest, diff_id);
+            // What somebody's credentials opened is theirs; what anybody can pull is everybody's.
+            let is_public = self.shared.images.store.blob(&layer.digest).is_some();
+            let key = layer_key(&parent, stored.team.as_deref().filter(|_| !is_public));
             if let Some(found) = self.cache.find(&key) {
                 tasks.push((key, None, Some(found)));
                 continue;
             }
-            let blob = self.fleet.images.store.blob(&layer.digest);
+            let blob = stored.store.blob(&layer.digest);
             let blob = blob.ok_or_else(|| format!("its layer {} is not in the store", layer.digest))?;
             self.log.info(format!("unpacking {}", &layer.digest.digits()[..12])).await;
             let (templates, id, diff_id) = (templates.clone(), format!("l-{key}"), diff_id.clone());
-            let task = tokio::task::spawn_blocking(move || unpack_layer(&templates, &id, &blob, &diff_id));
+            let (quota, place) = (Arc::clone(&quota), self.shared.locks.unpacking().await);
+            let task = self.work.start(move || {
+                let _place = place;
+                unpack_layer(&templates, &id, &blob, &diff_id, &quota).map_err(StepError::image)
+            });
             tasks.push((key, Some(task), None));
         }
-        let mut stack = self.scratch_stack().map_err(|trouble| trouble.message)?;
+        let mut stack = self.scratch_stack().map_err(|error| error.message)?;
         stack.chain = digest_of(["image", image.manifest.config.digest.as_str()]);
         for (key, task, found) in tasks {
             let found = match (task, found) {
                 (Some(task), _) => {
-                    let (layer, unpacked) = task.await.map_err(|error| error.to_string())??;
+                    let (layer, unpacked) = finished(task.await).map_err(|error| error.message)?;
                     if unpacked.foreign_owners > 0 {
                         let count = unpacked.foreign_owners;
                         self.log.warn(format!("{count} files belong to ids above 65535; they are nobody's now")).await;
@@ -83,15 +95,36 @@ impl Builder<'_> {
     }
 }
 
-fn unpack_layer(templates: &Path, id: &str, blob: &PathBuf, diff_id: &Digest) -> Result<(KeptLayer, Unpacked), String> {
+/// Stands for a layer and all below it. The blob's own digest is part of it, so that only who has the blob finds what was
+/// unpacked of it: what it unpacks to (`diff_id`) stands in configs that anybody can write.
+fn layer_chain(parent: &str, blob: &Digest, diff_id: &Digest) -> String {
+    // Earlier versions left layers under "image" that one team's credentials had opened and every team could find.
+    digest_of(["image2", parent, blob.as_str(), diff_id.as_str()])
+}
+
+/// Under which an unpacked layer is found, by everybody or by one team.
+fn layer_key(chain: &str, team: Option<&str>) -> String {
+    match team {
+        Some(team) => digest_of(["private", team, chain])[..24].to_owned(),
+        None => chain[..24].to_owned(),
+    }
+}
+
+fn unpack_layer(
+    templates: &Path,
+    id: &str,
+    blob: &Path,
+    diff_id: &Digest,
+    quota: &Quota,
+) -> Result<(Layer, Unpacked), String> {
     let mut unpacked = Unpacked::default();
-    let made = make_layer(templates, id, |root| {
+    let made = make_layer(templates, id, quota, |root| {
         let file = BufReader::with_capacity(1 << 18, File::open(blob)?);
         let mut stream = Hashing { inner: decompress(file)?, hash: Sha256::new() };
-        let done = unpack(&mut stream, root, Kind::Layer, Bounds::default());
+        let done = unpack_within(&mut stream, root, Kind::Layer, quota);
         unpacked = done.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, chain(&error)))?;
         // The hash is that of everything, also of what follows the archive's end.
-        io::copy(&mut stream, &mut io::sink())?;
+        quota.copy(&mut stream, &mut io::sink())?;
         let got = Digest::from_hash(stream.hash.finalize().as_slice());
         if got != *diff_id {
             let what = format!("the layer is {got}, and its image says {diff_id}");
@@ -132,4 +165,39 @@ fn settings_of(config: &RunConfig) -> Settings {
     }
     settings.onbuild = config.on_build.clone().unwrap_or_default();
     settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layers_of_an_image_share_what_it_may_hold() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (templates, blob) = (scratch.path().join("templates"), scratch.path().join("blob"));
+        // An empty archive, and what follows its end: that is hashed too, and may have no end.
+        let bytes = vec![0; 600_000];
+        std::fs::write(&blob, &bytes).unwrap();
+        let quota = Quota::new(Bounds { bytes: 1_000_000, entries: 10 });
+        let unpack = |id: &str| unpack_layer(&templates, id, &blob, &Digest::of(&bytes), &quota);
+        assert!(unpack("l-1").is_ok());
+        let refused = unpack("l-2").unwrap_err();
+        assert!(refused.contains("more than 1000000 bytes"), "{refused}");
+        let left = std::fs::read_dir(&templates).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.filter(|name| name.to_string_lossy().contains("l-2")).count(), 1, "only its lock");
+    }
+
+    #[test]
+    fn an_unpacked_layer_is_found_with_its_blob_only() {
+        let (blob, other, diff_id) = (Digest::of(b"blob"), Digest::of(b"other"), Digest::of(b"layer"));
+        let key = |blob, team| layer_key(&layer_chain("", blob, &diff_id), team);
+        assert_eq!(key(&blob, None), key(&blob, None));
+        assert_ne!(key(&blob, None), key(&other, None));
+        assert_ne!(key(&blob, None), key(&blob, Some("a")));
+        assert_ne!(key(&blob, Some("a")), key(&blob, Some("b")));
+        // Where earlier versions put the layers of all teams.
+        assert_ne!(key(&blob, None), digest_of(["image", "", diff_id.as_str()])[..24]);
+        let above = layer_chain(&layer_chain("", &blob, &diff_id), &blob, &diff_id);
+        assert_ne!(above, layer_chain("", &blob, &diff_id));
+    }
 }

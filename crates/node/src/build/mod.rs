@@ -1,9 +1,9 @@
 //! Builds templates: from the SDK's steps or a Dockerfile to layers and a manifest.
 //!
 //! ```text
-//! base (host, image, template) ── step ── step ── … ── provision ── start command tried ── manifest
+//! base (host, image, template) ── step ── step ── … ── image set up ── start command tried ── manifest
 //!                                  └ key of base and instructions ─▶ known: its layer
-//!                                                                └▶ new: run on the bench, keep what changed
+//!                                                                └▶ new: run in a sandbox, commit what changed
 //! ```
 //!
 //! Steps run in sandboxes like any other; files are copied from outside, by paths that the kernel resolves inside. A
@@ -12,98 +12,113 @@
 mod accounts;
 mod add;
 mod base;
-mod bench;
+mod build_sandbox;
 mod cache;
 mod copy;
 mod dockerfile;
 mod finish;
 mod image;
+mod image_setup;
 mod log;
-mod provision;
 mod source;
 mod stack;
 mod step;
+mod step_error;
 mod steps;
-mod trouble;
 mod view;
+mod work;
 
 use std::sync::Arc;
 
 use isopod_wire::Limits;
-use isopod_wire::build::{BuildError, BuildEvent, BuildFailure, BuildPhase, BuildSource, BuildSpec, BuiltTemplate};
+use isopod_wire::build::{BuildError, BuildEvent, BuildPhase, BuildSource, BuildSpec, BuiltTemplate};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use cache::Turns;
-
+use crate::images::Images;
 use crate::sandbox::Fleet;
-use bench::Bench;
-use cache::Cache;
+use build_sandbox::BuildSandbox;
+use cache::{BuildLocks, Cache};
 use log::Log;
-use trouble::Trouble;
+use step_error::StepError;
+use work::{Work, until_stopped};
 
-impl Fleet {
+/// What all builds of a node share.
+#[derive(Debug)]
+pub(crate) struct TemplateBuilder {
+    images: Images,
+    /// Whose turn it is at which step.
+    locks: BuildLocks,
+}
+
+impl TemplateBuilder {
+    pub(crate) fn new(images: Images) -> Self {
+        Self { images, locks: BuildLocks::default() }
+    }
+
     /// Builds a template. See [`isopod_wire::node::NodeApi::build_template`].
     pub(crate) async fn build(
-        self: &Arc<Self>,
+        &self,
+        fleet: &Arc<Fleet>,
         spec: BuildSpec,
         events: mpsc::Sender<BuildEvent>,
         cancel: CancellationToken,
     ) -> Result<BuiltTemplate, BuildError> {
-        let mut builder = Builder::new(self, &spec, events);
-        let outcome = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(stopped(BuildFailure::Cancelled, "the build was cancelled")),
-            () = tokio::time::sleep(spec.timeout) => {
-                let waited = spec.timeout.as_secs();
-                Err(stopped(BuildFailure::TimedOut, &format!("the build took more than {waited} s")))
-            }
-            built = builder.build() => built,
-        };
-        builder.close().await;
+        let mut build = Build::new(self, fleet, &spec, events);
+        let outcome = until_stopped(build.execute(), spec.timeout, &cancel).await;
+        build.work.stop();
+        build.close().await;
+        // The build has its place until its threads have ended: otherwise cancelled builds would pile up beside others.
+        build.work.end().await;
         match outcome {
             Ok(built) => Ok(built),
-            Err(trouble) => Err(builder.explain(trouble).await),
+            Err(error) => Err(build.explain(error).await),
         }
     }
 }
 
-fn stopped(failure: BuildFailure, message: &str) -> Trouble {
-    Trouble { failure, message: message.to_owned() }
-}
-
 /// A build that goes on.
 #[derive(Debug)]
-struct Builder<'a> {
+struct Build<'a> {
+    shared: &'a TemplateBuilder,
     fleet: &'a Arc<Fleet>,
     spec: &'a BuildSpec,
     log: Log,
     cache: Cache,
+    work: Arc<Work>,
     limits: Limits,
     /// Where steps run, once one had to.
-    bench: Option<Bench>,
+    sandbox: Option<BuildSandbox>,
     /// The file and line that is worked on.
     place: Option<(String, u32)>,
     /// Set by the first forced step: what follows stands on it.
     is_forced: bool,
 }
 
-impl<'a> Builder<'a> {
-    fn new(fleet: &'a Arc<Fleet>, spec: &'a BuildSpec, events: mpsc::Sender<BuildEvent>) -> Self {
+impl<'a> Build<'a> {
+    fn new(
+        shared: &'a TemplateBuilder,
+        fleet: &'a Arc<Fleet>,
+        spec: &'a BuildSpec,
+        events: mpsc::Sender<BuildEvent>,
+    ) -> Self {
+        let templates = fleet.templates_directory();
         Self {
+            shared,
             fleet,
             spec,
             log: Log::new(events),
-            cache: Cache::new(&fleet.templates_directory()),
+            cache: Cache::new(&templates),
+            work: Arc::new(Work::new(&templates)),
             limits: spec.limits,
-            bench: None,
+            sandbox: None,
             place: None,
             is_forced: spec.force,
         }
     }
 
-    async fn build(&mut self) -> Result<BuiltTemplate, Trouble> {
-        self.limits.check().map_err(|error| Trouble::invalid(format!("limits: {error}")))?;
+    async fn execute(&mut self) -> Result<BuiltTemplate, StepError> {
+        self.limits.check().map_err(|error| StepError::invalid(format!("limits: {error}")))?;
         let spec = self.spec;
         let (stack, settings) = match &spec.source {
             BuildSource::Steps { from, steps } => self.build_steps(from, steps).await?,
@@ -119,16 +134,16 @@ impl<'a> Builder<'a> {
         self.place = place;
     }
 
-    async fn explain(&self, trouble: Trouble) -> BuildError {
-        let Trouble { failure, message } = trouble;
+    async fn explain(&self, error: StepError) -> BuildError {
+        let StepError { failure, message } = error;
         let error = BuildError { failure, phase: self.log.phase(), place: self.place.clone(), message };
         self.log.error(error.to_string()).await;
         error
     }
 
     async fn close(&mut self) {
-        if let Some(bench) = self.bench.take() {
-            bench.close().await;
+        if let Some(sandbox) = self.sandbox.take() {
+            sandbox.close().await;
         }
     }
 }

@@ -6,15 +6,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use isopod_image::dockerfile::{IgnoreRules, glob_matches};
+use isopod_image::dockerfile::{IgnoreRules, Pattern, Patterns, read_pattern};
+use isopod_image::unpack::Quota;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use sha2::{Digest, Sha256};
 
-use super::stack::hex;
 use super::view::View;
 
 /// Deeper than any honest tree, and few enough that we never run out of descriptors.
-const DEEPEST: usize = 128;
+const MAX_DEPTH: usize = 128;
+
+/// Names that a pattern may look at. A pattern follows links, so a few links to `.` would otherwise multiply with each
+/// `*`.
+const MAX_LOOKED_AT: u32 = 1_000_000;
+/// What the paths that a pattern means may take in memory.
+const MAX_FOUND_BYTES: usize = 64 << 20;
 
 /// Files to copy from.
 #[derive(Debug)]
@@ -23,7 +29,7 @@ pub(super) struct Source {
     /// Stays out.
     pub(super) ignore: IgnoreRules,
     /// Stays out as well.
-    pub(super) exclude: Vec<String>,
+    pub(super) exclude: Patterns,
 }
 
 /// Is shown every file.
@@ -33,83 +39,133 @@ pub(super) trait Visit {
     fn link(&mut self, path: &Path, stat: &Stat, target: &std::ffi::OsStr) -> io::Result<()>;
 }
 
+/// A pattern on its way through the names.
+struct Search<'a> {
+    quota: &'a Quota,
+    found: Vec<PathBuf>,
+    /// Of the paths that were found.
+    found_bytes: usize,
+    budget: u32,
+}
+
+impl Search<'_> {
+    fn add(&mut self, path: PathBuf) -> io::Result<()> {
+        self.found_bytes += path.as_os_str().len();
+        if self.found_bytes > MAX_FOUND_BYTES {
+            let what = format!("the paths that the pattern means have more than {MAX_FOUND_BYTES} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        self.found.push(path);
+        Ok(())
+    }
+
+    /// Before every name that is looked at.
+    fn look(&mut self) -> io::Result<()> {
+        self.quota.check()?;
+        self.budget = self.budget.checked_sub(1).ok_or_else(too_many)?;
+        Ok(())
+    }
+}
+
 impl Source {
+    /// All files of a tree.
+    pub(super) fn of(view: View) -> Self {
+        Self { view, ignore: IgnoreRules::default(), exclude: Patterns::default() }
+    }
+
     /// The paths that a name or pattern means, sorted. None is not an error here.
-    pub(super) fn matches(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn matches(&self, pattern: &str, quota: &Quota) -> io::Result<Vec<PathBuf>> {
         let pattern = normal(pattern);
         let text = pattern.to_string_lossy().into_owned();
         if !text.contains(['*', '?', '[']) {
             let found = self.view.open(&pattern, OFlags::PATH).is_ok() && !self.is_ignored(&pattern);
             return Ok(found.then_some(pattern).into_iter().collect());
         }
-        let mut found = Vec::new();
+        let read = |text: &str| read_pattern(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error));
+        let mut search = Search { quota, found: Vec::new(), found_bytes: 0, budget: MAX_LOOKED_AT };
         if text.contains("**") {
-            self.walk_names(Path::new(""), &text, &mut found, DEEPEST)?;
+            self.walk_names(Path::new(""), &read(&text)?, &mut search, MAX_DEPTH)?;
         } else {
-            self.match_parts(Path::new(""), &text.split('/').collect::<Vec<_>>(), &mut found)?;
+            let parts = text.split('/').map(read).collect::<io::Result<Vec<_>>>()?;
+            self.match_parts(Path::new(""), &parts, &mut search)?;
         }
+        let mut found = search.found;
         found.sort();
         Ok(found)
     }
 
-    fn match_parts(&self, at: &Path, parts: &[&str], found: &mut Vec<PathBuf>) -> io::Result<()> {
+    fn match_parts(&self, at: &Path, parts: &[Pattern], search: &mut Search<'_>) -> io::Result<()> {
         let [part, rest @ ..] = parts else { return Ok(()) };
-        for name in self.names(at)? {
+        for name in self.names(at, search)? {
             let path = at.join(&name);
-            if !glob_matches(part, &name) || self.is_ignored(&path) {
+            search.quota.check()?;
+            if !part.matches(&name) || self.is_ignored(&path) {
                 continue;
             }
             match rest {
-                [] => found.push(path),
-                _ if self.view.is_directory(&path) => self.match_parts(&path, rest, found)?,
+                [] => search.add(path)?,
+                _ if self.view.is_directory(&path) => self.match_parts(&path, rest, search)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn walk_names(&self, at: &Path, pattern: &str, found: &mut Vec<PathBuf>, depth: usize) -> io::Result<()> {
+    fn walk_names(&self, at: &Path, pattern: &Pattern, search: &mut Search<'_>, depth: usize) -> io::Result<()> {
         let Some(deeper) = depth.checked_sub(1) else { return Ok(()) };
-        for name in self.names(at)? {
+        for name in self.names(at, search)? {
             let path = at.join(&name);
-            if glob_matches(pattern, &path.to_string_lossy()) && !self.is_ignored(&path) {
-                found.push(path.clone());
+            search.quota.check()?;
+            if pattern.matches(&path.to_string_lossy()) && !self.is_ignored(&path) {
+                search.add(path.clone())?;
             }
             let is_link = self.view.open(&path, OFlags::PATH | OFlags::NOFOLLOW).and_then(|file| Ok(fstat(file)?));
             if is_link.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-                self.walk_names(&path, pattern, found, deeper)?;
+                self.walk_names(&path, pattern, search, deeper)?;
             }
         }
         Ok(())
     }
 
-    fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
+    fn names(&self, directory: &Path, search: &mut Search<'_>) -> io::Result<Vec<String>> {
         let directory = self.view.open(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        sorted_names(&directory)
+        sorted_names(&directory, || search.look())
     }
 
     fn is_ignored(&self, path: &Path) -> bool {
         let text = path.to_string_lossy();
-        self.ignore.ignores(&text) || self.exclude.iter().any(|pattern| glob_matches(pattern, &text))
+        self.ignore.ignores(&text) || self.exclude.match_any(&text)
+    }
+
+    /// A regular file of the tree, links followed inside of it. Whoever wants a file of a context opens it this way: on the
+    /// host, a link in its place could lead anywhere.
+    pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
+        // A FIFO must not hold us up.
+        self.own_file(self.view.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?)
+    }
+
+    fn own_file(&self, file: OwnedFd) -> io::Result<File> {
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        if !self.view.is_own(&file)? {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not part of the template"));
+        }
+        Ok(File::from(file))
     }
 
     /// Shows a file, or a directory with all that is in it, under paths that begin with nothing.
-    pub(super) fn visit(&self, path: &Path, visit: &mut dyn Visit) -> io::Result<()> {
+    pub(super) fn visit(&self, path: &Path, visit: &mut dyn Visit, quota: &Quota) -> io::Result<()> {
         let file = self.view.open(path, OFlags::PATH)?;
         let stat = fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let directory = self.view.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
                 visit.directory(Path::new(""), &stat)?;
-                self.visit_directory(&directory, path, Path::new(""), visit, DEEPEST)
+                let mut tour = Tour { visit, quota };
+                self.visit_directory(&directory, path, Path::new(""), &mut tour, MAX_DEPTH)
             }
-            FileType::RegularFile => {
-                let file = self.view.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
-                if !self.view.is_own(&file)? {
-                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not part of the template"));
-                }
-                visit.file(Path::new(""), &stat, &mut File::from(file))
-            }
+            FileType::RegularFile => visit.file(Path::new(""), &stat, &mut self.open_file(path)?),
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory")),
         }
     }
@@ -119,7 +175,7 @@ impl Source {
         directory: &OwnedFd,
         at: &Path,
         shown: &Path,
-        visit: &mut dyn Visit,
+        tour: &mut Tour<'_>,
         depth: usize,
     ) -> io::Result<()> {
         if !self.view.is_own(directory)? {
@@ -127,7 +183,8 @@ impl Source {
         }
         let too_deep = || io::Error::new(io::ErrorKind::InvalidInput, "directories are nested too deeply");
         let deeper = depth.checked_sub(1).ok_or_else(too_deep)?;
-        for name in sorted_names(directory)? {
+        for name in sorted_names(directory, || Ok(tour.quota.take_entry()?))? {
+            tour.quota.check()?;
             let (path, shown) = (at.join(&name), shown.join(&name));
             let is_ignored = self.is_ignored(&path);
             if is_ignored && !self.ignore.has_exceptions() {
@@ -137,21 +194,21 @@ impl Source {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     if !is_ignored {
-                        visit.directory(&shown, &stat)?;
+                        tour.visit.directory(&shown, &stat)?;
                     }
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                     let below = openat(directory, name.as_str(), flags, Mode::empty())?;
-                    self.visit_directory(&below, &path, &shown, visit, deeper)?;
+                    self.visit_directory(&below, &path, &shown, tour, deeper)?;
                 }
                 _ if is_ignored => {}
                 FileType::RegularFile => {
                     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                    let mut file = File::from(openat(directory, name.as_str(), flags, Mode::empty())?);
-                    visit.file(&shown, &stat, &mut file)?;
+                    let mut file = self.own_file(openat(directory, name.as_str(), flags, Mode::empty())?)?;
+                    tour.visit.file(&shown, &stat, &mut file)?;
                 }
                 FileType::Symlink => {
                     let target = readlinkat(directory, name.as_str(), Vec::new())?;
-                    visit.link(&shown, &stat, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
+                    tour.visit.link(&shown, &stat, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
                 }
                 // Sockets, FIFOs and devices of a context are of nobody's use in a template.
                 _ => {}
@@ -161,23 +218,38 @@ impl Source {
     }
 
     /// A text that stands for the names, permissions and contents of these paths.
-    pub(super) fn digest(&self, paths: &[PathBuf]) -> io::Result<String> {
-        let mut hasher = Hasher(Sha256::new());
+    pub(super) fn digest(&self, paths: &[PathBuf], quota: &Quota) -> io::Result<String> {
+        let mut hasher = Hasher { hash: Sha256::new(), quota };
         for path in paths {
             hasher.part(path.as_os_str().as_bytes());
-            self.visit(path, &mut hasher)?;
+            self.visit(path, &mut hasher, quota)?;
         }
-        Ok(hex(&hasher.0.finalize()))
+        Ok(hex::encode(hasher.hash.finalize()))
     }
 }
 
-fn sorted_names(directory: &OwnedFd) -> io::Result<Vec<String>> {
+/// Somebody who is shown a tree, and how much there may be to show.
+struct Tour<'a> {
+    visit: &'a mut dyn Visit,
+    quota: &'a Quota,
+}
+
+fn too_many() -> io::Error {
+    let what = format!("the pattern leads through more than {MAX_LOOKED_AT} files");
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// The names in a directory. `count` is asked before each is kept.
+fn sorted_names(directory: &OwnedFd, mut count: impl FnMut() -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         match entry.file_name().to_str() {
             Ok("." | "..") => {}
-            Ok(name) => names.push(name.to_owned()),
+            Ok(name) => {
+                count()?;
+                names.push(name.to_owned());
+            }
             Err(_) => {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the name {name:?} is not UTF-8")));
@@ -201,12 +273,15 @@ fn normal(path: &str) -> PathBuf {
     normal
 }
 
-struct Hasher(Sha256);
+struct Hasher<'a> {
+    hash: Sha256,
+    quota: &'a Quota,
+}
 
-impl Hasher {
+impl Hasher<'_> {
     fn part(&mut self, bytes: &[u8]) {
-        self.0.update((bytes.len() as u64).to_le_bytes());
-        self.0.update(bytes);
+        self.hash.update((bytes.len() as u64).to_le_bytes());
+        self.hash.update(bytes);
     }
 
     fn head(&mut self, kind: &str, path: &Path, stat: &Stat) {
@@ -216,7 +291,7 @@ impl Hasher {
     }
 }
 
-impl Visit for Hasher {
+impl Visit for Hasher<'_> {
     fn directory(&mut self, path: &Path, stat: &Stat) -> io::Result<()> {
         self.head("d", path, stat);
         Ok(())
@@ -224,8 +299,8 @@ impl Visit for Hasher {
 
     fn file(&mut self, path: &Path, stat: &Stat, content: &mut File) -> io::Result<()> {
         self.head("f", path, stat);
-        let bytes = io::copy(content, &mut self.0)?;
-        self.0.update(bytes.to_le_bytes());
+        let bytes = self.quota.copy(content, &mut self.hash)?;
+        self.hash.update(bytes.to_le_bytes());
         Ok(())
     }
 
@@ -238,10 +313,16 @@ impl Visit for Hasher {
 
 #[cfg(test)]
 mod tests {
+    use isopod_image::unpack::Bounds;
+
     use super::*;
 
     fn source(root: &Path, ignore: &str) -> Source {
-        Source { view: View::of_directory(root).unwrap(), ignore: IgnoreRules::parse(ignore), exclude: Vec::new() }
+        Source { ignore: IgnoreRules::parse(ignore).unwrap(), ..Source::of(View::of_directory(root).unwrap()) }
+    }
+
+    fn unlimited() -> Quota {
+        Quota::new(Bounds::default())
     }
 
     #[test]
@@ -254,7 +335,7 @@ mod tests {
         std::os::unix::fs::symlink("..", root.path().join("in/up")).unwrap();
         let source = source(&root.path().join("in"), "d/c.py");
         let found = |pattern: &str| -> Vec<String> {
-            source.matches(pattern).unwrap().iter().map(|path| path.display().to_string()).collect()
+            source.matches(pattern, &unlimited()).unwrap().iter().map(|path| path.display().to_string()).collect()
         };
         assert_eq!(found("*.py"), ["a.py"]);
         assert_eq!(found("./a.py"), ["a.py"]);
@@ -266,12 +347,71 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_opened_inside_whatever_its_link_says() {
+        let root = tempfile::tempdir().unwrap();
+        let (context, hosts) = (root.path().join("context"), root.path().join("backup.tar"));
+        let inside = context.join(hosts.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        std::fs::write(&hosts, "the host's").unwrap();
+        std::fs::write(&inside, "the context's").unwrap();
+        std::os::unix::fs::symlink(&hosts, context.join("a.tar")).unwrap();
+        std::os::unix::fs::symlink("../backup.tar", context.join("b.tar")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, context.join("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        // What joining the path gave.
+        assert_eq!(std::fs::read_to_string(context.join("a.tar")).unwrap(), "the host's");
+
+        let source = source(&context, "");
+        let text = io::read_to_string(source.open_file(Path::new("a.tar")).unwrap()).unwrap();
+        assert_eq!(text, "the context's");
+        for none in ["b.tar", "fifo", ""] {
+            assert!(source.open_file(Path::new(none)).is_err(), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_over_links_to_their_own_directory_ends() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..10 {
+            std::os::unix::fs::symlink(".", root.path().join(format!("link{number}"))).unwrap();
+        }
+        let source = source(root.path(), "");
+        assert_eq!(source.matches("*/*/*", &unlimited()).unwrap().len(), 1000);
+        let error = source.matches("*/*/*/*/*/*/*/*/*/*/*/*", &unlimited()).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+    }
+
+    #[test]
+    fn patterns_have_limits_and_stop_when_they_are_told_to() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..10 {
+            std::fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
+        }
+        let source = source(root.path(), "");
+        let error = source.matches(&format!("{}x", "*".repeat(5000)), &unlimited()).unwrap_err();
+        assert!(error.to_string().contains("4096"), "{error}");
+        for pattern in ["**/x", "*"] {
+            let asked = std::sync::atomic::AtomicU32::new(0);
+            let stop = Quota::new(Bounds::default()).stopped_by(move || {
+                (asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 5).then(|| "enough".to_owned())
+            });
+            assert_eq!(source.matches(pattern, &stop).unwrap_err().to_string(), "enough", "{pattern}");
+        }
+        let mut search = Search { quota: &unlimited(), found: Vec::new(), found_bytes: 0, budget: 9 };
+        let error = source.walk_names(Path::new(""), &Pattern::new("**"), &mut search, MAX_DEPTH).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+        let mut search = Search { quota: &unlimited(), found: Vec::new(), found_bytes: MAX_FOUND_BYTES, budget: 9 };
+        assert!(search.add("x".into()).is_err());
+        let few = Quota::new(Bounds { entries: 9, ..Bounds::default() });
+        assert!(source.digest(&[PathBuf::new()], &few).is_err());
+    }
+
+    #[test]
     fn a_digest_changes_with_contents_and_modes_and_survives_sockets_and_loops() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("a"), "1").unwrap();
         std::os::unix::fs::symlink("loop", root.path().join("loop")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
-        let digest = || source(root.path(), "").digest(&[PathBuf::new()]).unwrap();
+        let digest = || source(root.path(), "").digest(&[PathBuf::new()], &unlimited()).unwrap();
         let first = digest();
         assert_eq!(digest(), first);
         std::fs::write(root.path().join("a"), "2").unwrap();
@@ -280,6 +420,6 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(root.path().join("a"), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_ne!(digest(), second);
-        assert!(source(root.path(), "").visit(Path::new("loop"), &mut Hasher(Sha256::new())).is_err());
+        assert!(source(root.path(), "").digest(&["loop".into()], &unlimited()).is_err());
     }
 }

@@ -7,17 +7,17 @@ use isopod_isolation::launch::takes_many_layers;
 use sha2::{Digest, Sha256};
 
 use super::cache::Found;
-use crate::template::KeptLayer;
+use crate::template::Layer;
 
 /// More would not fit into one mount where the kernel wants them all named at once, and where it takes 500 of them,
 /// some of which are the base's.
-const MOST_AT_ONCE: usize = 100;
-const MOST_ONE_BY_ONE: usize = 450;
+const MAX_AT_ONCE: usize = 100;
+const MAX_ONE_BY_ONE: usize = 450;
 
 /// How many layers a template has at most on this machine.
-pub(super) fn most_layers() -> usize {
-    static MOST: OnceLock<usize> = OnceLock::new();
-    *MOST.get_or_init(|| if takes_many_layers() { MOST_ONE_BY_ONE } else { MOST_AT_ONCE })
+pub(super) fn max_layers() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| if takes_many_layers() { MAX_ONE_BY_ONE } else { MAX_AT_ONCE })
 }
 
 /// Layers, and a text that stands for all that they came from.
@@ -28,7 +28,7 @@ pub(super) struct Stack {
     /// Whether what they stand on serves a code interpreter.
     pub(super) has_interpreter: bool,
     /// Lowest first.
-    pub(super) layers: Vec<Arc<KeptLayer>>,
+    pub(super) layers: Vec<Arc<Layer>>,
     pub(super) bytes: u64,
     /// The same for the same base and the same steps.
     pub(super) chain: String,
@@ -42,7 +42,7 @@ impl Stack {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
-        hex(&hash.finalize()[..12])
+        hex::encode(&hash.finalize()[..12])
     }
 
     /// Adds what a step gave.
@@ -55,11 +55,11 @@ impl Stack {
             }
             Found::Nothing => "",
         };
-        self.chain = hex(&Sha256::digest(format!("{key} {id}").as_bytes())[..16]);
+        self.chain = hex::encode(&Sha256::digest(format!("{key} {id}").as_bytes())[..16]);
     }
 
     /// Topmost first, as templates want them.
-    pub(super) fn topmost_first(&self) -> Vec<Arc<KeptLayer>> {
+    pub(super) fn topmost_first(&self) -> Vec<Arc<Layer>> {
         self.layers.iter().rev().cloned().collect()
     }
 }
@@ -107,10 +107,6 @@ impl Settings {
         }
         format!("/{}", parts.join("/"))
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,22 +1,24 @@
-//! One step: taken from an earlier build, or done on the bench and kept.
+//! One step: taken from an earlier build, or done in a sandbox and committed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use isopod_client::guest::StartProcess;
+use isopod_guest_client::guest::StartProcess;
+use isopod_image::dockerfile::Patterns;
+use isopod_image::unpack::Quota;
 use sha2::{Digest, Sha256};
 
-use super::Builder;
+use super::Build;
 use super::accounts::{find_owner, find_user};
-use super::bench::Bench;
+use super::build_sandbox::BuildSandbox;
 use super::cache::Found;
 use super::copy::{CopyTo, Inline, copy, write_inline};
+use super::image_setup::set_up_image;
 use super::log::Log;
-use super::provision::provision;
 use super::source::Source;
-use super::stack::{Stack, hex};
-use super::trouble::Trouble;
+use super::stack::Stack;
+use super::step_error::StepError;
 use super::view::{Owner, View};
 use crate::template::Scratch;
 
@@ -30,7 +32,7 @@ pub(super) enum Action {
     /// Makes a directory.
     Directory { path: PathBuf, owner: String },
     /// Adds what sandboxes need.
-    Provision,
+    SetUpImage,
 }
 
 /// A program to run.
@@ -65,7 +67,7 @@ pub(super) enum CopyFrom {
 /// Where a script is put: memory, so that it is not in the layer.
 const SCRIPT: &str = "/dev/shm/isopod-step";
 
-impl Builder<'_> {
+impl Build<'_> {
     /// Takes a step: what it gave before, or what it gives now.
     pub(super) async fn step(
         &mut self,
@@ -73,10 +75,10 @@ impl Builder<'_> {
         words: &[&str],
         force: bool,
         action: Action,
-    ) -> Result<(), Trouble> {
-        let key = stack.key(words);
+    ) -> Result<(), StepError> {
+        let key = self.key_of(stack, words);
         self.is_forced |= force;
-        let turn = self.fleet.builds.take(&key).await;
+        let turn = self.shared.locks.take(&key).await;
         if !self.is_forced
             && let Some(found) = self.cache.find(&key)
         {
@@ -86,11 +88,11 @@ impl Builder<'_> {
         }
         let found = self.perform(stack, &key, action).await?;
         let noted = self.cache.note(&key, &found);
-        noted.map_err(|error| Trouble::internal("note what the step made", error))?;
+        noted.map_err(|error| StepError::internal("note what the step made", error))?;
         drop(turn);
         stack.push(&key, &found);
-        if let Some(bench) = &mut self.bench {
-            bench.chain.clone_from(&stack.chain);
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.chain.clone_from(&stack.chain);
         }
         Ok(())
     }
@@ -98,29 +100,37 @@ impl Builder<'_> {
     /// Takes what the step gave before, if that may be used. For steps that take long to prepare.
     pub(super) async fn take_known(&mut self, stack: &mut Stack, words: &[String]) -> bool {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let key = stack.key(&words);
+        let key = self.key_of(stack, &words);
         let Some(found) = self.cache.find(&key).filter(|_| !self.is_forced) else { return false };
         self.log.info("CACHED").await;
         stack.push(&key, &found);
         true
     }
 
-    async fn perform(&mut self, stack: &Stack, key: &str, action: Action) -> Result<Found, Trouble> {
+    /// Carries whose build it is: what a program made for one team, a private key for example, is not given to another.
+    fn key_of(&self, stack: &Stack, words: &[&str]) -> String {
+        match &self.spec.cache_scope {
+            Some(scope) => stack.key(&[&["scope", scope], words].concat()),
+            None => stack.key(words),
+        }
+    }
+
+    async fn perform(&mut self, stack: &Stack, key: &str, action: Action) -> Result<Found, StepError> {
         let id = self.layer_id(key);
         let log = self.log.clone();
         let from = self.open_source(&action).await?;
-        let bench = self.bench_on(stack).await?;
+        let sandbox = self.sandbox_on(stack).await?;
         let acted = match action {
-            Action::Run(run) => run_on(bench, run, &log).await,
-            Action::Copy(copy) => copy_on(bench, copy, from.as_ref()).await,
-            Action::Directory { path, owner } => make_directory(bench, path, owner).await,
-            Action::Provision => provision_on(bench, &log).await,
+            Action::Run(run) => run_on(sandbox, run, &log).await,
+            Action::Copy(copy) => copy_on(sandbox, copy, from.as_ref()).await,
+            Action::Directory { path, owner } => make_directory(sandbox, path, owner).await,
+            Action::SetUpImage => set_up_image_on(sandbox, &log).await,
         };
         if let Some(from) = from {
             from.close().await;
         }
         acted?;
-        bench.keep(&id).await
+        sandbox.commit(&id).await
     }
 
     /// The same step has the same layer, unless somebody wants it anew.
@@ -130,126 +140,123 @@ impl Builder<'_> {
             true => {
                 let mut bytes = [0; 12];
                 getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
-                format!("l-{}", hex(&bytes))
+                format!("l-{}", hex::encode(bytes))
             }
         }
     }
 
-    /// The bench, with these files.
-    async fn bench_on(&mut self, stack: &Stack) -> Result<&mut Bench, Trouble> {
-        let is_right = self.bench.as_ref().is_some_and(|bench| bench.chain == stack.chain);
+    /// The sandbox, with these files.
+    async fn sandbox_on(&mut self, stack: &Stack) -> Result<&mut BuildSandbox, StepError> {
+        let is_right = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.chain == stack.chain);
         if !is_right {
             self.close().await;
-            self.bench = Some(Bench::open(self.fleet, stack, self.limits).await?);
+            self.sandbox = Some(BuildSandbox::open(self.fleet, stack, self.limits, &self.work).await?);
         }
-        Ok(self.bench.as_mut().expect("it was opened above"))
+        Ok(self.sandbox.as_mut().expect("it was opened above"))
     }
 
     /// A sandbox to read another stage's files in.
-    async fn open_source(&self, action: &Action) -> Result<Option<Bench>, Trouble> {
+    async fn open_source(&self, action: &Action) -> Result<Option<BuildSandbox>, StepError> {
         match action {
             Action::Copy(Copy { from: CopyFrom::Stack { stack, .. }, .. }) => {
-                Ok(Some(Bench::open(self.fleet, stack, self.limits).await?))
+                Ok(Some(BuildSandbox::open(self.fleet, stack, self.limits, &self.work).await?))
             }
             _ => Ok(None),
         }
     }
 }
 
-async fn run_on(bench: &Bench, run: Run, log: &Log) -> Result<(), Trouble> {
-    let user = find_user(&bench.view, &run.user)?;
+async fn run_on(sandbox: &BuildSandbox, run: Run, log: &Log) -> Result<(), StepError> {
+    let user = find_user(&sandbox.view, &run.user)?;
     let [program, arguments @ ..] = &run.command[..] else {
-        return Err(Trouble::invalid("there is nothing to run"));
+        return Err(StepError::invalid("there is nothing to run"));
     };
     let mut start = StartProcess::new(program.as_str()).args(arguments.iter().cloned()).user(user.name).cwd(run.cwd);
     start.envs = run.env;
     if let Some(script) = run.script {
-        let written = bench.guest.write_file(SCRIPT, script.into_bytes()).await;
-        written.map_err(|error| Trouble::internal("hand the script over", error))?;
+        let written = sandbox.guest.write_file(SCRIPT, script.into_bytes()).await;
+        written.map_err(|error| StepError::internal("hand the script over", error))?;
         let chmod = StartProcess::new("chmod").args(["0755", SCRIPT]).user("root");
-        bench.run(chmod, log).await?;
+        sandbox.run(chmod, log).await?;
         start = start.arg(SCRIPT);
     }
-    bench.run(start, log).await
+    sandbox.run(start, log).await
 }
 
-async fn copy_on(bench: &Bench, copying: Copy, from: Option<&Bench>) -> Result<(), Trouble> {
-    let Copy { from: copied, mut to, owner } = copying;
-    let view = Arc::clone(&bench.view);
-    let other = from.map(|bench| Arc::clone(&bench.view));
-    blocking(move || {
+async fn copy_on(sandbox: &BuildSandbox, copying: Copy, other: Option<&BuildSandbox>) -> Result<(), StepError> {
+    let Copy { from, mut to, owner } = copying;
+    let view = Arc::clone(&sandbox.view);
+    let other = other.map(|sandbox| Arc::clone(&sandbox.view));
+    let quota = sandbox.quota();
+    let copied = move || {
         to.owner = owner.map(|owner| find_owner(&view, &owner)).transpose()?;
-        match copied {
+        match from {
             CopyFrom::Files { source, paths, inline, _scratch } => {
-                copy(&source, &paths, &view, &to)?;
+                copy(&source, &paths, &view, &to, &quota)?;
                 write_inline(&inline, &view, &to)
             }
             CopyFrom::Stack { patterns, exclude, .. } => {
-                let view_of_other = other.ok_or_else(|| Trouble::invalid("there is nothing to copy from"))?;
-                copy_from_view(view_of_other, &patterns, exclude, &view, &to)
+                let view_of_other = other.ok_or_else(|| StepError::invalid("there is nothing to copy from"))?;
+                copy_from_view(view_of_other, &patterns, &exclude, &view, &to, &quota)
             }
         }
-    })
-    .await
+    };
+    sandbox.work.run(copied).await
 }
 
 fn copy_from_view(
     other: Arc<View>,
     patterns: &[String],
-    exclude: Vec<String>,
+    exclude: &[String],
     view: &View,
     to: &CopyTo,
-) -> Result<(), Trouble> {
+    quota: &Quota,
+) -> Result<(), StepError> {
     let other = other.try_clone();
-    let other = other.map_err(|error| Trouble::internal("look into the other stage", error))?;
-    let source = Source { view: other, ignore: Default::default(), exclude };
-    let paths = find_all(&source, patterns)?;
-    copy(&source, &paths, view, to)
+    let other = other.map_err(|error| StepError::internal("look into the other stage", error))?;
+    let source = Source { exclude: excluded(exclude)?, ..Source::of(other) };
+    let paths = find_all(&source, patterns, quota)?;
+    copy(&source, &paths, view, to, quota)
+}
+
+/// What `--exclude` says.
+pub(super) fn excluded(patterns: &[String]) -> Result<Patterns, StepError> {
+    Patterns::parse(patterns).map_err(|error| StepError::invalid(format!("--exclude: {error}")))
 }
 
 /// All that the patterns mean; each must mean something.
-pub(super) fn find_all(source: &Source, patterns: &[String]) -> Result<Vec<PathBuf>, Trouble> {
+pub(super) fn find_all(source: &Source, patterns: &[String], quota: &Quota) -> Result<Vec<PathBuf>, StepError> {
     let mut paths = Vec::new();
     for pattern in patterns {
-        let found = source.matches(pattern);
-        let found = found.map_err(|error| Trouble::invalid(format!("could not look for {pattern}: {error}")))?;
+        let found = source.matches(pattern, quota);
+        let found = found.map_err(|error| StepError::invalid(format!("could not look for {pattern}: {error}")))?;
         if found.is_empty() {
-            return Err(Trouble::invalid(format!("there is no file {pattern}")));
+            return Err(StepError::invalid(format!("there is no file {pattern}")));
         }
         paths.extend(found);
     }
     Ok(paths)
 }
 
-async fn make_directory(bench: &Bench, path: PathBuf, owner: String) -> Result<(), Trouble> {
-    let view = Arc::clone(&bench.view);
-    blocking(move || {
+async fn make_directory(sandbox: &BuildSandbox, path: PathBuf, owner: String) -> Result<(), StepError> {
+    let view = Arc::clone(&sandbox.view);
+    let made = move || {
         let owner = find_owner(&view, &owner).unwrap_or(Owner::ROOT);
-        let mut writer = view.writer().map_err(|error| Trouble::internal("write into the template", error))?;
+        let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
         let made = writer.ensure_directory(&path, owner, 0o755);
-        made.map(drop).map_err(|error| Trouble::step(format!("could not make {}: {error}", path.display())))
-    })
-    .await
+        made.map(drop).map_err(|error| StepError::step(format!("could not make {}: {error}", path.display())))
+    };
+    sandbox.work.run(made).await
 }
 
-async fn provision_on(bench: &Bench, log: &Log) -> Result<(), Trouble> {
-    let view = Arc::clone(&bench.view);
-    let notes =
-        blocking(move || provision(&view).map_err(|error| Trouble::internal("add the sandbox's user", error))).await?;
+async fn set_up_image_on(sandbox: &BuildSandbox, log: &Log) -> Result<(), StepError> {
+    let view = Arc::clone(&sandbox.view);
+    let set_up = move || set_up_image(&view).map_err(|error| StepError::internal("add the sandbox's user", error));
+    let notes = sandbox.work.run(set_up).await?;
     for note in notes {
         log.warn(note).await;
     }
     Ok(())
-}
-
-/// Work on files, on a thread of its own.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Trouble> + Send + 'static,
-) -> Result<T, Trouble> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => Err(Trouble::internal("finish the step", error)),
-    }
 }
 
 /// A text that stands for several.
@@ -259,7 +266,7 @@ pub(super) fn digest_of(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> St
         hash.update((part.as_ref().len() as u64).to_le_bytes());
         hash.update(part.as_ref());
     }
-    hex(&hash.finalize())
+    hex::encode(hash.finalize())
 }
 
 /// Whether a destination is a directory by the way it is written.

@@ -1,18 +1,18 @@
 //! The SDK's list of steps.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
-use isopod_image::dockerfile::IgnoreRules;
-use isopod_image::unpack::{Bounds, Kind, decompress, unpack};
+use isopod_image::unpack::{Bounds, Kind, decompress, unpack_within};
 use isopod_wire::build::{BuildFrom, BuildInstruction, BuildPhase, BuildStep};
 
-use super::Builder;
+use super::Build;
 use super::copy::CopyTo;
 use super::source::Source;
-use super::stack::{Settings, Stack, hex};
-use super::step::{Action, Copy, CopyFrom, Run, blocking, find_all, names_a_directory};
-use super::trouble::{Trouble, chain};
+use super::stack::{Settings, Stack};
+use super::step::{Action, Copy, CopyFrom, Run, find_all, names_a_directory};
+use super::step_error::{StepError, chain};
 use super::view::View;
 use crate::template::Scratch;
 
@@ -20,17 +20,17 @@ use crate::template::Scratch;
 const USER: &str = "user";
 const HOME: &str = "/home/user";
 
-impl Builder<'_> {
+impl Build<'_> {
     pub(super) async fn build_steps(
         &mut self,
         from: &BuildFrom,
         steps: &[BuildStep],
-    ) -> Result<(Stack, Settings), Trouble> {
+    ) -> Result<(Stack, Settings), StepError> {
         self.enter(BuildPhase::Base, None);
         let (mut stack, mut settings) = match from {
             BuildFrom::Image { reference, auth } => {
                 let (mut stack, mut settings) = self.image(reference, auth.as_ref()).await?;
-                self.provision(&mut stack).await?;
+                self.set_up_image(&mut stack).await?;
                 settings.user = USER.to_owned();
                 settings.workdir = HOME.to_owned();
                 (stack, settings)
@@ -46,7 +46,12 @@ impl Builder<'_> {
         Ok((stack, settings))
     }
 
-    async fn sdk_step(&mut self, stack: &mut Stack, settings: &mut Settings, step: &BuildStep) -> Result<(), Trouble> {
+    async fn sdk_step(
+        &mut self,
+        stack: &mut Stack,
+        settings: &mut Settings,
+        step: &BuildStep,
+    ) -> Result<(), StepError> {
         match &step.instruction {
             BuildInstruction::Run { command, user } => {
                 let run = Run {
@@ -88,7 +93,7 @@ impl Builder<'_> {
     }
 
     /// Runs a program; the key is all that can change what it does.
-    pub(super) async fn run(&mut self, stack: &mut Stack, run: Run, force: bool) -> Result<(), Trouble> {
+    pub(super) async fn run(&mut self, stack: &mut Stack, run: Run, force: bool) -> Result<(), StepError> {
         let env: Vec<String> = run.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut words = vec!["RUN", &run.user, &run.cwd, run.script.as_deref().unwrap_or("")];
         words.extend(run.command.iter().chain(&env).map(String::as_str));
@@ -104,7 +109,7 @@ impl Builder<'_> {
         path: &str,
         owner: &str,
         force: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let action = Action::Directory { path: path.into(), owner: owner.to_owned() };
         self.step(stack, &["WORKDIR", path, owner], force, action).await
     }
@@ -117,17 +122,21 @@ impl Builder<'_> {
         to: CopyTo,
         owner: String,
         force: bool,
-    ) -> Result<(), Trouble> {
-        let scratch = self.unpack(archive, Kind::Plain).await?;
-        let view = View::of_directory(scratch.path()).map_err(|error| Trouble::internal("read the archive", error))?;
-        let source = Source { view, ignore: IgnoreRules::default(), exclude: Vec::new() };
-        let patterns = vec![pattern.to_owned()];
-        let (source, paths, digest) = blocking(move || {
-            let paths = find_all(&source, &patterns)?;
-            let digest = source.digest(&paths).map_err(|error| Trouble::internal("read the archive", error))?;
+    ) -> Result<(), StepError> {
+        // The server's own path, made of a team and a hash: nothing that a user named.
+        let file = File::open(archive).map_err(|error| StepError::internal("open the archive", error))?;
+        let scratch = self.unpack(file, Kind::Plain).await?;
+        let view =
+            View::of_directory(scratch.path()).map_err(|error| StepError::internal("read the archive", error))?;
+        let source = Source::of(view);
+        let (patterns, quota) = (vec![pattern.to_owned()], self.work.quota(Bounds::default()));
+        let found = self.work.run(move || {
+            let paths = find_all(&source, &patterns, &quota)?;
+            let digest =
+                source.digest(&paths, &quota).map_err(|error| StepError::internal("read the archive", error))?;
             Ok((source, paths, digest))
-        })
-        .await?;
+        });
+        let (source, paths, digest) = found.await?;
         let mode = to.mode.map(|mode| format!("{mode:o}")).unwrap_or_default();
         let destination = to.destination.to_string_lossy().into_owned();
         let form = if to.is_directory { "directory" } else { "" };
@@ -139,22 +148,23 @@ impl Builder<'_> {
     }
 
     /// Unpacks an archive into a directory that goes when it is not needed any more.
-    pub(super) async fn unpack(&self, archive: &Path, kind: Kind) -> Result<Scratch, Trouble> {
-        let (archive, templates): (PathBuf, PathBuf) = (archive.to_owned(), self.fleet.templates_directory());
+    pub(super) async fn unpack(&self, archive: File, kind: Kind) -> Result<Scratch, StepError> {
+        let templates = self.fleet.templates_directory();
         let bounds =
             Bounds { bytes: self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0), ..Bounds::default() };
-        blocking(move || {
+        let quota = self.work.quota(bounds);
+        let unpacked = move || {
             let mut bytes = [0; 12];
             getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
-            let scratch = Scratch::make(&templates, &format!("files-{}", hex(&bytes)));
-            let scratch = scratch.map_err(|error| Trouble::internal("make room for the files", error))?;
-            let file = std::fs::File::open(&archive);
-            let stream = file.and_then(|file| decompress(std::io::BufReader::with_capacity(1 << 18, file)));
-            let stream = stream.map_err(|error| Trouble::internal("open the archive", error))?;
-            unpack(stream, scratch.path(), kind, bounds).map_err(|error| Trouble::invalid(chain(&error)))?;
+            let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
+            let scratch = scratch.map_err(|error| StepError::internal("make room for the files", error))?;
+            let stream = decompress(std::io::BufReader::with_capacity(1 << 18, archive));
+            let stream = stream.map_err(|error| StepError::internal("open the archive", error))?;
+            let done = unpack_within(stream, scratch.path(), kind, &quota);
+            done.map_err(|error| StepError::invalid(chain(&error)))?;
             Ok(scratch)
-        })
-        .await
+        };
+        self.work.run(unpacked).await
     }
 }
 

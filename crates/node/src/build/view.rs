@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use isopod_image::unpack::Quota;
 use isopod_isolation::sys::cred::set_file_ids;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
@@ -16,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::boot::ProcessIdentity;
+use crate::contents::copy_contents;
 
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
@@ -66,7 +68,9 @@ impl View {
         let path = path.strip_prefix("/").unwrap_or(path);
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+        // A terminal of the sandbox must not become ours. The kernel takes no such flag where nothing is opened.
+        let no_terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
+        Ok(openat2(&self.root, path, flags | no_terminal | OFlags::CLOEXEC, Mode::empty(), resolve)?)
     }
 
     /// What a path means, links followed.
@@ -84,12 +88,13 @@ impl View {
 
     /// The text of a file that should be small; empty when there is none.
     pub(super) fn read_small(&self, path: &str) -> String {
-        const MOST: u64 = 4 << 20;
+        const MAX_BYTES: u64 = 4 << 20;
         // A FIFO must not hold us up.
         let Ok(file) = self.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK) else { return String::new() };
         let mut bytes = Vec::new();
-        let is_own = self.is_own(&file).unwrap_or(false);
-        match File::from(file).take(MOST).read_to_end(&mut bytes) {
+        let is_regular = fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let is_own = is_regular && self.is_own(&file).unwrap_or(false);
+        match File::from(file).take(MAX_BYTES).read_to_end(&mut bytes) {
             Ok(_) if is_own => String::from_utf8_lossy(&bytes).into_owned(),
             _ => String::new(),
         }
@@ -157,10 +162,32 @@ impl Writer<'_> {
         owner: Owner,
         stat: FileStat,
     ) -> io::Result<u64> {
+        self.file_of(path, owner, stat, |mut file| io::copy(content, &mut file))
+    }
+
+    /// A copy of a file that a stranger wrote.
+    pub(super) fn copy_of(
+        &mut self,
+        path: &Path,
+        content: &File,
+        owner: Owner,
+        stat: FileStat,
+        quota: &Quota,
+    ) -> io::Result<u64> {
+        self.file_of(path, owner, stat, |file| copy_contents(content, file, quota))
+    }
+
+    fn file_of(
+        &mut self,
+        path: &Path,
+        owner: Owner,
+        stat: FileStat,
+        fill: impl FnOnce(&File) -> io::Result<u64>,
+    ) -> io::Result<u64> {
         let (parent, name) = self.free_place(path, owner)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
-        let bytes = io::copy(content, &mut file)?;
+        let file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let bytes = fill(&file)?;
         self.finish(&file, owner, stat.mode)?;
         if let Some(seconds) = stat.modified {
             let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -222,4 +249,43 @@ impl Writer<'_> {
 pub(super) struct FileStat {
     pub(super) mode: u32,
     pub(super) modified: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_small_file_is_a_regular_one_and_a_large_one_is_cut() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        std::fs::write(at("passwd"), "root:x:0:0\n").unwrap();
+        std::fs::write(at("large"), vec![b'x'; 5 << 20]).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        for name in ["fifo", "full"] {
+            rustix::fs::mknodat(CWD, at(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        // One that has something to say, and an end: it stays in the kernel while somebody has it open.
+        let held = openat(CWD, at("full"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        std::fs::OpenOptions::new().write(true).open(at("full")).unwrap().write_all(b"root:x:0:0\n").unwrap();
+        let view = View::of_directory(scratch.path()).unwrap();
+        let (done, read) = mpsc::channel();
+        // Opening a FIFO waits for a writer unless one asks not to.
+        std::thread::spawn(move || {
+            for name in ["passwd", "large", "directory", "fifo", "full", "missing"] {
+                done.send((name, view.read_small(name))).unwrap();
+            }
+        });
+        for (name, length) in
+            [("passwd", 11), ("large", 4 << 20), ("directory", 0), ("fifo", 0), ("full", 0), ("missing", 0)]
+        {
+            let (read_name, text) = read.recv_timeout(Duration::from_secs(20)).expect("it does not wait");
+            assert_eq!((read_name, text.len()), (name, length));
+        }
+        drop(held);
+    }
 }

@@ -2,22 +2,28 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
 
-use super::build::is_of_a_build;
+use super::build_recipe::is_of_a_build;
+use super::watch::can_be_held_up;
 use super::{Fleet, Life, Processes, Sandbox};
 use crate::boot::{ProcessIdentity, boot_id};
 use crate::disposal::{Remains, dispose, stop};
+use crate::guest_request::{self, GUEST_SOCKET};
 use crate::record::Record;
-use crate::spare::SandboxNetwork;
+use crate::recycle::SandboxNetwork;
+use crate::slot::Slot;
 use crate::sweep::remains_of;
 use crate::template::Template;
 
 /// What becomes of a record.
-enum Fate {
+enum Decision {
     /// Its first process runs.
     Adopt(Record, ProcessIdentity),
     /// It has files and no processes.
@@ -28,66 +34,112 @@ enum Fate {
     Remove,
 }
 
+/// Before each round of taking over what is still left. What fails for want of descriptors or memory, or because the kernel
+/// is busy, works a moment later.
+const PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+
 impl Fleet {
+    /// # Errors
+    /// When a record cannot be read. Nothing has happened to its sandbox.
     pub(crate) async fn adopt(self: &Arc<Self>) -> io::Result<()> {
-        for execution in self.workshop.home.executions()? {
-            self.adopt_one(&execution).await?;
+        let executions = self.provisioner.home.executions()?;
+        let failed = in_rounds(executions, &PAUSES, |execution| async move { self.adopt_one(&execution).await }).await;
+        for (execution, error) in failed {
+            self.give_up(&execution, error).await?;
         }
         Ok(())
     }
 
+    /// May be called again after an error: nothing is lost by then.
     async fn adopt_one(self: &Arc<Self>, execution: &ExecutionId) -> io::Result<()> {
-        let directory = self.workshop.home.box_directory(execution);
-        let adopted = match decide(Record::load(&directory))? {
-            Fate::Adopt(record, init) => self.take_over(record, &init),
-            Fate::Keep(record) => self.keep_stopped(record),
-            Fate::Ended(record, reason) => {
-                self.remove(execution).await;
-                let incarnation =
-                    record.spec.map(|spec| Incarnation { sandbox: spec.sandbox, execution: execution.clone() });
-                incarnation.map_or(Ok(()), |incarnation| {
-                    // The reader is ourselves.
-                    let _ = self.events.send(NodeEvent::Ended { incarnation, reason });
-                    Ok(())
-                })
-            }
-            Fate::Remove => {
-                self.remove(execution).await;
-                Ok(())
-            }
-        };
-        if let Err(error) = adopted {
-            tracing::warn!(%execution, %error, "could not adopt a sandbox, it is removed");
-            self.remove(execution).await;
+        let directory = self.provisioner.home.execution_directory(execution);
+        match decide(Record::load(&directory))? {
+            Decision::Adopt(record, init) => match guest_request::open_socket(&directory) {
+                Ok(socket) => self.take_over(record, &init, socket)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::error!(%execution, path = %directory.join(GUEST_SOCKET).display(), "a guest's socket is gone; its sandbox is ended");
+                    self.end(record, EndReason::GuestUnreachable).await;
+                }
+                Err(error) => return Err(error),
+            },
+            Decision::Keep(record) => self.keep_stopped(record)?,
+            Decision::Ended(record, reason) => self.end(record, reason).await,
+            Decision::Remove => self.remove(execution).await,
         }
         Ok(())
+    }
+
+    /// It was tried several times.
+    async fn give_up(&self, execution: &ExecutionId, error: io::Error) -> io::Result<()> {
+        let directory = self.provisioner.home.execution_directory(execution);
+        let Ok(record) = Record::load(&directory) else {
+            // Nobody knows whose sandbox it is. Somebody has to look before anything is removed.
+            let text = format!("the record in {} cannot be read: {error}", directory.display());
+            return Err(io::Error::new(error.kind(), text));
+        };
+        tracing::error!(%execution, %error, "a sandbox cannot be taken over; it is ended");
+        self.end(record, EndReason::GuestUnreachable).await;
+        Ok(())
+    }
+
+    async fn end(&self, record: Record, reason: EndReason) {
+        self.remove(&record.execution).await;
+        if let Some(spec) = record.spec {
+            let incarnation = Incarnation { sandbox: spec.sandbox, execution: record.execution };
+            // The reader is ourselves.
+            let _ = self.events.send(NodeEvent::Ended { incarnation, reason });
+        }
     }
 
     async fn remove(&self, execution: &ExecutionId) {
-        let workshop = Arc::clone(&self.workshop);
-        let remains = remains_of(&workshop.home, execution);
-        let _ = tokio::task::spawn_blocking(move || dispose(&workshop.host, &remains)).await;
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = remains_of(&provisioner.home, execution);
+        let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
     }
 
-    fn take_over(self: &Arc<Self>, record: Record, init: &ProcessIdentity) -> io::Result<()> {
-        let (Some(slot), Some(pidfd)) = (record.slot, init.open()) else { return Err(io::ErrorKind::NotFound.into()) };
-        let directory = self.workshop.home.box_directory(&record.execution);
+    fn take_over(self: &Arc<Self>, mut record: Record, init: &ProcessIdentity, socket: OwnedFd) -> io::Result<()> {
+        let Some(slot) = record.slot else { return Err(io::ErrorKind::InvalidData.into()) };
+        // It has just ended: the next round says so.
+        let Some(pidfd) = init.open() else { return Err(io::ErrorKind::NotFound.into()) };
         let processes = Processes {
-            cgroup: self.workshop.host.cgroups.group(record.execution.as_str()),
+            cgroup: self.provisioner.host.cgroups.group(record.execution.as_str()),
             slot,
             network: SandboxNetwork { netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(), witness: None },
             sockets: Arc::default(),
             pidfd: Arc::new(pidfd),
             _template: self.open_template(&record),
-            directory: File::open(&directory)?,
+            socket,
         };
-        let pidfd = Arc::clone(&processes.pidfd);
-        // A frozen one gets it when it is thawed: nothing in there moves now.
-        if record.state == NodeState::Running {
-            self.workshop.restore_workspace(&record);
-        }
+        let (pidfd, held_up) = (Arc::clone(&processes.pidfd), can_be_held_up(&record));
+        self.finish_pause(&mut record, &processes.cgroup)?;
+        self.renew_policy(&record, slot)?;
         let sandbox = self.enter_record(record, Some(processes))?;
-        self.watch(sandbox, pidfd);
+        self.watch(sandbox, pidfd, held_up);
+        Ok(())
+    }
+
+    /// What the earlier server put in force followed its own settings, and this one's may be narrower.
+    fn renew_policy(&self, record: &Record, slot: Slot) -> io::Result<()> {
+        let Some(spec) = &record.spec else { return Ok(()) };
+        let renewed = self.provisioner.host.network.set_policy(slot.on_network(), &spec.network);
+        renewed.map_err(io::Error::other)
+    }
+
+    /// A server that died in the middle of a pause or a resume has moved the processes and not written it down, or the
+    /// other way round. They are made to be what the record says.
+    fn finish_pause(&self, record: &mut Record, cgroup: &SandboxCgroup) -> io::Result<()> {
+        if record.state == NodeState::Running {
+            // A host without a freezer has never stopped them.
+            let _ =
+                cgroup.thaw().inspect_err(|error| tracing::debug!(execution = %record.execution, %error, "not thawed"));
+            return Ok(());
+        }
+        if let Err(error) = cgroup.freeze() {
+            tracing::warn!(execution = %record.execution, %error, "a paused sandbox cannot be stopped again, it runs");
+            record.state = NodeState::Running;
+            record.save(&self.provisioner.home.execution_directory(&record.execution))?;
+        }
         Ok(())
     }
 
@@ -99,40 +151,125 @@ impl Fleet {
     }
 
     fn keep_stopped(&self, mut record: Record) -> io::Result<()> {
-        stop(&self.workshop.host, &Remains::of(&record, &self.workshop.home));
+        stop(&self.provisioner.host, &Remains::of(&record, &self.provisioner.home));
         record.state = NodeState::Stopped;
         record.init = None;
         record.slot = None;
-        record.save(&self.workshop.home.box_directory(&record.execution))?;
+        record.owner = None;
+        // The record on disk leads to the same at the next start.
+        let saved = record.save(&self.provisioner.home.execution_directory(&record.execution));
+        let _ = saved.inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "not written down"));
         self.enter_record(record, None).map(drop)
     }
 
     fn enter_record(&self, record: Record, processes: Option<Processes>) -> io::Result<Arc<Sandbox>> {
         let Some(spec) = &record.spec else { return Err(io::ErrorKind::InvalidData.into()) };
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: record.execution.clone() };
-        let directory = self.workshop.home.box_directory(&record.execution);
+        let directory = self.provisioner.home.execution_directory(&record.execution);
         let life = tokio::sync::Mutex::new(Life { record, processes, ending: false });
-        let sandbox = Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life });
+        let sandbox =
+            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life, mounting: Default::default() });
         self.sandboxes().insert(incarnation.sandbox, Arc::clone(&sandbox));
         Ok(sandbox)
     }
 }
 
-fn decide(loaded: io::Result<Record>) -> io::Result<Fate> {
-    let Ok(record) = loaded else { return Ok(Fate::Remove) };
+/// Calls it for each of them, and again for those for which it failed. Returns those for which it never worked.
+async fn in_rounds<Adopting: Future<Output = io::Result<()>>>(
+    executions: Vec<ExecutionId>,
+    pauses: &[Duration],
+    adopt: impl Fn(ExecutionId) -> Adopting,
+) -> Vec<(ExecutionId, io::Error)> {
+    let mut failed: Vec<(ExecutionId, io::Error)> = Vec::new();
+    let mut waiting = executions;
+    for pause in pauses {
+        tokio::time::sleep(*pause).await;
+        failed.clear();
+        for execution in waiting {
+            if let Err(error) = adopt(execution.clone()).await {
+                tracing::warn!(%execution, %error, "a sandbox could not be taken over yet");
+                failed.push((execution, error));
+            }
+        }
+        if failed.is_empty() {
+            break;
+        }
+        waiting = failed.iter().map(|(execution, _)| execution.clone()).collect();
+    }
+    failed
+}
+
+fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
+    let record = match loaded {
+        Ok(record) => record,
+        Err(error) if is_no_record(&error) => return Ok(Decision::Remove),
+        // Of the disk, or for want of descriptors: what it says may be anything.
+        Err(error) => return Err(error),
+    };
     if record.spec.as_ref().is_none_or(is_of_a_build) {
-        return Ok(Fate::Remove);
+        return Ok(Decision::Remove);
     }
     let same_boot = match &record.init {
         Some(init) => init.boot_id == boot_id()?,
         None => false,
     };
     Ok(match (record.state, record.init.clone()) {
-        (NodeState::Stopped, _) => Fate::Keep(record),
-        (_, Some(init)) if init.open().is_some() => Fate::Adopt(record, init),
+        (NodeState::Stopped, _) => Decision::Keep(record),
+        (_, Some(init)) if init.open().is_some() => Decision::Adopt(record, init),
         // Memory does not outlive the kernel, files do.
-        (NodeState::Frozen, Some(_)) if !same_boot => Fate::Keep(record),
-        (_, Some(_)) if !same_boot => Fate::Ended(record, EndReason::HostRebooted),
-        _ => Fate::Ended(record, EndReason::GuestDied),
+        (NodeState::Frozen, Some(_)) if !same_boot => Decision::Keep(record),
+        (_, Some(_)) if !same_boot => Decision::Ended(record, EndReason::HostRebooted),
+        _ => Decision::Ended(record, EndReason::GuestDied),
     })
+}
+
+/// It was never written whole, or nothing of it is left.
+fn is_no_record(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, NotADirectory, NotFound, UnexpectedEof};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidData | UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn ids(names: &[&str]) -> Vec<ExecutionId> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_fails_for_a_moment_is_tried_again_and_nothing_else_is() {
+        let tried = RefCell::new(Vec::new());
+        // The second one fails twice, the third one always.
+        let adopt = |execution: ExecutionId| {
+            tried.borrow_mut().push(execution.clone());
+            let times = tried.borrow().iter().filter(|other| **other == execution).count();
+            let works = execution.as_str() == "x1" || (execution.as_str() == "x2" && times > 2);
+            let result = if works { Ok(()) } else { Err(io::Error::from_raw_os_error(24)) };
+            async move { result }
+        };
+        let failed = in_rounds(ids(&["x1", "x2", "x3"]), &[Duration::ZERO; 4], adopt).await;
+        let never: Vec<_> =
+            failed.iter().map(|(execution, error)| (execution.as_str(), error.raw_os_error())).collect();
+        assert_eq!(never, [("x3", Some(24))]);
+        assert_eq!(tried.into_inner(), ids(&["x1", "x2", "x3", "x2", "x3", "x2", "x3", "x3"]));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_at_the_moment_is_not_one_that_is_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let decision = |directory: &std::path::Path| decide(Record::load(directory));
+        assert!(matches!(decision(directory.path()), Ok(Decision::Remove)), "there is none");
+        let path = directory.path().join("record.json");
+        for text in ["", "{", "[]"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(matches!(decision(directory.path()), Ok(Decision::Remove)), "{text:?} is none");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(decision(directory.path()).is_err(), "an error of the disk says nothing");
+        assert!(decide(Err(io::Error::from_raw_os_error(24))).is_err(), "nor does a want of descriptors");
+    }
 }

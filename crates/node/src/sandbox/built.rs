@@ -7,23 +7,21 @@ use isopod_wire::build::{KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::CreateError;
 
 use super::Fleet;
-use crate::kind::{Entry, Kind};
+use crate::layer_users::LayerUsers;
 use crate::pool::{Pool, PoolSize};
 use crate::template::{BUILT_PREFIX, Manifest, ManifestError, Template, remove_layer};
+use crate::template_pool::{Entry, TemplatePool};
 
 /// How many sandboxes of a built template wait, at most: each may have a start command that takes memory.
 const READY: PoolSize = PoolSize { ready: 1, prepared: 1 };
 /// How many built templates have sandboxes that wait. The one that was opened first makes way.
-const MOST_OPEN: usize = 8;
+const MAX_OPEN: usize = 8;
 
 impl Fleet {
-    /// The template with this id, ready to be used by a team.
-    pub(super) fn built_kind(self: &Arc<Self>, id: &str, team: &str) -> Result<Arc<Kind>, CreateError> {
-        let of_team = key_for(id, team);
-        for key in [id, &of_team] {
-            if let Some(Entry::Open(kind)) = self.kinds.get(key) {
-                return Ok(kind);
-            }
+    /// The template with this id, ready to be used.
+    pub(super) fn built_template_pool(self: &Arc<Self>, id: &str) -> Result<Arc<TemplatePool>, CreateError> {
+        if let Some(Entry::Open(template_pool)) = self.template_pools.get(id) {
+            return Ok(template_pool);
         }
         let templates = self.templates_directory();
         let manifest = Manifest::load(&templates, id).map_err(|error| match error {
@@ -31,47 +29,49 @@ impl Fleet {
             other => CreateError::Failed(other.into()),
         })?;
         let limits = manifest.template.limits;
-        let base = self.kinds.base().template();
+        let base = self.template_pools.base().template();
         let template =
             Template::built(&base, manifest, &templates).map_err(|error| CreateError::Failed(error.into()))?;
         let size = PoolSize {
             ready: self.pool_size.ready.min(READY.ready),
             prepared: self.pool_size.prepared.min(READY.prepared),
         };
-        let pool = Pool::new(Arc::clone(&self.workshop), Arc::clone(&template), limits, size);
-        // Its zygote runs what the template's author wrote, and goes into every sandbox of it: so none serves two teams.
-        let key = if self.has_zygotes(&template) { of_team.as_str() } else { id };
-        let ours = Kind::new(key, template, pool, None);
-        let kind = self.kinds.open_once(key, Arc::clone(&ours));
-        if !self.kinds.is_closed() && Arc::ptr_eq(&ours, &kind) {
-            self.warm_up(&kind);
+        let pool = Pool::new(Arc::clone(&self.provisioner), Arc::clone(&template), limits, size);
+        let ours = TemplatePool::new(id, template, pool, None);
+        let template_pool = self.template_pools.open_once(id, Arc::clone(&ours));
+        if !self.template_pools.is_closed() && Arc::ptr_eq(&ours, &template_pool) {
+            self.warm_up(&template_pool);
         }
-        self.close_surplus(key);
-        Ok(kind)
+        self.close_surplus(id);
+        Ok(template_pool)
     }
 
     /// Keeps the number of templates with sandboxes that wait in bounds.
     fn close_surplus(self: &Arc<Self>, newest: &str) {
-        let open: Vec<Arc<Kind>> =
-            self.kinds.open_kinds().into_iter().filter(|kind| kind.template().manifest().is_some()).collect();
-        let Some(surplus) = open.len().checked_sub(MOST_OPEN).filter(|surplus| *surplus > 0) else { return };
-        let mut by_age: Vec<_> = open.into_iter().filter(|kind| kind.key != newest).collect();
-        by_age.sort_by_key(|kind| kind.opened_at);
-        for kind in by_age.into_iter().take(surplus) {
-            self.kinds.forget(&kind.key);
-            tokio::spawn(async move { kind.pool.close().await });
+        let open: Vec<Arc<TemplatePool>> = self
+            .template_pools
+            .open_pools()
+            .into_iter()
+            .filter(|template_pool| template_pool.template().manifest().is_some())
+            .collect();
+        let Some(surplus) = open.len().checked_sub(MAX_OPEN).filter(|surplus| *surplus > 0) else { return };
+        let mut by_age: Vec<_> = open.into_iter().filter(|template_pool| template_pool.key != newest).collect();
+        by_age.sort_by_key(|template_pool| template_pool.opened_at);
+        for template_pool in by_age.into_iter().take(surplus) {
+            self.template_pools.forget(&template_pool.key);
+            tokio::spawn(async move { template_pool.pool.close().await });
         }
     }
 
     /// On the base of a host that has changed.
-    pub(super) fn renew_built(self: &Arc<Self>, kind: &Kind, base: &Template, manifest: &Manifest) {
+    pub(super) fn renew_built(self: &Arc<Self>, template_pool: &TemplatePool, base: &Template, manifest: &Manifest) {
         if !manifest.on_host {
             return;
         }
         match Template::built(base, manifest.clone(), &self.templates_directory()) {
             Ok(template) => {
-                kind.replace(template);
-                self.warm_up(kind);
+                template_pool.replace(template);
+                self.warm_up(template_pool);
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -102,19 +102,28 @@ impl Fleet {
         if self.list().await.iter().any(|sandbox| sandbox.spec.template == id) {
             return Err(RemoveTemplateError::InUse(id.to_owned()));
         }
-        let open: Vec<Arc<Kind>> =
-            self.kinds.open_kinds().into_iter().filter(|kind| kind.template().name == id).collect();
-        for kind in &open {
-            self.kinds.forget(&kind.key);
-            kind.pool.close().await;
+        // Sandboxes of commands, and of other state directories that share the templates.
+        let users = LayerUsers::of_templates(&templates).map_err(failed)?;
+        if users.have_template(id).map_err(failed)? {
+            return Err(RemoveTemplateError::InUse(id.to_owned()));
+        }
+        let open: Vec<Arc<TemplatePool>> = self
+            .template_pools
+            .open_pools()
+            .into_iter()
+            .filter(|template_pool| template_pool.template().name == id)
+            .collect();
+        for template_pool in &open {
+            self.template_pools.forget(&template_pool.key);
+            template_pool.pool.close().await;
         }
         let id = id.to_owned();
         let removed = tokio::task::spawn_blocking(move || {
-            // A zygote ends with the last who knows it; it stands on these layers.
             drop(open);
             Manifest::remove(&templates, &id)?;
-            let shared: Vec<String> =
-                Manifest::list(&templates).into_iter().flat_map(|other| other.template.layers).collect();
+            // Where one of the others cannot be read, all layers stay: it may need them.
+            let Ok(others) = Manifest::load_all(&templates) else { return Ok(()) };
+            let shared: Vec<String> = others.into_iter().flat_map(|other| other.template.layers).collect();
             let layers = manifest.map(|manifest| manifest.template.layers).unwrap_or_default();
             for layer in layers.iter().rev().filter(|layer| is_of_a_build(layer) && !shared.contains(layer)) {
                 // Somebody builds on it right now: it stays until the next prune.
@@ -124,11 +133,6 @@ impl Fleet {
         });
         removed.await.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)
     }
-}
-
-/// What a template is found by where each team has its own.
-pub(super) fn key_for(id: &str, team: &str) -> String {
-    format!("{id} {team}")
 }
 
 /// Layers of recipes serve everybody.

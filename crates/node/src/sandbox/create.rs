@@ -1,24 +1,28 @@
 //! Giving a sandbox to an owner.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 
-use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec, TEAM_LABEL};
+use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec};
+use rustix::io::Errno;
 use serde::Serialize;
 
+use super::watch::can_be_held_up;
 use super::{Fleet, Life, Processes, Sandbox};
 use crate::admission::why_full;
-use crate::blank::{Blank, MakeError};
 use crate::guest_request;
-use crate::kind::Kind;
-use crate::node::random_execution_id;
-use crate::start::CREATE_PATIENCE;
+use crate::provision::{ProvisionError, ReadySandbox};
+use crate::record::random_execution_id;
+use crate::start::CREATE_TIMEOUT;
 use crate::template::Template;
+use crate::template_pool::TemplatePool;
+use crate::workspace::{Mounting, WorkspaceError};
 
 /// What the guest is told. The names are those of E2B's daemon.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Introduction<'a> {
+struct InitRequest<'a> {
     env_vars: BTreeMap<&'a str, &'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     access_token: Option<&'a str>,
@@ -32,10 +36,9 @@ const DEFAULT_USER: &str = "user";
 impl Fleet {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
-        let team = spec.labels.get(TEAM_LABEL).map_or("", String::as_str);
-        let kind = self.kind(&spec.template, team).await?;
-        let created = self.take_and_hand_over(Arc::clone(&kind), spec).await;
-        kind.pool.refill();
+        let template_pool = self.template_pool(&spec.template).await?;
+        let created = self.take_and_assign(Arc::clone(&template_pool), spec).await;
+        template_pool.pool.refill();
         created
     }
 
@@ -46,31 +49,31 @@ impl Fleet {
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
-        if let Some(reason) = why_full(&self.workshop.host) {
+        if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
         }
         let fleet = Arc::clone(self);
         let wanted = spec.clone();
-        let made = tokio::task::spawn_blocking(move || fleet.make_on(&template, &wanted, None)).await;
-        let blank = made.map_err(failed)?.map_err(full_or_failed)?;
-        self.hand_over(blank, spec).await
+        let made = tokio::task::spawn_blocking(move || fleet.make_on(&template, &wanted, None, Mounting::First)).await;
+        let ready = made.map_err(failed)?.map_err(full_or_failed)?;
+        self.assign(ready, spec).await
     }
 
-    async fn take_and_hand_over(
+    async fn take_and_assign(
         self: &Arc<Self>,
-        kind: Arc<Kind>,
+        template_pool: Arc<TemplatePool>,
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
         let fleet = Arc::clone(self);
         let wanted = spec.clone();
-        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&kind, &wanted)).await;
-        let blank = made.map_err(failed)??;
-        self.hand_over(blank, spec).await
+        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&template_pool, &wanted)).await;
+        let ready = made.map_err(failed)??;
+        self.assign(ready, spec).await
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<(), CreateError> {
         spec.limits.check().map_err(|error| CreateError::Limits(error.to_string()))?;
-        if let (Some(_), Some(reason)) = (spec.limits.disk, self.workshop.host.disk.no_limit()) {
+        if let (Some(_), Some(reason)) = (spec.limits.disk, self.provisioner.host.disk.no_limit()) {
             return Err(CreateError::Limits(format!("the disk cannot be limited on this host: {reason}")));
         }
         crate::workspace::check(&spec.mounts).map_err(|error| CreateError::Mounts(error.to_string()))?;
@@ -80,71 +83,97 @@ impl Fleet {
         Ok(())
     }
 
-    /// The quickest way to a sandbox of this kind, with its limits set.
-    fn take_or_make(&self, kind: &Kind, spec: &SandboxSpec) -> Result<Blank, CreateError> {
-        if let Some(reason) = why_full(&self.workshop.host) {
+    /// The quickest way to a sandbox of this template, with its limits set.
+    fn take_or_make(&self, template_pool: &TemplatePool, spec: &SandboxSpec) -> Result<ReadySandbox, CreateError> {
+        if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
         }
-        let blank = match kind.pool.take_ready(kind.template().generation(), &spec.limits) {
-            Some(blank) => Ok(blank),
+        let ready = match template_pool.pool.take_ready(template_pool.template().generation(), &spec.limits) {
+            Some(ready) => Ok(ready),
             None => {
-                let _waiting = kind.pool.wait();
-                self.make(kind, spec)
+                let _waiting = template_pool.pool.wait();
+                self.make(template_pool, spec)
             }
         };
-        let blank = blank.map_err(full_or_failed)?;
-        match self.equip(&blank, spec) {
-            Ok(()) => Ok(blank),
+        let ready = ready.map_err(full_or_failed)?;
+        match self.apply_spec(&ready, spec, Mounting::First) {
+            Ok(()) => Ok(ready),
             Err(error) => {
-                self.workshop.discard_blank(blank);
+                self.provisioner.discard_ready(ready);
                 Err(full_or_failed(error))
             }
         }
     }
 
-    fn make(&self, kind: &Kind, spec: &SandboxSpec) -> Result<Blank, MakeError> {
-        let template = kind.template();
-        let prepared = match kind.pool.take_prepared(template.generation()) {
-            Some(prepared) => prepared,
-            None => self.workshop.prepare(random_execution_id(), &template, &spec.limits, None)?,
+    fn make(&self, template_pool: &TemplatePool, spec: &SandboxSpec) -> Result<ReadySandbox, ProvisionError> {
+        let template = template_pool.template();
+        let ready = match self.launch_prepared(template_pool, &template, spec) {
+            Some(ready) => ready,
+            None => {
+                let prepared = self.provisioner.prepare(random_execution_id(), &template, &spec.limits, None)?;
+                self.provisioner.launch(prepared, &spec.limits)?
+            }
         };
-        let blank = self.workshop.launch(prepared, &spec.limits)?;
-        self.workshop.bring_up(&blank, CREATE_PATIENCE);
-        Ok(blank)
+        self.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+        Ok(ready)
+    }
+
+    /// The first of the pool's prepared ones that can be launched. A launcher may have died while it waited.
+    fn launch_prepared(
+        &self,
+        template_pool: &TemplatePool,
+        template: &Template,
+        spec: &SandboxSpec,
+    ) -> Option<ReadySandbox> {
+        while let Some(prepared) = template_pool.pool.take_prepared(template.generation()) {
+            match self.provisioner.launch(prepared, &spec.limits) {
+                Ok(ready) => return Some(ready),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "a prepared sandbox could not be launched; trying the next one");
+                }
+            }
+        }
+        None
     }
 
     /// Everything that depends on the owner and not on the guest.
-    pub(super) fn equip(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
-        self.set_disk_and_network(blank, spec)?;
-        Ok(self.workshop.mount_workspace(&blank.record, &spec.mounts, false)?)
+    pub(super) fn apply_spec(
+        &self,
+        ready: &ReadySandbox,
+        spec: &SandboxSpec,
+        mounting: Mounting,
+    ) -> Result<(), ProvisionError> {
+        self.set_disk_and_network(ready, spec)?;
+        Ok(self.provisioner.mount_workspace(&ready.record, &spec.mounts, mounting)?)
     }
 
-    fn set_disk_and_network(&self, blank: &Blank, spec: &SandboxSpec) -> Result<(), MakeError> {
-        let host = &self.workshop.host;
-        if let (Some(limit), Some(area)) = (spec.limits.disk, &blank.record.area) {
+    fn set_disk_and_network(&self, ready: &ReadySandbox, spec: &SandboxSpec) -> Result<(), ProvisionError> {
+        let host = &self.provisioner.host;
+        if let (Some(limit), Some(area)) = (spec.limits.disk, &ready.record.area) {
             host.disk.set_limit(area, Some(limit))?;
         }
-        host.network.set_policy(crate::network::Slot(blank.slot.0), &spec.network)?;
+        host.network.set_policy(ready.slot.on_network(), &spec.network)?;
         Ok(())
     }
 
     /// Introduces the owner to the guest and enters the sandbox into the list.
-    async fn hand_over(self: &Arc<Self>, blank: Blank, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
-        let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: blank.record.execution.clone() };
-        match self.introduce(&blank, &spec).await {
-            Ok(()) => self.enter(blank, spec, incarnation),
+    async fn assign(self: &Arc<Self>, ready: ReadySandbox, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
+        let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: ready.record.execution.clone() };
+        match self.init_guest(&ready, &spec).await {
+            Ok(()) => self.enter(ready, spec, incarnation).await,
             Err(error) => {
-                self.discard(blank).await;
+                self.discard(ready).await;
                 Err(failed(error))
             }
         }
     }
 
     /// Tells the guest for whom it works.
-    pub(super) async fn introduce(&self, blank: &Blank, spec: &SandboxSpec) -> std::io::Result<()> {
+    pub(super) async fn init_guest(&self, ready: &ReadySandbox, spec: &SandboxSpec) -> std::io::Result<()> {
         let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str())];
-        let built = blank.template.manifest().map(|manifest| &manifest.template);
-        let mut given = self.workshop.environment_for(blank.template.is_on_host());
+        let built = ready.template.manifest().map(|manifest| &manifest.template);
+        let mut given = self.provisioner.environment_for(ready.template.is_on_host());
         given.extend(built.map(|built| built.env.clone()).unwrap_or_default());
         given.extend(spec.env.clone());
         let mut env_vars: BTreeMap<&str, &str> =
@@ -152,49 +181,82 @@ impl Fleet {
         env_vars.extend(own);
         // Whoever knows the template by another id has said so.
         env_vars.entry("E2B_TEMPLATE_ID").or_insert(&spec.template);
-        let introduction = Introduction {
+        let request = InitRequest {
             env_vars,
             access_token: spec.access_token.as_ref().map(|secret| secret.0.as_str()),
             default_user: built.map_or(DEFAULT_USER, |built| &built.user),
             default_workdir: built.map(|built| built.workdir.as_str()),
         };
-        let directory = std::fs::File::open(&blank.directory)?;
-        guest_request::post(&directory, "/init", &introduction).await
+        let directory = File::open(&ready.directory)?;
+        guest_request::post(&directory, "/init", &request).await
     }
 
-    fn enter(
+    async fn enter(
         self: &Arc<Self>,
-        blank: Blank,
+        mut ready: ReadySandbox,
         spec: SandboxSpec,
         incarnation: Incarnation,
     ) -> Result<Incarnation, CreateError> {
-        let directory = blank.directory.clone();
-        let (processes, mut record) = Processes::of(blank).map_err(failed)?;
-        record.spec = Some(spec);
-        record.state = NodeState::Running;
-        record.save(&directory).map_err(failed)?;
-        let pidfd = Arc::clone(&processes.pidfd);
+        let directory = ready.directory.clone();
+        ready.record.spec = Some(spec);
+        ready.record.state = NodeState::Running;
+        let opened = guest_request::open_socket(&directory);
+        let socket = match opened.and_then(|socket| ready.record.save(&directory).map(|()| socket)) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.discard(ready).await;
+                return Err(failed(error));
+            }
+        };
+        let (processes, record) = Processes::of(ready, socket);
+        let (pidfd, held_up) = (Arc::clone(&processes.pidfd), can_be_held_up(&record));
         let life = tokio::sync::Mutex::new(Life { record, processes: Some(processes), ending: false });
-        let sandbox = Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life });
+        let sandbox =
+            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life, mounting: Default::default() });
         self.sandboxes().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
-        self.watch(sandbox, pidfd);
+        self.watch(sandbox, pidfd, held_up);
         Ok(incarnation)
     }
 
-    pub(super) async fn discard(&self, blank: Blank) {
-        let workshop = Arc::clone(&self.workshop);
+    pub(super) async fn discard(&self, ready: ReadySandbox) {
+        let provisioner = Arc::clone(&self.provisioner);
         // A panic in there leaves a record without owner, which the next sweep removes.
-        let _ = tokio::task::spawn_blocking(move || workshop.discard_blank(blank)).await;
+        let _ = tokio::task::spawn_blocking(move || provisioner.discard_ready(ready)).await;
     }
 }
 
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CreateError {
-    CreateError::Failed(error.into())
+    let error = error.into();
+    match shortage(&*error) {
+        Some(reason) => CreateError::Full(reason.to_owned()),
+        None => CreateError::Failed(error),
+    }
 }
 
-fn full_or_failed(error: MakeError) -> CreateError {
+/// What the host lacks, if that is why a step failed: a later try may succeed.
+fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let errno = |error: &(dyn std::error::Error + 'static)| {
+        let of_io = error.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
+        of_io.or_else(|| error.downcast_ref::<Errno>().copied())
+    };
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| match errno(error)? {
+        Errno::MFILE | Errno::NFILE => Some("no file descriptors are left; raise the limit (ulimit -n, LimitNOFILE)"),
+        Errno::NOSPC | Errno::DQUOT => Some("no space is left on the state directory's disk"),
+        _ => None,
+    })
+}
+
+fn full_or_failed(error: ProvisionError) -> CreateError {
     match error {
-        MakeError::Slot(crate::slot::SlotError::None) => CreateError::Full(error.to_string()),
+        ProvisionError::Slot(crate::slot::SlotError::None) => CreateError::Full(error.to_string()),
+        ProvisionError::Workspace(WorkspaceError::Serve { source, subtree }) => {
+            tracing::warn!(
+                subtree,
+                error = &*source.source,
+                "a sandbox was not made, for it cannot be shown its files"
+            );
+            CreateError::Workspace(source.reason)
+        }
         other => failed(other),
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use isopod_isolation::sys::ns::{Namespaces, enter};
 use isopod_wire::INTERPRETER_PORT;
@@ -16,6 +17,9 @@ use tokio::net::TcpSocket;
 
 use super::Fleet;
 use crate::guest_request;
+
+/// A listener whose queue is full lets nobody in; the kernel alone would try for two minutes.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Fleet {
     pub(crate) async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
@@ -31,7 +35,7 @@ impl Fleet {
         };
         let port = match target {
             Target::Guest => {
-                let stream = guest_request::connect(&processes.directory).await;
+                let stream = guest_request::connect_to(&processes.socket).await;
                 return Ok(Box::new(stream.map_err(failed(incarnation))?));
             }
             Target::Interpreter => INTERPRETER_PORT,
@@ -69,7 +73,9 @@ async fn dial_port(sockets: &SpareSockets, netns: OwnedFd, port: u16) -> io::Res
     };
     let socket = TcpSocket::from_std_stream(socket.into());
     socket.set_nodelay(true)?;
-    socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
+    let connected = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "what listens there does not accept connections");
+    tokio::time::timeout(CONNECT_DEADLINE, connected).await.map_err(timed_out)?
 }
 
 /// Sockets of a sandbox's network that are connected to nothing yet. Going there for one costs more than its use.

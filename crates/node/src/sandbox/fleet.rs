@@ -9,69 +9,73 @@ use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
 use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
-use super::build::is_of_a_build;
+use super::build_recipe::is_of_a_build;
 use super::{Life, Sandbox};
 use crate::base::BaseOptions;
-use crate::blank::{GUEST_SOCKET, Workshop};
-use crate::build::Turns;
-use crate::exits::Exits;
+use crate::exits::ExitWatcher;
+use crate::guest_request::GUEST_SOCKET;
 use crate::home::HomeKind;
-use crate::images::Images;
-use crate::kind::{Entry, Kind, Kinds};
-use crate::node::NodeConfig;
 use crate::pool::{Pool, PoolSize};
+use crate::provision::Provisioner;
 use crate::sweep::{SweepReport, Sweeper, sweep};
 use crate::template::{BASE, Template};
+use crate::template_pool::{Entry, TemplatePool, TemplatePools};
 
 /// The sandboxes of a node, and what is needed to make more.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    pub(crate) workshop: Arc<Workshop>,
-    pub(crate) kinds: Kinds,
+    pub(crate) provisioner: Arc<Provisioner>,
+    pub(crate) template_pools: TemplatePools,
     /// What a sandbox of a pool may use, and how many a pool holds.
     pub(super) limits: Limits,
     pub(super) pool_size: PoolSize,
     /// How the base template is made, to notice that the host has changed.
     pub(super) base: BaseOptions,
-    /// Whose turn it is at which step of a build.
-    pub(crate) builds: Turns,
-    pub(crate) images: Images,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
-    pub(super) exits: Exits,
+    pub(super) exits: ExitWatcher,
     pub(super) events: mpsc::UnboundedSender<NodeEvent>,
     event_reader: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeEvent>>,
 }
 
+/// How a node makes its sandboxes.
+#[derive(Debug)]
+pub(crate) struct FleetConfig {
+    /// What a sandbox of a pool may use.
+    pub(crate) limits: Limits,
+    /// How many a pool holds.
+    pub(crate) pool_size: PoolSize,
+    /// How the base template is made.
+    pub(crate) base: BaseOptions,
+}
+
 impl Fleet {
     pub(crate) fn new(
-        workshop: Workshop,
+        provisioner: Provisioner,
         template: Arc<Template>,
-        images: Images,
-        config: NodeConfig,
+        config: FleetConfig,
     ) -> std::io::Result<Arc<Self>> {
+        let FleetConfig { limits, pool_size, base } = config;
         let (events, event_reader) = mpsc::unbounded_channel();
-        let workshop = Arc::new(workshop);
-        let pool = Pool::new(Arc::clone(&workshop), Arc::clone(&template), config.default_limits, config.pool);
-        let kinds = Kinds::default();
-        kinds.set(BASE, Entry::Open(Kind::new(BASE, template, pool, None)));
+        let provisioner = Arc::new(provisioner);
+        let pool = Pool::new(Arc::clone(&provisioner), Arc::clone(&template), limits, pool_size);
+        let template_pools = TemplatePools::default();
+        template_pools.set(BASE, Entry::Open(TemplatePool::new(BASE, template, pool, None)));
         Ok(Arc::new(Self {
-            workshop,
-            kinds,
-            limits: config.default_limits,
-            pool_size: config.pool,
-            base: config.base,
-            builds: Turns::default(),
-            images,
+            provisioner,
+            template_pools,
+            limits,
+            pool_size,
+            base,
             sandboxes: Mutex::default(),
             events,
-            exits: Exits::start()?,
+            exits: ExitWatcher::start()?,
             event_reader: tokio::sync::Mutex::new(event_reader),
         }))
     }
 
     /// Removes what nobody claims.
     pub(crate) fn sweep(&self) {
-        match sweep(&self.workshop.host, Sweeper::Server) {
+        match sweep(&self.provisioner.host, Sweeper::Server) {
             Ok(report) if report == SweepReport::default() => {}
             Ok(report) => {
                 tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
@@ -134,7 +138,7 @@ impl Fleet {
 
     /// Ends the node: the pool goes, and with a command also its sandboxes.
     pub(crate) async fn close(self: Arc<Self>) {
-        let is_server = *self.workshop.home.kind() == HomeKind::Server;
+        let is_server = *self.provisioner.home.kind() == HomeKind::Server;
         for NodeSandbox { incarnation, spec, .. } in self.list_all().await {
             if (!is_server || is_of_a_build(&spec))
                 && let Err(error) = self.kill(&incarnation).await
@@ -143,12 +147,12 @@ impl Fleet {
             }
         }
         self.sandboxes().clear();
-        for kind in self.kinds.close() {
-            kind.pool.close().await;
+        for template_pool in self.template_pools.close() {
+            template_pool.pool.close().await;
         }
-        let workshop = Arc::clone(&self.workshop);
+        let provisioner = Arc::clone(&self.provisioner);
         drop(self);
-        let _ = tokio::task::spawn_blocking(move || leave(workshop)).await;
+        let _ = tokio::task::spawn_blocking(move || leave(provisioner)).await;
     }
 }
 
@@ -161,12 +165,16 @@ fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
 const LAST_USERS_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Gives back what the process holds, as far as nobody else in it still uses it.
-fn leave(workshop: Arc<Workshop>) {
+fn leave(provisioner: Arc<Provisioner>) {
     let deadline = Instant::now() + LAST_USERS_DEADLINE;
-    while Arc::strong_count(&workshop) > 1 && Instant::now() < deadline {
+    // A zygote holds only the host.
+    let is_used =
+        |provisioner: &Arc<Provisioner>| Arc::strong_count(provisioner) > 1 || Arc::strong_count(&provisioner.host) > 1;
+    while is_used(&provisioner) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let Some(Workshop { host, home, backend, guest, .. }) = Arc::into_inner(workshop) else {
+    let unused = if is_used(&provisioner) { None } else { Arc::into_inner(provisioner) };
+    let Some(Provisioner { host, home, backend, guest, .. }) = unused else {
         tracing::warn!("something still uses the node, so what it set up on the host stays");
         return;
     };

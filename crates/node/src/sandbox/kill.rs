@@ -16,9 +16,9 @@ impl Fleet {
         }
         life.ending = true;
         let network = life.processes.take().map(|processes| processes.network);
-        let workshop = Arc::clone(&self.workshop);
-        let remains = Remains::of(&life.record, &workshop.home);
-        let done = tokio::task::spawn_blocking(move || dispose_with(&workshop.host, &remains, network)).await;
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = Remains::of(&life.record, &provisioner.home);
+        let done = tokio::task::spawn_blocking(move || dispose_with(&provisioner.host, &remains, network)).await;
         self.forget(incarnation);
         done.map_err(|error| NodeError::Failed { what: "kill", incarnation: incarnation.clone(), source: error.into() })
     }

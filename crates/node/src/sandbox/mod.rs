@@ -11,20 +11,20 @@
 //! From every state, `kill` leads to nothing. A first process that ends by itself does the same, and is told as an event.
 
 mod adopt;
-mod build;
+mod build_recipe;
 mod built;
 mod create;
 mod dial;
 mod fleet;
 mod kill;
-mod kinds;
 mod network;
 mod pause;
 mod resume;
+mod templates;
 mod usage;
 mod watch;
+mod workspace;
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,14 +32,15 @@ use std::sync::Arc;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{Incarnation, NodeState};
 
-pub(crate) use build::build_spec;
+pub(crate) use build_recipe::build_spec;
 use dial::SpareSockets;
-pub(crate) use fleet::Fleet;
+pub(crate) use fleet::{Fleet, FleetConfig};
+pub(crate) use workspace::maintain_workspaces;
 
-use crate::blank::Blank;
+use crate::provision::ReadySandbox;
 use crate::record::Record;
+use crate::recycle::SandboxNetwork;
 use crate::slot::Slot;
-use crate::spare::SandboxNetwork;
 use crate::template::Template;
 
 /// A sandbox with an owner.
@@ -49,6 +50,8 @@ pub(crate) struct Sandbox {
     directory: PathBuf,
     /// What changes. Whoever changes the state of the sandbox holds this for as long as it takes.
     life: tokio::sync::Mutex<Life>,
+    /// Held by whoever mounts its workspace anew.
+    mounting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -70,16 +73,16 @@ struct Processes {
     pidfd: Arc<OwnedFd>,
     /// Keeps the layers it stands on. `None` when an adopted one's could not be found.
     _template: Option<Arc<Template>>,
-    /// Open on the execution's directory, where the guest's socket is.
-    directory: File,
+    /// The guest's socket, held open: it leads to the guest even when its name was removed from outside.
+    socket: OwnedFd,
 }
 
 impl Processes {
-    fn of(blank: Blank) -> std::io::Result<(Self, Record)> {
-        let directory = File::open(&blank.directory)?;
-        let Blank { record, template, slot, cgroup, network, pidfd, .. } = blank;
+    /// Of a ready one whose guest's socket was opened.
+    fn of(ready: ReadySandbox, socket: OwnedFd) -> (Self, Record) {
+        let ReadySandbox { record, template, slot, cgroup, network, pidfd, .. } = ready;
         let (sockets, pidfd) = (Arc::default(), Arc::new(pidfd));
-        Ok((Self { cgroup, slot, network, sockets, pidfd, _template: Some(template), directory }, record))
+        (Self { cgroup, slot, network, sockets, pidfd, _template: Some(template), socket }, record)
     }
 }
 

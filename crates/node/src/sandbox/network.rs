@@ -13,7 +13,7 @@ impl Fleet {
         let sandbox = self.get(incarnation)?;
         let mut life = sandbox.life.lock().await;
         if let Some(processes) = &life.processes {
-            let (host, slot) = (Arc::clone(&self.workshop.host), crate::network::Slot(processes.slot.0));
+            let (host, slot) = (Arc::clone(&self.provisioner.host), processes.slot.on_network());
             let wanted = policy.clone();
             let set = tokio::task::spawn_blocking(move || host.network.set_policy(slot, &wanted)).await;
             set.map_err(|error| failed(&sandbox, "change the network of", error))?

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isopod_isolation::cgroup::CgroupError;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
 
 use super::{Fleet, Life, Sandbox};
@@ -30,12 +31,13 @@ impl Fleet {
         life.record.state = NodeState::Stopped;
         save(sandbox, life, "pause")?;
         drop(life.processes.take());
-        let workshop = Arc::clone(&self.workshop);
-        let remains = Remains::of(&life.record, &workshop.home);
-        let stopped = tokio::task::spawn_blocking(move || stop(&workshop.host, &remains)).await;
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = Remains::of(&life.record, &provisioner.home);
+        let stopped = tokio::task::spawn_blocking(move || stop(&provisioner.host, &remains)).await;
         stopped.map_err(|error| failed(sandbox, "pause", error))?;
         life.record.init = None;
         life.record.slot = None;
+        life.record.owner = None;
         save(sandbox, life, "pause")
     }
 }
@@ -51,7 +53,20 @@ async fn freeze(sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
         _ => failed(sandbox, "pause", error),
     })?;
     life.record.state = NodeState::Frozen;
-    save(sandbox, life, "pause")
+    save(sandbox, life, "pause").inspect_err(|_| {
+        // It must not stand still while everyone believes that it runs. A server that dies here leaves that to the next.
+        life.record.state = NodeState::Running;
+        if let Some(processes) = &life.processes {
+            undo(sandbox, processes.cgroup.thaw());
+        }
+    })
+}
+
+/// Tells what could not be undone: nothing else will be tried before the sandbox is adopted or ended.
+pub(super) fn undo(sandbox: &Sandbox, done: Result<(), CgroupError>) {
+    if let Err(error) = done {
+        tracing::error!(incarnation = %sandbox.incarnation, %error, "could not undo half a pause or resume");
+    }
 }
 
 pub(super) fn save(sandbox: &Sandbox, life: &Life, what: &'static str) -> Result<(), NodeError> {

@@ -14,7 +14,7 @@ impl Fleet {
         let cgroup = life.processes.as_ref().map(|processes| processes.cgroup.clone());
         let area = life.record.area.clone();
         drop(life);
-        let host = Arc::clone(&self.workshop.host);
+        let host = Arc::clone(&self.provisioner.host);
         let read = tokio::task::spawn_blocking(move || {
             let mut usage = cgroup.map_or(Ok(Usage::default()), |cgroup| cgroup.usage())?;
             let disk = area.and_then(|area| host.disk.usage(&area).ok());

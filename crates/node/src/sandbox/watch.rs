@@ -2,15 +2,26 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use isopod_wire::node::{EndReason, NodeEvent};
 
 use super::{Fleet, Sandbox};
+use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
+use crate::record::Record;
+
+/// How often a sandbox that can be held up is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Fleet {
     /// Waits for the end of the first process, in the background.
-    pub(super) fn watch(self: &Arc<Self>, sandbox: Arc<Sandbox>, pidfd: Arc<OwnedFd>) {
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        sandbox: Arc<Sandbox>,
+        pidfd: Arc<OwnedFd>,
+        held_up: Option<ProcessIdentity>,
+    ) {
         let exit = match self.exits.of(pidfd) {
             Ok(exit) => exit,
             Err(error) => {
@@ -20,11 +31,29 @@ impl Fleet {
         };
         let fleet = Arc::downgrade(self);
         tokio::spawn(async move {
-            // The sender goes without a word when the node is closed.
-            if exit.await.is_ok() {
+            let has_ended = tokio::select! {
+                // The sender goes without a word when the node is closed.
+                exit = exit => exit.is_ok(),
+                () = exiting(held_up) => true,
+            };
+            if has_ended {
                 ended(&fleet, &sandbox).await;
             }
         });
+    }
+}
+
+/// The first process of a sandbox whose end can be held up: whoever in there waits for an answer of the workspace stays until
+/// it comes, and until then the handle of the first process does not say that it was killed.
+pub(super) fn can_be_held_up(record: &Record) -> Option<ProcessIdentity> {
+    let has_mounts = record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty());
+    record.init.clone().filter(|_| has_mounts)
+}
+
+async fn exiting(init: Option<ProcessIdentity>) {
+    let Some(init) = init else { return std::future::pending().await };
+    while !init.is_exiting() {
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -40,10 +69,10 @@ async fn ended(fleet: &Weak<Fleet>, sandbox: &Arc<Sandbox>) {
         Ok(kills) if kills > 0 => EndReason::OutOfMemory,
         _ => EndReason::GuestDied,
     };
-    let workshop = Arc::clone(&fleet.workshop);
-    let remains = Remains::of(&life.record, &workshop.home);
+    let provisioner = Arc::clone(&fleet.provisioner);
+    let remains = Remains::of(&life.record, &provisioner.home);
     drop(processes);
-    let _ = tokio::task::spawn_blocking(move || dispose(&workshop.host, &remains)).await;
+    let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
     fleet.forget(&sandbox.incarnation);
     tracing::info!(incarnation = %sandbox.incarnation, ?reason, "sandbox ended by itself");
     // Without a reader nobody wants to know.

@@ -1,18 +1,25 @@
-//! Layers that were kept: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may
-//! share. One that can be seen is complete. Whoever holds a [`KeptLayer`] holds a shared lock on `in-use`; a layer is
-//! only removed by someone who could lock it alone.
+//! Committed layers: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may
+//! share. One that can be seen is complete. Whoever holds a [`Layer`] holds a shared lock on `in-use`; a layer is
+//! only removed by someone who could lock it alone and found no record of a sandbox that stands on it.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use isopod_disk::remove_tree;
+use isopod_image::unpack::{Bounds, Quota, QuotaError};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::manifest::Manifest;
+use crate::layer_users::LayerUsers;
 
 const IN_USE: &str = "in-use";
+/// How often to look whether somebody else is done with the same layer.
+const TURN: Duration = Duration::from_millis(10);
 /// Something that is being made or removed.
 const TEMPORARY: &str = ".tmp-";
 /// Of that, something that made way for a newer one.
@@ -23,6 +30,8 @@ const OLD: &str = "old-";
 pub(crate) enum LayerError {
     #[error("layer {0} does not exist")]
     Missing(String),
+    #[error("could not wait for a layer that somebody else makes")]
+    Stopped(#[source] QuotaError),
     #[error("could not {action} {path}")]
     Store {
         action: &'static str,
@@ -40,14 +49,14 @@ impl LayerError {
 
 /// A layer, held.
 #[derive(Debug)]
-pub(crate) struct KeptLayer {
+pub(crate) struct Layer {
     id: String,
     root: PathBuf,
     /// The shared lock.
     _held: File,
 }
 
-impl KeptLayer {
+impl Layer {
     /// Opens a layer that exists and holds it.
     pub(crate) fn open(templates: &Path, id: &str) -> Result<Self, LayerError> {
         let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
@@ -90,26 +99,31 @@ pub(super) struct Making {
     _lock: File,
 }
 
-/// Waits until nobody else makes this layer. The directory to fill is new and empty.
-pub(super) fn begin_making(templates: &Path, id: &str) -> Result<Making, LayerError> {
+/// Waits until nobody else makes this layer, or until the quota says that it is time to stop. The directory to fill is
+/// new and empty.
+pub(super) fn begin_making(templates: &Path, id: &str, quota: &Quota) -> Result<Making, LayerError> {
     // Layers hold set-uid programs that are meant for sandboxes alone.
     let private = DirBuilder::new().recursive(true).mode(0o700).create(templates);
     private.map_err(LayerError::on("make", templates))?;
     let path = lock_path(templates, id);
     let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let lock = lock.map_err(LayerError::on("open", &path))?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|error| LayerError::on("lock", &path)(error.into()))?;
+    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if error != Errno::WOULDBLOCK && error != Errno::INTR {
+            return Err(LayerError::on("lock", &path)(error.into()));
+        }
+        quota.check().map_err(LayerError::Stopped)?;
+        std::thread::sleep(TURN);
+    }
     let directory = templates.join(format!("{TEMPORARY}{id}"));
-    match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LayerError::on("remove", &directory)(error)),
-        _ => fs::create_dir(&directory).map_err(LayerError::on("make", &directory)),
-    }?;
+    remove_tree(&directory).map_err(LayerError::on("remove", &directory))?;
+    fs::create_dir(&directory).map_err(LayerError::on("make", &directory))?;
     Ok(Making { directory, _lock: lock })
 }
 
 impl Making {
     /// Gives what was made its name. An older layer of that name makes way.
-    pub(super) fn publish(self, templates: &Path, id: &str) -> Result<KeptLayer, LayerError> {
+    pub(super) fn publish(self, templates: &Path, id: &str) -> Result<Layer, LayerError> {
         let marker = self.directory.join(IN_USE);
         File::create(&marker).map_err(LayerError::on("make", &marker))?;
         let path = templates.join(id);
@@ -117,12 +131,12 @@ impl Making {
             remove(templates, id)?;
         }
         fs::rename(&self.directory, &path).map_err(LayerError::on("publish", &path))?;
-        KeptLayer::open(templates, id)
+        Layer::open(templates, id)
     }
 
     /// As [`Making::publish`], but what somebody else has made meanwhile stays, and is taken.
-    pub(super) fn publish_or_take(self, templates: &Path, id: &str) -> Result<KeptLayer, LayerError> {
-        match KeptLayer::open(templates, id) {
+    pub(super) fn publish_or_take(self, templates: &Path, id: &str) -> Result<Layer, LayerError> {
+        match Layer::open(templates, id) {
             Ok(layer) => {
                 self.give_up();
                 Ok(layer)
@@ -133,7 +147,7 @@ impl Making {
 
     pub(super) fn give_up(self) {
         // The next maker of this layer removes what is left.
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = remove_tree(&self.directory);
     }
 }
 
@@ -141,9 +155,10 @@ impl Making {
 pub(crate) fn make_layer(
     templates: &Path,
     id: &str,
+    quota: &Quota,
     fill: impl FnOnce(&Path) -> io::Result<()>,
-) -> Result<KeptLayer, LayerError> {
-    let making = begin_making(templates, id)?;
+) -> Result<Layer, LayerError> {
+    let making = begin_making(templates, id, quota)?;
     let (root, usr) = (making.directory.join("root"), making.directory.join("usr"));
     let make = |path: &Path| DirBuilder::new().mode(0o755).create(path);
     let filled = make(&root).and_then(|()| make(&usr)).and_then(|()| fill(&root));
@@ -167,7 +182,8 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn make(templates: &Path, name: &str) -> Result<Self, LayerError> {
-        let making = begin_making(templates, name)?;
+        // Nobody else has this name.
+        let making = begin_making(templates, name, &Quota::new(Bounds::default()))?;
         Ok(Self { making: Some(making), lock: lock_path(templates, name) })
     }
 
@@ -185,16 +201,24 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes a layer that nobody holds.
+/// Removes a layer that nobody holds and on which no sandbox stands.
 fn remove(templates: &Path, id: &str) -> Result<(), LayerError> {
     let path = templates.join(id);
     let marker = path.join(IN_USE);
     let held = OpenOptions::new().create(true).append(true).open(&marker).map_err(LayerError::on("open", &marker))?;
-    let locked = flock(&held, FlockOperation::NonBlockingLockExclusive);
-    locked.map_err(|error| LayerError::on("remove, because sandboxes stand on it,", &path)(error.into()))?;
+    let in_use = |error| LayerError::on("remove, because sandboxes stand on it,", &path)(error);
+    flock(&held, FlockOperation::NonBlockingLockExclusive).map_err(|error| in_use(error.into()))?;
+    if has_sandboxes(templates, id).map_err(LayerError::on("tell whether sandboxes use", &path))? {
+        return Err(in_use(io::ErrorKind::ResourceBusy.into()));
+    }
     let doomed = templates.join(format!("{TEMPORARY}{OLD}{id}"));
     fs::rename(&path, &doomed).map_err(LayerError::on("move away", &path))?;
-    fs::remove_dir_all(&doomed).map_err(LayerError::on("remove", &doomed))
+    remove_tree(&doomed).map_err(LayerError::on("remove", &doomed))
+}
+
+/// Whether sandboxes of any state directory stand on it, with or without a server.
+fn has_sandboxes(templates: &Path, id: &str) -> io::Result<bool> {
+    LayerUsers::of_templates(templates)?.have_layer(templates, id)
 }
 
 fn is_same(file: &File, path: &Path) -> bool {
@@ -212,7 +236,7 @@ pub fn remove_unfinished(templates: &Path) -> io::Result<usize> {
         let id = id.strip_prefix(OLD).unwrap_or(id);
         let lock = OpenOptions::new().create(true).append(true).open(lock_path(templates, id))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            fs::remove_dir_all(entry.path())?;
+            remove_tree(&entry.path())?;
             removed += 1;
         }
     }
@@ -224,32 +248,44 @@ fn lock_path(templates: &Path, id: &str) -> PathBuf {
     templates.join(format!(".{id}.lock"))
 }
 
-/// A kept layer as others see it.
+/// A layer as others see it.
 #[derive(Clone, Debug)]
 pub struct LayerInfo {
     /// Its name.
     pub id: String,
-    /// Whether a process holds it, or a built template stands on it.
+    /// Whether a process holds it, or a sandbox or a built template stands on it.
     pub in_use: bool,
 }
 
-/// All layers, in the order of their names.
-pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
+/// The names of all layers, in order.
+pub fn layer_names(templates: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(templates) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
-    let wanted: HashSet<String> = Manifest::list(templates).into_iter().flat_map(|kept| kept.template.layers).collect();
+    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<io::Result<Vec<_>>>()?;
+    let mut names: Vec<String> = names.into_iter().flatten().collect();
+    names.retain(|id| templates.join(id).join(IN_USE).is_file());
+    names.sort();
+    Ok(names)
+}
+
+/// All layers, in the order of their names.
+///
+/// # Errors
+/// Also when a record or the manifest of a template cannot be read: nobody knows then which layers are in use.
+pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
+    let names = layer_names(templates)?;
+    let manifests = if templates.exists() { Manifest::load_all(templates)? } else { Vec::new() };
+    let wanted: HashSet<String> = manifests.into_iter().flat_map(|kept| kept.template.layers).collect();
     let mut layers = Vec::new();
-    for entry in entries {
-        let Ok(id) = entry?.file_name().into_string() else { continue };
+    for id in names {
         if let Ok(marker) = File::open(templates.join(&id).join(IN_USE)) {
             let is_held = flock(&marker, FlockOperation::NonBlockingLockExclusive).is_err();
-            let in_use = is_held || wanted.contains(&id);
+            let in_use = is_held || wanted.contains(&id) || has_sandboxes(templates, &id)?;
             layers.push(LayerInfo { id, in_use });
         }
     }
-    layers.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(layers)
 }
 
@@ -264,6 +300,7 @@ pub fn remove_layer(templates: &Path, id: &str) -> io::Result<()> {
     remove(templates, id).map_err(|error| match error {
         LayerError::Store { source, .. } => source,
         LayerError::Missing(_) => io::ErrorKind::NotFound.into(),
+        LayerError::Stopped(error) => error.into(),
     })
 }
 
@@ -271,8 +308,8 @@ pub fn remove_layer(templates: &Path, id: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn make(templates: &Path, id: &str) -> KeptLayer {
-        let making = begin_making(templates, id).unwrap();
+    fn make(templates: &Path, id: &str) -> Layer {
+        let making = begin_making(templates, id, &Quota::new(Bounds::default())).unwrap();
         for part in ["root", "usr"] {
             fs::create_dir(making.directory.join(part)).unwrap();
         }
@@ -282,11 +319,32 @@ mod tests {
     #[test]
     fn a_layer_is_there_once_it_is_published_and_not_before() {
         let templates = tempfile::tempdir().unwrap();
-        let making = begin_making(templates.path(), "a-1").unwrap();
-        assert!(matches!(KeptLayer::open(templates.path(), "a-1"), Err(LayerError::Missing(_))));
+        let making = begin_making(templates.path(), "a-1", &Quota::new(Bounds::default())).unwrap();
+        assert!(matches!(Layer::open(templates.path(), "a-1"), Err(LayerError::Missing(_))));
         making.give_up();
         assert_eq!(make(templates.path(), "a-1").id(), "a-1");
-        assert!(KeptLayer::open(templates.path(), "a-1").is_ok());
+        assert!(Layer::open(templates.path(), "a-1").is_ok());
+    }
+
+    /// An operator may keep templates on another disk.
+    #[test]
+    fn the_directory_of_templates_may_be_a_link() {
+        let top = tempfile::tempdir().unwrap();
+        let templates = top.path().join("templates");
+        fs::create_dir(top.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &templates).unwrap();
+        make(&templates, "a-1");
+        begin_making(&templates, "a-2", &Quota::new(Bounds::default())).unwrap().give_up();
+        assert!(!templates.join(".tmp-a-2").exists());
+    }
+
+    #[test]
+    fn whoever_waits_for_a_layer_can_be_stopped() {
+        let templates = tempfile::tempdir().unwrap();
+        let _making = begin_making(templates.path(), "a-1", &Quota::new(Bounds::default())).unwrap();
+        let stopped = Quota::new(Bounds::default()).stopped_by(|| Some("enough".to_owned()));
+        let refused = begin_making(templates.path(), "a-1", &stopped).unwrap_err();
+        assert!(matches!(refused, LayerError::Stopped(_)), "{refused}");
     }
 
     #[test]
@@ -301,9 +359,20 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_that_cannot_be_read_makes_no_layer_seem_unused() {
+        let templates = tempfile::tempdir().unwrap();
+        drop(make(templates.path(), "a-1"));
+        assert!(!list_layers(templates.path()).unwrap()[0].in_use);
+        fs::write(templates.path().join("tpl-0123456789abcdef0123456789abcdef.json"), "{").unwrap();
+        let error = list_layers(templates.path()).unwrap_err();
+        assert!(error.to_string().contains("cannot tell which layers"), "{error}");
+        assert_eq!(layer_names(templates.path()).unwrap(), ["a-1"]);
+    }
+
+    #[test]
     fn what_a_killed_build_left_is_removed_and_what_is_being_built_is_not() {
         let templates = tempfile::tempdir().unwrap();
-        let making = begin_making(templates.path(), "a-1").unwrap();
+        let making = begin_making(templates.path(), "a-1", &Quota::new(Bounds::default())).unwrap();
         fs::create_dir(templates.path().join(".tmp-b-2")).unwrap();
         assert_eq!(remove_unfinished(templates.path()).unwrap(), 1);
         assert!(making.directory.is_dir());
@@ -315,7 +384,7 @@ mod tests {
     fn names_that_lead_elsewhere_are_no_layers() {
         let templates = tempfile::tempdir().unwrap();
         for id in ["", "..", "../x", "a/b", ".tmp-a", "a\0b"] {
-            assert!(matches!(KeptLayer::open(templates.path(), id), Err(LayerError::Missing(_))), "{id:?}");
+            assert!(matches!(Layer::open(templates.path(), id), Err(LayerError::Missing(_))), "{id:?}");
         }
     }
 }

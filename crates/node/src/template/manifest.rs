@@ -30,6 +30,19 @@ pub(crate) enum ManifestError {
     Damaged { path: PathBuf },
 }
 
+impl ManifestError {
+    /// For whoever removes layers and has to know which of them templates need.
+    pub(crate) fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::File { source, .. } => source.kind(),
+            Self::Missing(_) | Self::Damaged { .. } => io::ErrorKind::InvalidData,
+        };
+        let cause = std::error::Error::source(&self).map(|cause| format!(": {cause}")).unwrap_or_default();
+        let advice = "end its sandboxes and remove it with isopod template rm, or use the isopod that built it";
+        io::Error::new(kind, format!("cannot tell which layers a template needs: {self}{cause}; {advice}"))
+    }
+}
+
 /// A template that a build left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -68,8 +81,7 @@ impl Manifest {
             onbuild,
         ]);
         let hash = Sha256::digest(identity.to_string().as_bytes());
-        let digits: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        template.id = format!("{BUILT_PREFIX}{digits}");
+        template.id = format!("{BUILT_PREFIX}{}", hex::encode(&hash[..16]));
         Self { format: FORMAT, template, on_host, has_interpreter, chain, onbuild }
     }
 
@@ -115,6 +127,22 @@ impl Manifest {
             failed("write", &path)(error)
         })?;
         Ok(self)
+    }
+
+    /// All there are. One that cannot be read is an error: its template may need any layer.
+    pub(crate) fn load_all(templates: &Path) -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(templates)? {
+            let name = entry?.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+            match Self::load(templates, id) {
+                Ok(manifest) => found.push(manifest),
+                // Another file, or removed since.
+                Err(ManifestError::Missing(_)) => {}
+                Err(error) => return Err(error.into_io()),
+            }
+        }
+        Ok(found)
     }
 
     /// All that can be read.

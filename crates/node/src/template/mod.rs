@@ -1,8 +1,9 @@
-//! Templates that this node has: a generation of the base, layers that were kept on top of it, and perhaps a code
+//! Templates that this node has: a generation of the base, layers on top of it, and perhaps a code
 //! interpreter.
 
-mod keep;
+mod commit_layer;
 mod layer;
+mod layer_users;
 mod manifest;
 mod progress;
 mod recipe;
@@ -11,10 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub(crate) use commit_layer::{CommitError, Existing, Stamps, commit_area, commit_changes, layer_bounds};
 use isopod_isolation::launch::{KeptLayers, RootLayers, RootStyle};
-pub(crate) use keep::{KeepError, Stamps, keep_area, keep_changes};
-pub(crate) use layer::{KeptLayer, LayerError, Scratch, make_layer};
-pub use layer::{LayerInfo, list_layers, remove_layer, remove_unfinished};
+pub(crate) use layer::{Layer, LayerError, Scratch, make_layer};
+pub use layer::{LayerInfo, layer_names, list_layers, remove_layer, remove_unfinished};
 pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
 pub(crate) use progress::{Step, read_progress};
 pub use recipe::{Made, can_make, made_templates};
@@ -24,6 +25,7 @@ use crate::base::{
     Base, BaseError, BaseFacts, BaseOptions, HostEnvironment, HostRoot, current_fingerprint, ensure_base,
     host_environment, open_generation,
 };
+use crate::generation_name::{GenerationName, NO_BASE};
 use crate::guest_program::guest_program_bytes;
 use crate::state::StateRoot;
 use crate::zygote::Zygote;
@@ -50,7 +52,7 @@ pub(crate) struct Template {
     base: Option<Base>,
     host: HostRoot,
     /// What stands on the base, topmost first.
-    layers: Vec<Arc<KeptLayer>>,
+    layers: Vec<Arc<Layer>>,
     /// What a build said about its sandboxes.
     built: Option<Arc<Manifest>>,
     style: RootStyle,
@@ -65,11 +67,6 @@ pub(crate) struct Interpreter {
     /// Brings a warm one. Without it every sandbox starts its own when it is first asked.
     pub(crate) zygote: Option<Arc<Zygote>>,
 }
-
-/// Between the base's generation and the layer's id.
-const JOINT: char = '+';
-/// In the place of a base's generation where there is no base.
-const NO_BASE: &str = "image";
 
 impl Template {
     /// The `base` template as the host is now.
@@ -88,17 +85,9 @@ impl Template {
     }
 
     /// Something that stands on the same base.
-    pub(crate) fn derive(
-        &self,
-        name: &str,
-        layer: Option<Arc<KeptLayer>>,
-        interpreter: Option<Interpreter>,
-    ) -> Arc<Self> {
-        let base = self.base_generation();
-        let generation = match &layer {
-            Some(layer) => format!("{base}{JOINT}{}", layer.id()),
-            None => base.to_owned(),
-        };
+    pub(crate) fn derive(&self, name: &str, layer: Option<Arc<Layer>>, interpreter: Option<Interpreter>) -> Arc<Self> {
+        let top = layer.as_ref().map(|layer| layer.id());
+        let generation = GenerationName { base: self.base_generation(), top }.to_string();
         Arc::new(Self {
             name: name.to_owned(),
             base: self.base.clone(),
@@ -118,13 +107,14 @@ impl Template {
 
     /// What a build left, on the present base if it stands on one.
     pub(crate) fn built(base: &Self, manifest: Manifest, templates: &Path) -> Result<Arc<Self>, TemplateError> {
-        let open = |id: &String| Ok(Arc::new(KeptLayer::open(templates, id)?));
+        let open = |id: &String| Ok(Arc::new(Layer::open(templates, id)?));
         let layers: Result<Vec<_>, LayerError> = manifest.template.layers.iter().rev().map(open).collect();
         let kept_base = base.base.clone().filter(|_| manifest.on_host);
         let generation_of_base = kept_base.as_ref().map_or(NO_BASE, |base| &base.generation);
+        let generation = GenerationName { base: generation_of_base, top: Some(&manifest.template.id) }.to_string();
         Ok(Arc::new(Self {
             name: manifest.template.id.clone(),
-            generation: format!("{generation_of_base}{JOINT}{}", manifest.template.id),
+            generation,
             base: kept_base,
             host: base.host.clone(),
             layers: layers?,
@@ -135,7 +125,7 @@ impl Template {
     }
 
     /// What a build stands on while it goes on: these layers, topmost first, on the base or on nothing.
-    pub(crate) fn bench(base: &Self, on_host: bool, layers: Vec<Arc<KeptLayer>>) -> Arc<Self> {
+    pub(crate) fn for_build(base: &Self, on_host: bool, layers: Vec<Arc<Layer>>) -> Arc<Self> {
         let base_of = base.base.clone().filter(|_| on_host);
         let generation = base_of.as_ref().map_or(NO_BASE, |base| &base.generation).to_owned();
         Arc::new(Self {
@@ -152,10 +142,11 @@ impl Template {
 
     /// A generation that a running sandbox stands on.
     pub(crate) fn generation_of(state: &StateRoot, name: &str, generation: &str) -> Result<Arc<Self>, TemplateError> {
-        let (base, layer) = match generation.split_once(JOINT) {
-            Some((base, built)) if built.starts_with(BUILT_PREFIX) => return Self::built_on(state, base, built),
-            Some((base, layer)) => (base, Some(Arc::new(KeptLayer::open(&state.templates(), layer)?))),
-            None => (generation, None),
+        let GenerationName { base, top } = GenerationName::parse(generation);
+        let layer = match top {
+            Some(built) if built.starts_with(BUILT_PREFIX) => return Self::built_on(state, base, built),
+            Some(layer) => Some(Arc::new(Layer::open(&state.templates(), layer)?)),
+            None => None,
         };
         let interpreter = find_recipe(name).filter(|recipe| recipe.has_interpreter).map(|_| Interpreter::default());
         Ok(Arc::new(Self {
@@ -213,7 +204,7 @@ impl Template {
         &self.base.as_ref().expect("only the base and what recipes make is asked").facts
     }
 
-    pub(crate) fn layer(&self) -> Option<&Arc<KeptLayer>> {
+    pub(crate) fn layer(&self) -> Option<&Arc<Layer>> {
         self.layers.first()
     }
 
@@ -235,10 +226,9 @@ impl Template {
         self.interpreter.as_ref()
     }
 
-    /// A zygote serves the person `user`, whom a build may have replaced by another.
+    /// Whether a zygote may run its code: only where the operator chose every byte of it, which a build's steps did not.
     pub(crate) fn takes_zygotes(&self) -> bool {
-        let is_users = |built: &Arc<Manifest>| built.template.user == "user";
-        self.interpreter.is_some() && self.built.as_ref().is_none_or(is_users)
+        self.interpreter.is_some() && self.built.is_none()
     }
 
     /// A zygote that can enter sandboxes of this template, if there is one and it lives.

@@ -89,8 +89,7 @@ impl Recipe {
         hash.update(minor(facts.python.as_deref().unwrap_or("none")).as_bytes());
         hash.update([0]);
         hash.update(facts.node.as_deref().map_or("none", major).as_bytes());
-        let digits: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{digits}", self.name)
+        format!("{}-{}", self.name, hex::encode(&hash.finalize()[..8]))
     }
 }
 

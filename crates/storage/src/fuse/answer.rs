@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use rustix::io::Errno;
 
 use super::session::{Answer, Mount, OpenFile, Request};
-use super::wire::{self, Operation, Out, Short, node_of};
+use super::wire::{self, Operation, Out, Truncated, node_of};
 use crate::attributes::Kind;
 use crate::vfs::{Attr, Caller, FsError, Replace, SetAttr, XattrMode};
 
@@ -37,8 +37,8 @@ impl From<FsError> for Failure {
     }
 }
 
-impl From<Short> for Failure {
-    fn from(_: Short) -> Self {
+impl From<Truncated> for Failure {
+    fn from(_: Truncated) -> Self {
         Self::Errno(Errno::INVAL)
     }
 }
@@ -110,7 +110,7 @@ impl Mount {
         Ok(())
     }
 
-    fn forget(&self, request: &Request) -> Result<(), Short> {
+    fn forget(&self, request: &Request) -> Result<(), Truncated> {
         let mut fields = request.fields();
         if request.operation == Operation::Forget {
             self.forget_one(request.header.node, fields.u64()?);
@@ -329,7 +329,7 @@ impl Mount {
     }
 
     fn statfs(&self, _request: &Request) -> Done {
-        Ok(Out::default().statfs(&self.vfs.room(self.root)?))
+        Ok(Out::default().statfs(&self.vfs.statfs(self.root)?))
     }
 
     async fn set_xattr(&self, request: &Request) -> Done {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::answer::kind_of;
 use super::session::{Mount, Request};
-use super::wire::{Fields, MAX_WRITE, Out, ROOT_NODE, Short, dirent_size, node_of};
+use super::wire::{Fields, MAX_WRITE, Out, ROOT_NODE, Truncated, dirent_size, node_of};
 use crate::attributes::Kind;
 use crate::vfs::{DirEntry, FsError};
 
-impl From<Short> for FsError {
-    fn from(_: Short) -> Self {
+impl From<Truncated> for FsError {
+    fn from(_: Truncated) -> Self {
         Self::Invalid
     }
 }

@@ -7,6 +7,8 @@
 mod answer;
 mod device;
 mod directory;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod mount;
 mod session;
 mod watch;

@@ -91,8 +91,8 @@ impl Stopped {
 pub(super) struct Request {
     pub(super) header: Header,
     pub(super) operation: Operation,
-    buffer: Vec<u8>,
-    length: usize,
+    pub(super) buffer: Vec<u8>,
+    pub(super) length: usize,
 }
 
 impl Request {
@@ -117,23 +117,8 @@ impl Session {
     }
 
     fn start(vfs: Arc<Vfs>, device: Arc<Device>, root: Ino, taken_over: bool) -> Result<Self, SessionError> {
-        let id = NEXT_MOUNT.fetch_add(1, Ordering::Relaxed);
-        let watch = Watch::start(id, root, device.clone()).map_err(SessionError::Thread)?;
-        let watcher: Arc<dyn Watcher> = watch.clone();
-        vfs.watch(&watcher);
-        let mount = Arc::new(Mount {
-            vfs,
-            id,
-            root,
-            watch,
-            device,
-            runtime: Handle::current(),
-            next_handle: AtomicU64::new(1),
-            files: Mutex::default(),
-            directories: Mutex::default(),
-            stopped: Stopped::default(),
-            taken_over,
-        });
+        let mount = Arc::new(Mount::new(vfs, device, root, taken_over).map_err(SessionError::Thread)?);
+        let id = mount.id;
         let mut session = Self { mount: mount.clone(), threads: Vec::new() };
         for index in 0..THREADS {
             let mount = mount.clone();
@@ -171,6 +156,27 @@ impl Drop for Session {
 }
 
 impl Mount {
+    /// A mount that nobody reads requests for yet.
+    pub(super) fn new(vfs: Arc<Vfs>, device: Arc<Device>, root: Ino, taken_over: bool) -> std::io::Result<Self> {
+        let id = NEXT_MOUNT.fetch_add(1, Ordering::Relaxed);
+        let watch = Watch::start(id, root, device.clone())?;
+        let watcher: Arc<dyn Watcher> = watch.clone();
+        vfs.watch(&watcher);
+        Ok(Self {
+            vfs,
+            id,
+            root,
+            watch,
+            device,
+            runtime: Handle::current(),
+            next_handle: AtomicU64::new(1),
+            files: Mutex::default(),
+            directories: Mutex::default(),
+            stopped: Stopped::default(),
+            taken_over,
+        })
+    }
+
     fn run(self: Arc<Self>, queue: &Queue) {
         let _runtime = self.runtime.enter();
         loop {

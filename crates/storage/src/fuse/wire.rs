@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::attributes::Kind;
-use crate::vfs::{Attr, Ino, Room};
+use crate::vfs::{Attr, Ino, Statfs};
 
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 38;
@@ -56,42 +56,42 @@ pub(super) mod init {
 
 /// A field is missing: the kernel never sends that.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Short;
+pub(super) struct Truncated;
 
 /// Reads fields one after another.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn u32(&mut self) -> Result<u32, Short> {
+    pub(super) fn u32(&mut self) -> Result<u32, Truncated> {
         self.take().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Short> {
+    pub(super) fn u64(&mut self) -> Result<u64, Truncated> {
         self.take().map(u64::from_le_bytes)
     }
 
-    pub(super) fn skip(&mut self, length: usize) -> Result<(), Short> {
-        self.0 = self.0.get(length..).ok_or(Short)?;
+    pub(super) fn skip(&mut self, length: usize) -> Result<(), Truncated> {
+        self.0 = self.0.get(length..).ok_or(Truncated)?;
         Ok(())
     }
 
     /// A text that ends with a zero.
-    pub(super) fn name(&mut self) -> Result<&'a [u8], Short> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Short)?;
+    pub(super) fn name(&mut self) -> Result<&'a [u8], Truncated> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Truncated)?;
         let name = &self.0[..end];
         self.0 = &self.0[end + 1..];
         Ok(name)
     }
 
-    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Short> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Short)?;
+    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Truncated)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Short> {
-        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Short)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Truncated)?;
         self.0 = rest;
         Ok(*field)
     }
@@ -108,7 +108,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Short> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut fields = Fields(bytes);
         let length = fields.u32()? as usize;
         let header = Self {
@@ -118,7 +118,7 @@ impl Header {
             uid: fields.u32()?,
             gid: fields.u32()?,
         };
-        if length == bytes.len() && length >= IN_HEADER { Ok(header) } else { Err(Short) }
+        if length == bytes.len() && length >= IN_HEADER { Ok(header) } else { Err(Truncated) }
     }
 }
 
@@ -195,14 +195,14 @@ impl Out {
         self
     }
 
-    pub(super) fn statfs(self, room: &Room) -> Self {
+    pub(super) fn statfs(self, stats: &Statfs) -> Self {
         const BLOCK: u64 = 4096;
         let mut out = self
-            .u64(room.total / BLOCK)
-            .u64(room.free / BLOCK)
-            .u64(room.free / BLOCK)
-            .u64(room.files)
-            .u64(room.free_files)
+            .u64(stats.total / BLOCK)
+            .u64(stats.free / BLOCK)
+            .u64(stats.free / BLOCK)
+            .u64(stats.files)
+            .u64(stats.free_files)
             .u32(BLOCK as u32)
             .u32(255)
             .u32(BLOCK as u32);

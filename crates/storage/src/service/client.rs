@@ -10,27 +10,36 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use isopod_channel::{connect_in, listen_in};
 use rustix::fs::{FlockOperation, flock};
 
-use super::channel::{Channel, connect_in, listen_in};
+use super::channel::Channel;
 use super::message::{Collected, FailureKind, Reply, Request, StorageSettings, StorageStatus, StoreSettings, VERSION};
 use crate::object::s3::{Credentials, Keys};
 use crate::subtree::Subtree;
 
 const SOCKET: &str = "daemon.sock";
+/// Clients that wait while the daemon is started anew.
+const BACKLOG: i32 = 128;
 const LOG: &str = "daemon.log";
-const LOCK: &str = "start.lock";
+/// Held by whoever starts the daemon, opens a store or ends it for want of use.
+pub(super) const LOCK: &str = "start.lock";
+/// Where the server sees everything.
+pub(super) const ROOT_MOUNT: &str = "mnt";
 /// The daemon may just be started anew, or ask a bucket that is far away.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a daemon that hung up is asked again, and how long it may take to be gone or back.
+const MAX_TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// Whoever waits for uploads waits as long as it takes.
-const LONG_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// How to start this program as a keeper. The listening socket is its standard input.
+/// How to start this program as a supervisor. The listening socket is its standard input.
 #[derive(Clone, Debug)]
 pub struct DaemonProgram {
     /// Usually this very program.
     pub program: PathBuf,
-    /// Arguments that make it a keeper.
+    /// Arguments that make it a supervisor.
     pub arguments: Vec<OsString>,
     /// All that it gets of the environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -45,7 +54,7 @@ pub enum ClientError {
     Start(#[source] io::Error),
     #[error("could not talk to the storage daemon")]
     Talk(#[source] io::Error),
-    #[error("the storage daemon is of another version; end it with: isopod storage stop")]
+    #[error("the storage daemon is of another version; end it with: isopod storage stop --force")]
     Version,
     #[error("{message}")]
     Refused {
@@ -53,6 +62,33 @@ pub enum ClientError {
         kind: FailureKind,
         message: String,
     },
+}
+
+/// A mount that somebody else has made.
+#[derive(Clone, Debug)]
+pub struct NewMount<'a> {
+    pub owner: &'a str,
+    pub subtree: Subtree,
+    /// The kernel's number of its connection.
+    pub number: u32,
+    /// Bytes that may be below it.
+    pub quota: Option<u64>,
+    /// The owner had this mount before and lost it. It is served although the store may be away.
+    pub again: bool,
+}
+
+/// While this lives, the daemon counts as used.
+#[derive(Debug)]
+pub struct Attachment {
+    channel: Channel,
+}
+
+impl Attachment {
+    /// Blocks until the daemon is gone.
+    pub fn wait(&self) {
+        // It says nothing: what ends this is its end.
+        while self.channel.receive::<serde::de::IgnoredAny>().is_ok() {}
+    }
 }
 
 /// A daemon, by the directory that it keeps its things in.
@@ -68,7 +104,7 @@ impl StorageClient {
 
     /// Where the daemon shows the whole bucket to the server.
     pub fn root(&self) -> PathBuf {
-        self.directory.join("mnt")
+        self.directory.join(ROOT_MOUNT)
     }
 
     /// Whether a daemon is there.
@@ -79,6 +115,20 @@ impl StorageClient {
     /// Makes sure that a daemon runs and serves this store. Keys that were given replace those that it has.
     pub fn ensure(&self, program: &DaemonProgram, settings: &StorageSettings) -> Result<(), ClientError> {
         let _lock = self.start_lock().map_err(ClientError::Start)?;
+        let mut tries = 1;
+        loop {
+            match self.ensure_open(program, settings) {
+                // One that dies in this moment takes its connections with it; the next try finds another, or none.
+                Err(ClientError::Talk(error)) if tries < MAX_TRIES && has_hung_up(&error) => {
+                    tries += 1;
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn ensure_open(&self, program: &DaemonProgram, settings: &StorageSettings) -> Result<(), ClientError> {
         if !self.is_running() {
             self.start(program).map_err(ClientError::Start)?;
         }
@@ -104,16 +154,21 @@ impl StorageClient {
         self.mount(&root, None)
     }
 
-    /// Serves a connection that is mounted already, with at most `quota` bytes below it.
-    pub fn serve(
-        &self,
-        owner: &str,
-        subtree: Subtree,
-        fd: &OwnedFd,
-        number: u32,
-        quota: Option<u64>,
-    ) -> Result<(), ClientError> {
-        self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number, quota }, &[fd.as_fd()])
+    /// Says that somebody uses the daemon from now on. It does not start one.
+    pub fn attach(&self, who: &str) -> Result<Attachment, ClientError> {
+        let socket = connect_in(&self.directory, SOCKET).map_err(|_| ClientError::NotRunning)?;
+        let channel = Channel::new(socket);
+        channel.send(&Request::Attach { who: who.to_owned() }, &[]).map_err(ClientError::Talk)?;
+        match channel.receive().map_err(ClientError::Talk)?.0 {
+            Reply::Done => Ok(Attachment { channel }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Serves a connection that is mounted already.
+    pub fn serve(&self, mount: &NewMount<'_>, fd: &OwnedFd) -> Result<(), ClientError> {
+        let NewMount { owner, subtree, number, quota, again } = mount.clone();
+        self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number, quota, again }, &[fd.as_fd()])
     }
 
     /// Shows the bucket, or a part of it, on a directory of this host.
@@ -126,7 +181,7 @@ impl StorageClient {
     }
 
     pub fn status(&self) -> Result<StorageStatus, ClientError> {
-        match self.ask(&Request::Status, &[], PATIENCE)? {
+        match self.ask(&Request::Status, &[], TIMEOUT)? {
             Reply::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }
@@ -138,15 +193,23 @@ impl StorageClient {
 
     /// Waits until the bucket has everything that was changed before.
     pub fn settle(&self) -> Result<(), ClientError> {
-        match self.ask(&Request::Settle, &[], LONG_PATIENCE)? {
+        match self.ask(&Request::Settle, &[], LONG_TIMEOUT)? {
             Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`StorageClient::settle`], for at most so long. Says what is left.
+    pub fn settle_for(&self, timeout: Duration) -> Result<StorageStatus, ClientError> {
+        match self.ask(&Request::SettleFor(timeout), &[], TIMEOUT.saturating_add(timeout))? {
+            Reply::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Gives up local copies of what the bucket has.
     pub fn collect(&self) -> Result<Collected, ClientError> {
-        match self.ask(&Request::Collect, &[], LONG_PATIENCE)? {
+        match self.ask(&Request::Collect, &[], LONG_TIMEOUT)? {
             Reply::Collected(collected) => Ok(collected),
             other => Err(unexpected(&other)),
         }
@@ -155,17 +218,33 @@ impl StorageClient {
     /// Takes all mounts away and ends the daemon. What is not uploaded is uploaded by the next.
     pub fn stop(&self) -> Result<(), ClientError> {
         self.ask_done(&Request::Stop, &[])?;
-        // Until the keeper is gone as well: whoever removes the directory must be alone.
+        self.wait_for_end();
+        Ok(())
+    }
+
+    /// As [`StorageClient::stop`], unless somebody uses it or something is to be uploaded.
+    pub fn stop_unused(&self) -> Result<(), ClientError> {
+        if !self.is_running() {
+            return Err(ClientError::NotRunning);
+        }
+        // Nobody may begin to use it meanwhile.
+        let _lock = self.start_lock().map_err(ClientError::Start)?;
+        self.ask_done(&Request::StopUnused, &[])?;
+        self.wait_for_end();
+        Ok(())
+    }
+
+    fn wait_for_end(&self) {
+        // Until the supervisor is gone as well: whoever removes the directory must be alone.
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while self.is_running() && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
     }
 
     /// Which store is open, of a daemon that speaks as we do.
     fn hello(&self) -> Result<Option<String>, ClientError> {
-        match self.ask(&Request::Hello, &[], PATIENCE)? {
+        match self.ask(&Request::Hello, &[], TIMEOUT)? {
             Reply::Hello { version: VERSION, store } => Ok(store),
             Reply::Hello { .. } => Err(ClientError::Version),
             other => Err(unexpected(&other)),
@@ -173,15 +252,15 @@ impl StorageClient {
     }
 
     fn ask_done(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
-        match self.ask(request, fds, PATIENCE)? {
+        match self.ask(request, fds, TIMEOUT)? {
             Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>], patience: Duration) -> Result<Reply, ClientError> {
+    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<Reply, ClientError> {
         let socket = connect_in(&self.directory, SOCKET).map_err(|_| ClientError::NotRunning)?;
-        let channel = Channel::new(socket).with_patience(patience).map_err(ClientError::Talk)?;
+        let channel = Channel::with_timeout(socket, timeout).map_err(ClientError::Talk)?;
         channel.send(request, fds).map_err(ClientError::Talk)?;
         let (reply, _) = channel.receive().map_err(ClientError::Talk)?;
         match reply {
@@ -198,7 +277,7 @@ impl StorageClient {
     }
 
     fn start(&self, program: &DaemonProgram) -> io::Result<()> {
-        let listener = listen_in(&self.directory, SOCKET)?;
+        let listener = listen_in(&self.directory, SOCKET, BACKLOG)?;
         let log = File::options().create(true).append(true).open(self.directory.join(LOG))?;
         let mut child = Command::new(&program.program)
             .arg0("isopod")
@@ -218,6 +297,12 @@ impl StorageClient {
 
 fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Whether the other side has closed, and not only said nothing.
+fn has_hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | UnexpectedEof)
 }
 
 fn unexpected(_: &Reply) -> ClientError {

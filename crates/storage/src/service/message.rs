@@ -1,4 +1,4 @@
-//! What is said to the daemon, what it says to its keeper, and the settings that both carry.
+//! What is said to the daemon, what it says to its supervisor, and the settings that both carry.
 //!
 //! Keys of a bucket are part of the settings. They travel over Unix sockets of root's and are kept in memory only.
 
@@ -13,7 +13,7 @@ use crate::subtree::Subtree;
 use crate::sync::SyncStatus;
 
 /// Raised whenever a message changes.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Which bucket, and how it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,12 @@ pub struct Tunables {
     pub cache_bytes: u64,
     /// How long a call may wait for the bucket before it fails with EIO.
     pub deadline: Duration,
+    /// A daemon that nobody has used for so long ends by itself.
+    pub idle_exit: Duration,
 }
+
+/// How long a daemon waits for somebody to use it.
+pub(super) const DEFAULT_IDLE_EXIT: Duration = Duration::from_secs(300);
 
 impl Default for Tunables {
     fn default() -> Self {
@@ -66,6 +71,7 @@ impl Default for Tunables {
             idle_handles: 64,
             cache_bytes: settings.cache_limit,
             deadline: settings.deadline,
+            idle_exit: DEFAULT_IDLE_EXIT,
         }
     }
 }
@@ -88,6 +94,10 @@ impl StoreSettings {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Hello,
+    /// The one who asks uses the daemon for as long as this conversation lasts.
+    Attach {
+        who: String,
+    },
     Open(StorageSettings),
     /// New keys to the same bucket.
     Keys(Credentials),
@@ -97,6 +107,8 @@ pub(super) enum Request {
         subtree: Subtree,
         number: u32,
         quota: Option<u64>,
+        /// The owner had the same mount before, and lost it: the bucket need not be asked.
+        again: bool,
     },
     /// On this host.
     Mount {
@@ -109,9 +121,14 @@ pub(super) enum Request {
     Status,
     /// Answered when the bucket has everything that was changed before.
     Settle,
+    /// As `Settle`, for at most so long; answered with the status.
+    SettleFor(Duration),
     /// Gives up local copies of what the bucket has, and what cut-off uploads left in the bucket.
     Collect,
+    /// Whatever uses it. Its form never changes: it also ends daemons of other versions.
     Stop,
+    /// Refused while somebody uses the daemon, or something is to be uploaded.
+    StopUnused,
 }
 
 /// Daemon to client.
@@ -129,6 +146,13 @@ pub(super) enum Reply {
 pub struct StorageStatus {
     /// The process that serves.
     pub pid: u32,
+    /// The process that holds its connections and starts it anew.
+    #[serde(rename = "keeper")]
+    pub supervisor: u32,
+    /// Servers that use it.
+    pub clients: Vec<String>,
+    /// After so long without use it ends.
+    pub idle_exit: Duration,
     pub store: Option<String>,
     pub mounts: Vec<MountStatus>,
     pub sync: SyncStatus,
@@ -170,6 +194,10 @@ pub enum FailureKind {
     NotOpen,
     /// The mount point is not to be had.
     Mount,
+    /// Somebody uses what was to be ended.
+    InUse,
+    /// The bucket does not have everything yet.
+    NotUploaded,
     Other,
 }
 
@@ -185,10 +213,14 @@ impl From<&StoreError> for FailureKind {
     }
 }
 
-/// Daemon to keeper.
+/// Daemon to supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToKeeper {
+pub(super) enum ToSupervisor {
     Settings(StorageSettings),
+    /// With a pidfd of the daemon, which is no child of this supervisor.
+    Worker,
+    /// A new supervisor has everything now.
+    Told,
     /// With the connection, and the file that aborts it if there is one.
     Keep(KeptMount),
     Forget {
@@ -198,9 +230,11 @@ pub(super) enum ToKeeper {
     Bye,
 }
 
-/// Keeper to a new daemon: how many mounts follow, each a [`KeptMount`] with its descriptors.
+/// Supervisor to a new daemon: how many mounts follow, each a [`KeptMount`] with its descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inheritance {
+    #[serde(rename = "keeper")]
+    pub(super) supervisor: u32,
     pub(super) settings: Option<StorageSettings>,
     pub(super) mounts: usize,
 }
@@ -209,4 +243,25 @@ pub(super) struct Inheritance {
 pub(super) struct KeptMount {
     pub(super) name: String,
     pub(super) mount: MountStatus,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `isopod storage status --json` shows it, and has always called the supervisor so.
+    #[test]
+    fn the_status_calls_the_supervisor_keeper() {
+        let status = StorageStatus {
+            pid: 1,
+            supervisor: 2,
+            clients: Vec::new(),
+            idle_exit: DEFAULT_IDLE_EXIT,
+            store: None,
+            mounts: Vec::new(),
+            sync: SyncStatus::default(),
+        };
+        let shown = serde_json::to_value(&status).unwrap();
+        assert_eq!((&shown["pid"], &shown["keeper"]), (&1.into(), &2.into()), "{shown}");
+    }
 }

@@ -1,44 +1,62 @@
-//! The daemon's own process: takes over what its keeper kept, and does what clients ask for.
+//! The daemon's own process: takes over what its supervisor kept, and does what clients ask for.
 //!
-//! A thread per client, because clients are few and each asks for one thing. What a mount needs to be taken over is with the
-//! keeper before a client is told that it is served.
+//! A thread per client, because clients are few and each asks for one thing. Before a client is told that a mount is
+//! served, the supervisor has everything that the next daemon needs to take it over. Clients are answered at once. Other
+//! threads take over mounts of an earlier daemon (`take_over`), watch the supervisor (`supervision`) and end a daemon that
+//! nobody uses (`idle`).
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use tokio::runtime::Handle;
 
 use super::abort::{Connections, abort};
 use super::channel::Channel;
+use super::idle::Usage;
 use super::message::{
-    BucketSettings, Collected, FailureKind, Inheritance, KeptMount, MountStatus, Reply, Request, StorageSettings,
-    StorageStatus, StoreSettings, ToKeeper, VERSION,
+    BucketSettings, Collected, DEFAULT_IDLE_EXIT, FailureKind, MountStatus, Reply, Request, StorageSettings,
+    StorageStatus, StoreSettings, ToSupervisor, VERSION,
 };
-use crate::daemon::{Daemon, View};
+use super::supervision::{Supervision, SupervisorProgram};
+use crate::daemon::{Daemon, ServeError, View};
+use crate::error_chain::error_chain;
 use crate::fuse::{self, Session};
 use crate::object::local::DirectoryStore;
 use crate::object::prefixed::Prefixed;
 use crate::object::s3::{Credentials, S3Settings, S3Store};
 use crate::object::{ObjectStore, StoreError};
 use crate::subtree::Subtree;
-use crate::vfs::{Quota, Settings};
+use crate::vfs::{FsError, Quota, Settings};
 
-/// How often ended sessions are looked for.
+/// How often ended sessions are looked for, and whether anybody still needs us.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
 /// How long the bucket may take to answer the first question.
-const CHECK_PATIENCE: Duration = Duration::from_secs(15);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same for one that answered at another time: it may be away now.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the bucket may take to show a directory to somebody new.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a shortage of descriptors or memory is waited for.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+/// Names in one execution or volume. All of them are in the daemon's memory, which sandboxes of all teams share.
+const MAX_FILES: u64 = 200_000;
+/// In the daemon's directory: the journal and the local copies.
+const FILES: &str = "vfs";
+/// Among them: which store has answered before.
+const KNOWN_STORE: &str = "store";
 
 /// Why the daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    #[error("could not talk to the keeper")]
-    Keeper(#[source] io::Error),
+    #[error("could not talk to the supervisor")]
+    Supervisor(#[source] io::Error),
     #[error("could not go on with what an earlier daemon served: {0}")]
     TakeOver(String),
     #[error("could not wait for clients")]
@@ -46,121 +64,142 @@ pub enum WorkerError {
 }
 
 #[derive(Debug)]
-struct Worker {
-    /// The journal and the local copies.
-    directory: PathBuf,
-    keeper: Channel,
+pub(super) struct Worker {
+    /// What is ours: the socket, the journal, the local copies.
+    pub(super) directory: PathBuf,
+    pub(super) listener: OwnedFd,
+    pub(super) supervisor_program: SupervisorProgram,
     connections: Option<Connections>,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    open: Option<Open>,
-    served: HashMap<String, Served>,
+/// What the lock guards. The supervisor is told of changes while it is held, so that a new supervisor misses none.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) open: Option<Open>,
+    pub(super) served: HashMap<String, Served>,
     next_name: u64,
+    pub(super) supervision: Supervision,
+    pub(super) usage: Usage,
+    /// The end was asked for.
+    pub(super) is_ending: bool,
 }
 
 #[derive(Debug)]
-struct Open {
-    daemon: Arc<Daemon>,
-    settings: StorageSettings,
+pub(super) struct Open {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) settings: StorageSettings,
     /// To give it other keys.
     bucket: Option<Arc<S3Store>>,
 }
 
 #[derive(Debug)]
-struct Served {
-    session: Session,
-    mount: MountStatus,
-    aborter: Option<File>,
+pub(super) struct Served {
+    /// Nothing while it is being taken over from an earlier daemon.
+    pub(super) session: Option<Session>,
+    /// For the next supervisor.
+    pub(super) connection: OwnedFd,
+    pub(super) mount: MountStatus,
+    pub(super) aborter: Option<File>,
 }
 
 /// What goes back as [`Reply::Failed`].
 #[derive(Debug)]
-struct Refusal {
-    kind: FailureKind,
-    message: String,
+pub(super) struct Refusal {
+    pub(super) kind: FailureKind,
+    pub(super) message: String,
 }
 
-type Answer = Result<Reply, Refusal>;
+pub(super) type Answer = Result<Reply, Refusal>;
 
-/// Serves clients on a listening socket until one of them ends it. Must be called inside a runtime, and blocks.
-pub fn run_worker(directory: &Path, listener: &OwnedFd, keeper: OwnedFd) -> Result<(), WorkerError> {
+/// Serves clients on a listening socket until one of them ends it, or nobody needs it any more. Must be called inside a
+/// runtime, and blocks. `supervisor_program` becomes another supervisor if ours dies.
+pub fn run_worker(
+    directory: &Path,
+    listener: OwnedFd,
+    supervisor: OwnedFd,
+    supervisor_program: SupervisorProgram,
+) -> Result<(), WorkerError> {
     let connections = Connections::open().inspect_err(|error| tracing::warn!(%error, "connections cannot be aborted"));
+    let (supervision, inherited) = Supervision::receive(supervisor).map_err(WorkerError::Supervisor)?;
     let worker = Arc::new(Worker {
         directory: directory.to_owned(),
-        keeper: Channel::new(keeper),
+        listener,
+        supervisor_program,
         connections: connections.ok(),
         runtime: Handle::current(),
-        state: Mutex::default(),
+        state: Mutex::new(State {
+            open: None,
+            served: HashMap::new(),
+            next_name: 0,
+            supervision,
+            usage: Usage::default(),
+            is_ending: false,
+        }),
     });
-    worker.inherit()?;
-    let tidy = Arc::clone(&worker);
+    worker.inherit(inherited)?;
+    let (tidy, watch) = (Arc::clone(&worker), Arc::clone(&worker));
     spawn("tidy", move || tidy.tidy_for_ever()).map_err(WorkerError::Listen)?;
+    spawn("supervision", move || watch.watch_supervisor()).map_err(WorkerError::Listen)?;
     loop {
-        let socket = match accept_with(listener, SocketFlags::CLOEXEC) {
+        let socket = match accept_with(&worker.listener, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => continue,
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                // It passes, and ending would make everybody wait who uses a mount.
+                tracing::warn!(%error, "a client has to wait");
+                std::thread::sleep(SHORTAGE_PAUSE);
+                continue;
+            }
             Err(error) => return Err(WorkerError::Listen(error.into())),
         };
         let client = Arc::clone(&worker);
-        spawn("client", move || client.converse(&Channel::new(socket))).map_err(WorkerError::Listen)?;
+        if let Err(error) = spawn("client", move || client.converse(&Channel::new(socket))) {
+            tracing::warn!(%error, "a client was turned away");
+        }
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 impl Worker {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while held")
     }
 
-    /// Takes over what an earlier daemon served.
-    fn inherit(&self) -> Result<(), WorkerError> {
-        let (Inheritance { settings, mounts }, _) = self.keeper.receive().map_err(WorkerError::Keeper)?;
-        let mut kept = Vec::new();
-        for _ in 0..mounts {
-            kept.push(self.keeper.receive::<KeptMount>().map_err(WorkerError::Keeper)?);
-        }
-        let Some(settings) = settings else { return Ok(()) };
-        let open = self.open_store(settings).map_err(|refusal| WorkerError::TakeOver(refusal.message))?;
-        let daemon = Arc::clone(&open.daemon);
-        self.state().open = Some(open);
-        for (KeptMount { name, mount }, fds) in kept {
-            let mut fds = fds.into_iter();
-            let Some(fd) = fds.next() else { continue };
-            let aborter = fds.next().map(File::from);
-            // One that went away meanwhile is no reason to leave the others alone.
-            match self.runtime.block_on(daemon.take_over(fd, &view(&mount))) {
-                Ok(session) => drop(self.state().served.insert(name, Served { session, mount, aborter })),
-                Err(error) => {
-                    tracing::warn!(%error, name, "a mount could not be taken over");
-                    let _ = self.keeper.send(&ToKeeper::Forget { name }, &[]);
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn converse(&self, channel: &Channel) {
+        let mut attached = None;
         while let Ok((request, fds)) = channel.receive::<Request>() {
-            let is_end = matches!(request, Request::Stop);
-            let reply = self.answer(request, fds).unwrap_or_else(|refusal| {
+            let is_end = matches!(request, Request::Stop | Request::StopUnused);
+            let _active = self.count_active(&request);
+            let answer = match request {
+                Request::Attach { who } => {
+                    attached.get_or_insert_with(|| self.attach(who));
+                    Ok(Reply::Done)
+                }
+                request => self.answer(request, fds),
+            };
+            let is_end = is_end && answer.is_ok();
+            let reply = answer.unwrap_or_else(|refusal| {
                 tracing::info!(message = refusal.message, "refused");
                 Reply::Failed { kind: refusal.kind, message: refusal.message }
             });
             // A client that is gone has changed its mind.
             let _ = channel.send(&reply, &[]);
             if is_end {
-                let _ = self.keeper.send(&ToKeeper::Bye, &[]);
-                // Everything that counts is on disk; threads of sessions have nothing to say any more.
-                std::process::exit(0);
+                self.leave();
             }
         }
+    }
+
+    /// Ends this process and its supervisor.
+    pub(super) fn leave(&self) -> ! {
+        let _ = self.state().supervision.send(&ToSupervisor::Bye, &[]);
+        // Everything that counts is on disk; threads of sessions have nothing to say any more.
+        std::process::exit(0);
     }
 
     fn answer(&self, request: Request, fds: Vec<OwnedFd>) -> Answer {
@@ -169,12 +208,13 @@ impl Worker {
                 let store = self.state().open.as_ref().map(|open| open.settings.store.describe());
                 Ok(Reply::Hello { version: VERSION, store })
             }
+            Request::Attach { .. } => Err(Refusal::other("only a conversation can be attached")),
             Request::Open(settings) => self.open(settings),
             Request::Keys(credentials) => self.set_keys(credentials),
-            Request::Serve { owner, subtree, number, quota } => match fds.into_iter().next() {
+            Request::Serve { owner, subtree, number, quota, again } => match fds.into_iter().next() {
                 Some(fd) => {
                     let mount = MountStatus { owner: Some(owner), path: None, subtree: Some(subtree), quota };
-                    self.begin(mount, fd, Some(number))
+                    self.begin(mount, fd, Some(number), again)
                 }
                 None => Err(Refusal::other("there is no connection with the request")),
             },
@@ -186,15 +226,28 @@ impl Worker {
                 self.runtime.block_on(daemon.sync().settle());
                 Ok(Reply::Done)
             }
+            Request::SettleFor(timeout) => {
+                if let Ok(daemon) = self.daemon() {
+                    let settling = async { tokio::time::timeout(timeout, daemon.sync().settle()).await };
+                    // What is not settled by then is in the status.
+                    let _ = self.runtime.block_on(settling);
+                }
+                Ok(Reply::Status(Box::new(self.status())))
+            }
             Request::Collect => self.collect(),
             Request::Stop => {
+                self.stop();
+                Ok(Reply::Done)
+            }
+            Request::StopUnused => {
+                self.check_unused()?;
                 self.stop();
                 Ok(Reply::Done)
             }
         }
     }
 
-    fn daemon(&self) -> Result<Arc<Daemon>, Refusal> {
+    pub(super) fn daemon(&self) -> Result<Arc<Daemon>, Refusal> {
         let not_open = || Refusal { kind: FailureKind::NotOpen, message: "no store is open".to_owned() };
         self.state().open.as_ref().map(|open| Arc::clone(&open.daemon)).ok_or_else(not_open)
     }
@@ -210,12 +263,13 @@ impl Worker {
         }
         let open = self.open_store(settings)?;
         self.check(&open)?;
-        self.tell_keeper(&ToKeeper::Settings(open.settings.clone()))?;
-        self.state().open.get_or_insert(open);
+        let mut state = self.state();
+        state.supervision.tell(&ToSupervisor::Settings(open.settings.clone()), &[]);
+        state.open.get_or_insert(open);
         Ok(Reply::Done)
     }
 
-    fn open_store(&self, settings: StorageSettings) -> Result<Open, Refusal> {
+    pub(super) fn open_store(&self, settings: StorageSettings) -> Result<Open, Refusal> {
         let (store, bucket) = match &settings.store {
             StoreSettings::Directory(path) => {
                 let store: Arc<dyn ObjectStore> = Arc::new(DirectoryStore::open(path)?);
@@ -233,19 +287,33 @@ impl Worker {
             file_mode: tunables.file_mode,
             cache_limit: tunables.cache_bytes,
             deadline: tunables.deadline,
-            ..Settings::new(&self.directory)
+            ..Settings::new(self.directory.join(FILES))
         };
         let _runtime = self.runtime.enter();
         let daemon = Daemon::start(store, vfs).map_err(|error| Refusal::chain(FailureKind::Other, &error))?;
         Ok(Open { daemon: Arc::new(daemon), settings, bucket })
     }
 
-    /// Only at the first opening: later a bucket that does not answer for a while is no reason to stop.
+    /// A bucket that nobody has ever seen must answer. One that did is only away, and is no reason to stop.
     fn check(&self, open: &Open) -> Result<(), Refusal> {
         let Some(bucket) = &open.bucket else { return Ok(()) };
+        let file = self.directory.join(FILES).join(KNOWN_STORE);
+        let name = open.settings.store.describe();
+        let is_known = std::fs::read_to_string(&file).is_ok_and(|known| known == name);
+        let timeout = if is_known { KNOWN_TIMEOUT } else { CHECK_TIMEOUT };
         let late = StoreError::Unreachable { what: "look at the bucket", reason: "it took too long".to_owned() };
-        let checked = self.runtime.block_on(async { tokio::time::timeout(CHECK_PATIENCE, bucket.check()).await });
-        Ok(checked.unwrap_or(Err(late))?)
+        let checked = self.runtime.block_on(async { tokio::time::timeout(timeout, bucket.check()).await });
+        match checked.unwrap_or(Err(late)) {
+            Err(error) if is_known && error.is_temporary() => {
+                tracing::warn!(%error, "the store is away; what needs it waits");
+            }
+            checked => {
+                checked?;
+                // Without it the next opening asks for longer.
+                let _ = std::fs::write(&file, name);
+            }
+        }
+        Ok(())
     }
 
     fn set_keys(&self, credentials: Credentials) -> Answer {
@@ -257,8 +325,7 @@ impl Worker {
         bucket.set_credentials(credentials.clone());
         settings.keys = credentials.into();
         let settings = open.settings.clone();
-        drop(state);
-        self.tell_keeper(&ToKeeper::Settings(settings))?;
+        state.supervision.tell(&ToSupervisor::Settings(settings), &[]);
         Ok(Reply::Done)
     }
 
@@ -276,7 +343,7 @@ impl Worker {
         let fd = fuse::mount(&path).map_err(|error| failed(&error))?;
         let number = device_number(&path);
         let mount = MountStatus { owner: None, path: Some(path.clone()), subtree, quota: None };
-        self.begin(mount, fd, number).inspect_err(|_| {
+        self.begin(mount, fd, number, false).inspect_err(|_| {
             if let Err(error) = fuse::unmount(&path) {
                 tracing::warn!(%error, "a mount that is not served stays");
             }
@@ -284,29 +351,29 @@ impl Worker {
     }
 
     /// Serves a connection, and has it kept.
-    fn begin(&self, mount: MountStatus, fd: OwnedFd, number: Option<u32>) -> Answer {
+    fn begin(&self, mount: MountStatus, fd: OwnedFd, number: Option<u32>, again: bool) -> Answer {
         let daemon = self.daemon()?;
         let aborter = match (&self.connections, number) {
             (Some(connections), Some(number)) => connections.aborter(number).ok(),
             _ => None,
         };
-        let spare = fd.try_clone().map_err(|error| Refusal::other(error.to_string()))?;
-        let session = self
-            .runtime
-            .block_on(daemon.serve(fd, &view(&mount)))
-            .map_err(|error| Refusal::chain(FailureKind::Other, &error))?;
-        let name = {
-            let mut state = self.state();
-            state.next_name += 1;
-            format!("{}-{}", std::process::id(), state.next_name)
+        let connection = fd.try_clone().map_err(|error| Refusal::other(error.to_string()))?;
+        let view = view(&mount);
+        let serving = async {
+            match again {
+                true => daemon.serve_again(fd, &view).await,
+                false => daemon.serve(fd, &view).await,
+            }
         };
-        let fds: Vec<_> =
-            [Some(spare.as_fd()), aborter.as_ref().map(|file| file.as_fd())].into_iter().flatten().collect();
-        let kept = ToKeeper::Keep(KeptMount { name: name.clone(), mount: mount.clone() });
-        if let Err(error) = self.keeper.send(&kept, &fds) {
-            tracing::warn!(%error, "the keeper is gone: when this process dies, its mounts do");
-        }
-        self.state().served.insert(name, Served { session, mount, aborter });
+        // The one who asks has somebody waiting: an answer in time is worth more than a late yes.
+        let served = self.runtime.block_on(async { tokio::time::timeout(SERVE_TIMEOUT, serving).await });
+        let session = served.unwrap_or(Err(ServeError::View(FsError::Deadline)))?;
+        let served = Served { session: Some(session), connection, mount, aborter };
+        let mut state = self.state();
+        state.next_name += 1;
+        let name = format!("{}-{}", std::process::id(), state.next_name);
+        state.supervision.keep(&name, &served);
+        state.served.insert(name, served);
         Ok(Reply::Done)
     }
 
@@ -325,13 +392,19 @@ impl Worker {
     }
 
     /// Ends a session, however busy it is.
-    fn end(&self, name: &str) {
-        let Some(served) = self.state().served.remove(name) else { return };
+    pub(super) fn end(&self, name: &str) {
+        let served = {
+            let mut state = self.state();
+            let Some(served) = state.served.remove(name) else { return };
+            state.supervision.tell(&ToSupervisor::Forget { name: name.to_owned() }, &[]);
+            served
+        };
         if let Some(aborter) = &served.aborter {
             abort(aborter);
         }
-        let _ = self.keeper.send(&ToKeeper::Forget { name: name.to_owned() }, &[]);
-        served.session.stop();
+        if let Some(session) = served.session {
+            session.stop();
+        }
     }
 
     fn status(&self) -> StorageStatus {
@@ -341,6 +414,9 @@ impl Worker {
         let open = state.open.as_ref();
         StorageStatus {
             pid: std::process::id(),
+            supervisor: state.supervision.pid(),
+            clients: state.usage.clients(),
+            idle_exit: open.map_or(DEFAULT_IDLE_EXIT, |open| open.settings.tunables.idle_exit),
             store: open.map(|open| open.settings.store.describe()),
             mounts,
             sync: open.map(|open| open.daemon.vfs().sync_status()).unwrap_or_default(),
@@ -358,7 +434,8 @@ impl Worker {
         Ok(Reply::Collected(Collected { bytes, uploads }))
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
+        self.state().is_ending = true;
         let names: Vec<(String, Option<PathBuf>)> =
             self.state().served.iter().map(|(name, served)| (name.clone(), served.mount.path.clone())).collect();
         for (name, path) in names {
@@ -371,26 +448,27 @@ impl Worker {
         }
     }
 
-    /// Mounts that went away with their sandbox, or were taken away by somebody else.
     fn tidy_for_ever(&self) {
         loop {
             std::thread::sleep(TIDY_EVERY);
-            let ended: Vec<String> = {
-                let state = self.state();
-                let over = state.served.iter().filter(|(_, served)| !served.session.is_alive());
-                over.map(|(name, _)| name.clone()).collect()
-            };
-            ended.iter().for_each(|name| self.end(name));
+            self.tidy();
+            self.leave_if_unused();
         }
     }
 
-    fn tell_keeper(&self, message: &ToKeeper) -> Result<(), Refusal> {
-        self.keeper.send(message, &[]).map_err(|error| Refusal::other(format!("the keeper does not listen: {error}")))
+    /// Mounts that went away with their sandbox, or were taken away by somebody else.
+    pub(super) fn tidy(&self) {
+        let is_over = |served: &Served| served.session.as_ref().is_some_and(|session| !session.is_alive());
+        let ended: Vec<String> = {
+            let state = self.state();
+            state.served.iter().filter(|(_, served)| is_over(served)).map(|(name, _)| name.clone()).collect()
+        };
+        ended.iter().for_each(|name| self.end(name));
     }
 }
 
-fn view(mount: &MountStatus) -> View {
-    View { subtree: mount.subtree.clone(), quota: Quota { bytes: mount.quota, files: None } }
+pub(super) fn view(mount: &MountStatus) -> View {
+    View { subtree: mount.subtree.clone(), quota: Quota { bytes: mount.quota, files: Some(MAX_FILES) } }
 }
 
 fn s3_settings(bucket: &BucketSettings, idle_handles: usize) -> S3Settings {
@@ -429,7 +507,7 @@ fn mount_line(path: &Path) -> Option<String> {
 }
 
 impl Refusal {
-    fn other(message: impl Into<String>) -> Self {
+    pub(super) fn other(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Other, message: message.into() }
     }
 
@@ -438,8 +516,18 @@ impl Refusal {
     }
 
     fn chain(kind: FailureKind, error: &dyn std::error::Error) -> Self {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        Self { kind, message: causes.map(ToString::to_string).collect::<Vec<_>>().join(": ") }
+        Self { kind, message: error_chain(error) }
+    }
+}
+
+impl From<ServeError> for Refusal {
+    fn from(error: ServeError) -> Self {
+        let kind = match &error {
+            ServeError::View(FsError::Store(error)) => FailureKind::from(error),
+            ServeError::View(FsError::Deadline) => FailureKind::Unreachable,
+            _ => FailureKind::Other,
+        };
+        Self::chain(kind, &error)
     }
 }
 

@@ -66,7 +66,7 @@ impl Vfs {
     ) -> Result<Vec<Change>, FsError> {
         let key = core.tree.prefix(parent) + &name::encode(name);
         let Some(ino) = core.tree.child(parent, name)? else {
-            // A directory that went away here is hidden by the doom of its marker, whether there was one or not.
+            // A directory that went away here is hidden by the deletion of its marker, whether there was one or not.
             let hidden = match &seen {
                 Seen::Object(_) => core.tree.is_hidden(&key, clock),
                 Seen::Prefix => core.tree.is_hidden(&format!("{key}/"), clock),

@@ -16,9 +16,9 @@ pub struct SetAttr {
     pub mtime: Option<SystemTime>,
 }
 
-/// Room, as statfs tells it.
+/// Space and files, as statfs tells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct Statfs {
     pub total: u64,
     pub free: u64,
     pub files: u64,
@@ -26,9 +26,9 @@ pub struct Room {
 }
 
 /// How long a mount waits until everything below it is counted.
-const COUNT_PATIENCE: Duration = Duration::from_secs(2);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Makes everything below a directory known, however often that takes: what becomes known is counted.
 async fn count_below(vfs: Weak<Vfs>, ino: Ino) {
@@ -40,17 +40,18 @@ async fn count_below(vfs: Weak<Vfs>, ino: Ino) {
         }
         drop(vfs);
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
 impl Vfs {
     /// What a node is now.
     pub async fn attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        let is_put_back = self.is_put_back(ino)?;
         let place = {
             let core = self.core();
             let node = core.tree.get(ino)?;
-            let settled = ino == ROOT || !node.linked || node.pending.is_some();
+            let settled = ino == ROOT || !node.linked || node.pending.is_some() || is_put_back;
             (!settled).then(|| (node.parent, node.name.clone()))
         };
         if let Some((parent, name)) = place {
@@ -58,7 +59,7 @@ impl Vfs {
             self.find(parent, &name).await?;
         }
         if self.core().tree.get(ino)?.linked {
-            self.learn(ino).await?;
+            self.learn_or_guess(ino).await?;
         }
         Ok(self.core().tree.get(ino)?.attr())
     }
@@ -98,7 +99,7 @@ impl Vfs {
     pub async fn limit(&self, ino: Ino, quota: Quota) -> Result<(), FsError> {
         self.core().tree.set_scope(ino, quota)?;
         let counting = tokio::spawn(count_below(self.me.clone(), ino));
-        if tokio::time::timeout(COUNT_PATIENCE, counting).await.is_err() {
+        if tokio::time::timeout(COUNT_TIMEOUT, counting).await.is_err() {
             tracing::info!(ino, "what is below a limited directory is counted in the background");
         }
         Ok(())
@@ -110,12 +111,12 @@ impl Vfs {
     }
 
     /// The room below a directory: that of its quota, else that of the disk of the local copies.
-    pub fn room(&self, ino: Ino) -> Result<Room, FsError> {
+    pub fn statfs(&self, ino: Ino) -> Result<Statfs, FsError> {
         let scope = {
             let core = self.core();
             core.tree.get(ino)?.scope.and_then(|scope| core.tree.usage(scope))
         };
-        let (disk, disk_free) = self.cache.room().map_err(|source| FsError::Local { what: "look at", source })?;
+        let (disk, disk_free) = self.cache.statfs().map_err(|source| FsError::Local { what: "look at", source })?;
         let (usage, quota) = scope.unwrap_or_default();
         let (total, free) = match quota.bytes {
             Some(limit) => (limit, limit.saturating_sub(usage.bytes).min(disk_free)),
@@ -125,6 +126,6 @@ impl Vfs {
             Some(limit) => (limit, limit.saturating_sub(usage.files)),
             None => (u64::from(u32::MAX), u64::from(u32::MAX)),
         };
-        Ok(Room { total, free, files, free_files })
+        Ok(Statfs { total, free, files, free_files })
     }
 }

@@ -148,7 +148,7 @@ impl Cache {
     }
 
     /// Total and free bytes of the disk below.
-    pub(crate) fn room(&self) -> io::Result<(u64, u64)> {
+    pub(crate) fn statfs(&self) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::fstatvfs(&self.directory)?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::journal::Record;
 use super::node::Ino;
@@ -17,6 +17,9 @@ use crate::attributes::Kind;
 
 /// So much that was written without a gap is sent to the disk at once.
 const STREAM_STEP: u64 = 8 << 20;
+
+/// How long a close may take from the program to here.
+const CLOSE_DELAY: Duration = Duration::from_millis(100);
 
 /// The largest object that S3 takes.
 const SIZE_MAX: u64 = 5 << 40;
@@ -34,8 +37,7 @@ impl Vfs {
             self.truncate(ino, 0).await?;
         }
         let mut core = self.core();
-        let node = core.tree.get_mut(ino)?;
-        node.opens += 1;
+        let node = core.tree.open(ino)?;
         node.writers += u32::from(write);
         if node.opens == 1 && node.linked && node.remote.is_some() {
             let record = core.opened_record(ino)?;
@@ -47,8 +49,7 @@ impl Vfs {
     /// Closes a file that was opened the same way. Everything written is safe from a crash of this process.
     pub fn close_file(&self, ino: Ino, write: bool) -> Result<(), FsError> {
         let mut core = self.core();
-        let node = core.tree.get_mut(ino)?;
-        node.opens = node.opens.saturating_sub(1);
+        let node = core.tree.close(ino)?;
         node.writers = node.writers.saturating_sub(u32::from(write));
         let (idle, linked, pending) = (node.opens == 0, node.linked, node.pending.is_some());
         let was_noted = node.remote.is_some();
@@ -78,23 +79,33 @@ impl Vfs {
         append: bool,
     ) -> Result<u64, FsError> {
         let file = self.writable(ino).await?;
-        let at = {
-            let mut core = self.core();
-            let node = core.tree.get(ino)?;
-            let (size, scope) = (node.size(), node.scope.filter(|_| node.linked));
-            let at = if append { size } else { offset };
-            let end = at.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
-            core.tree.allow(scope, end.saturating_sub(size), 0)?;
-            core.tree.resize(ino, size.max(end))?;
-            self.wrote(&mut core, ino)?;
-            at
-        };
+        let length = data.len() as u64;
+        let mut reserved = self.reserve(ino, offset, length, append);
+        if matches!(reserved, Err(FsError::Quota)) {
+            // The kernel tells of a close after the program has gone on. What it has just removed may count for a moment.
+            tokio::time::sleep(CLOSE_DELAY).await;
+            reserved = self.reserve(ino, offset, length, append);
+        }
+        let at = reserved?;
         if let Err(source) = file.write_all_at(data, at) {
             self.remeasure(ino, &file)?;
             return Err(FsError::Local { what: "write to", source });
         }
         self.stream_out(ino, file, at..at + data.len() as u64);
         self.announce(caller.mount, &[Change::Content(ino)]).await;
+        Ok(at)
+    }
+
+    /// Makes the file long enough for a write, and returns where that goes.
+    fn reserve(&self, ino: Ino, offset: u64, length: u64, append: bool) -> Result<u64, FsError> {
+        let mut core = self.core();
+        let node = core.tree.get(ino)?;
+        let (size, scope) = (node.size(), node.scope);
+        let at = if append { size } else { offset };
+        let end = at.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FsError::TooLarge)?;
+        core.tree.allow(scope, end.saturating_sub(size), 0)?;
+        core.tree.resize(ino, size.max(end))?;
+        self.wrote(&mut core, ino)?;
         Ok(at)
     }
 
@@ -130,7 +141,7 @@ impl Vfs {
         let file = self.writable(ino).await?;
         let mut core = self.core();
         let node = core.tree.get(ino)?;
-        core.tree.allow(node.scope.filter(|_| node.linked), size.saturating_sub(node.size()), 0)?;
+        core.tree.allow(node.scope, size.saturating_sub(node.size()), 0)?;
         file.set_len(size).map_err(|source| FsError::Local { what: "resize", source })?;
         core.tree.resize(ino, size)?;
         self.wrote(&mut core, ino)?;

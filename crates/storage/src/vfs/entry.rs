@@ -22,7 +22,7 @@ impl Vfs {
     /// What stands under a name.
     pub async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let ino = self.find(parent, name).await?.ok_or(FsError::NotFound)?;
-        self.learn(ino).await?;
+        self.learn_or_guess(ino).await?;
         Ok(self.core().tree.get(ino)?.attr())
     }
 
@@ -161,7 +161,7 @@ impl Vfs {
         if let Err(error) = core.commit(&[record]) {
             // Nobody was told of it: it never was.
             core.tree.detach(ino)?;
-            core.tree.get_mut(ino)?.opens = 0;
+            core.tree.close(ino)?;
             self.reap(core, ino);
             return Err(error);
         }

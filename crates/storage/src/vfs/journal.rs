@@ -31,8 +31,11 @@ pub(crate) enum Record {
     /// Nothing is to be done for this node any more.
     Settled(Ino),
     /// An object is to be deleted.
-    Doom(String),
-    Undoom(String),
+    #[serde(rename = "Doom")]
+    Delete(String),
+    /// It is deleted, or wanted again.
+    #[serde(rename = "Undoom")]
+    DeletionSettled(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,8 +249,8 @@ mod tests {
     fn a_torn_frame_is_dropped_and_the_next_one_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(directory.path()).unwrap();
-        journal.append(&[Record::Doom("a".into()), Record::Doom("b".into())]).unwrap();
-        journal.append(&[Record::Undoom("a".into())]).unwrap();
+        journal.append(&[Record::Delete("a".into()), Record::Delete("b".into())]).unwrap();
+        journal.append(&[Record::DeletionSettled("a".into())]).unwrap();
         drop(journal);
         let path = directory.path().join(FILE);
         let whole = fs::read(&path).unwrap();
@@ -262,17 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn records_have_the_names_that_journals_on_disk_have() {
+        let records = [Record::Delete("a".into()), Record::DeletionSettled("a".into()), Record::Settled(7)];
+        let text = serde_json::to_string(&records).unwrap();
+        assert_eq!(text, r#"[{"Doom":"a"},{"Undoom":"a"},{"Settled":7}]"#);
+    }
+
+    #[test]
     fn a_flipped_bit_ends_the_journal_there() {
         let directory = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(directory.path()).unwrap();
-        journal.append(&[Record::Doom("a".into())]).unwrap();
-        journal.append(&[Record::Doom("b".into())]).unwrap();
+        journal.append(&[Record::Delete("a".into())]).unwrap();
+        journal.append(&[Record::Delete("b".into())]).unwrap();
         let path = directory.path().join(FILE);
         let mut bytes = fs::read(&path).unwrap();
         let last = bytes.len() - 3;
         bytes[last] ^= 1;
         fs::write(&path, bytes).unwrap();
-        assert_eq!(Journal::open(directory.path()).unwrap().1, [Record::Doom("a".into())]);
+        assert_eq!(Journal::open(directory.path()).unwrap().1, [Record::Delete("a".into())]);
     }
 
     #[test]

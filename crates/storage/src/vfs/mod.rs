@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-pub use attr::{Room, SetAttr};
+pub use attr::{SetAttr, Statfs};
 pub use entry::Caller;
 pub use error::FsError;
 pub use node::{Attr, Ino, ROOT};
@@ -262,12 +262,12 @@ impl Core {
     }
 
     /// Plans the deletion of an object.
-    pub(crate) fn doom(&mut self, key: String, delay: Duration) -> Record {
-        tracing::trace!(key, "doomed");
+    pub(crate) fn plan_deletion(&mut self, key: String, delay: Duration) -> Record {
+        tracing::trace!(key, "to be deleted");
         let due = Instant::now() + delay;
-        self.tree.doomed.insert(key.clone(), tree::Doom { due, attempts: 0 });
+        self.tree.deletions.insert(key.clone(), tree::PendingDeletion { due, attempts: 0 });
         self.queue.insert((due, Task::Delete(key.clone())));
-        Record::Doom(key)
+        Record::Delete(key)
     }
 
     /// A node as the journal remembers it.
@@ -319,7 +319,7 @@ impl Core {
         let open = self.tree.nodes().filter(|node| node.linked && node.opens > 0 && node.remote.is_some());
         let opened: Vec<Record> = open.filter_map(|node| self.opened_record(node.ino).ok()).collect();
         let nodes = nodes.chain(opened);
-        nodes.chain(self.tree.doomed.keys().cloned().map(Record::Doom)).collect()
+        nodes.chain(self.tree.deletions.keys().cloned().map(Record::Delete)).collect()
     }
 
     /// Takes a node out of the tree for good, with the deletion of its object.
@@ -340,7 +340,7 @@ impl Core {
             node.pending = None;
             node.version += 1;
         }
-        records.extend(keys.into_iter().map(|key| self.doom(key, delay)));
+        records.extend(keys.into_iter().map(|key| self.plan_deletion(key, delay)));
         Ok(records)
     }
 }

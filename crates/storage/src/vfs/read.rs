@@ -17,7 +17,7 @@ use super::{FsError, Vfs};
 use crate::object::StoreError;
 
 /// How many chunks are fetched before anybody asks for them.
-const AHEAD: u64 = 4;
+const READ_AHEAD: u64 = 4;
 
 /// How often an object may change while it is being read.
 const ATTEMPTS: u32 = 5;
@@ -78,7 +78,7 @@ impl Vfs {
         let Source::Remote(copy) = source else { return Ok(()) };
         let chunks = 0..copy.remote.size.div_ceil(CHUNK);
         let fetches = futures::stream::iter(chunks.map(|chunk| self.fetch(&copy, chunk)));
-        let mut fetches = fetches.buffer_unordered(AHEAD as usize);
+        let mut fetches = fetches.buffer_unordered(READ_AHEAD as usize);
         while let Some(fetched) = fetches.next().await {
             fetched?;
         }
@@ -122,7 +122,7 @@ impl Vfs {
         let in_order = from / CHUNK == 0 || copy.has(from / CHUNK - 1);
         if in_order {
             let chunks = copy.remote.size.div_ceil(CHUNK);
-            for chunk in (last + 1..(last + 1 + AHEAD).min(chunks)).filter(|chunk| !copy.has(*chunk)) {
+            for chunk in (last + 1..(last + 1 + READ_AHEAD).min(chunks)).filter(|chunk| !copy.has(*chunk)) {
                 self.fetch_ahead(copy, chunk);
             }
         }

@@ -32,7 +32,7 @@ pub enum OpenError {
 struct Remembered {
     nodes: BTreeMap<Ino, NodeRecord>,
     opened: BTreeMap<Ino, NodeRecord>,
-    doomed: BTreeSet<String>,
+    deletions: BTreeSet<String>,
     highest: Ino,
 }
 
@@ -79,6 +79,28 @@ impl Vfs {
             cached_bytes: AtomicU64::new(0),
             _lock: lock,
         }))
+    }
+}
+
+impl Vfs {
+    /// A directory that an earlier process showed to somebody, found or put back without asking the store, which may be
+    /// away. What is in it is asked for when somebody looks.
+    pub fn resume_directory(&self, path: &[&[u8]]) -> Result<Ino, FsError> {
+        let key = path.iter().map(|part| name::encode(part)).collect::<Vec<_>>().join("/");
+        let mut core = self.core();
+        let ino = ensure_directory(&mut core, &self.settings, &key)?;
+        let node = core.tree.get(ino)?;
+        if node.kind() != Kind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if node.pending.is_none() && core.tree.deletions.contains_key(&core.tree.object_key(ino)) {
+            // It was removed here and the bucket does not know yet. Whoever sees it as its top gets a new one.
+            core.mark(ino, false, Duration::ZERO)?;
+            let record = core.record(ino)?;
+            core.commit(&[record])?;
+            self.work.notify_one();
+        }
+        Ok(ino)
     }
 }
 
@@ -148,8 +170,8 @@ impl From<Vec<Record>> for Remembered {
                 }
                 Record::Closed(ino) => drop(remembered.opened.remove(&ino)),
                 Record::Settled(ino) => drop(remembered.nodes.remove(&ino)),
-                Record::Doom(key) => drop(remembered.doomed.insert(key)),
-                Record::Undoom(key) => drop(remembered.doomed.remove(&key)),
+                Record::Delete(key) => drop(remembered.deletions.insert(key)),
+                Record::DeletionSettled(key) => drop(remembered.deletions.remove(&key)),
             }
         }
         remembered
@@ -173,8 +195,8 @@ fn restore(core: &mut Core, cache: &Cache, settings: &Settings, remembered: Reme
     for record in remembered.opened.into_values() {
         restore_opened(core, settings, record)?;
     }
-    for key in remembered.doomed {
-        core.doom(key, Duration::ZERO);
+    for key in remembered.deletions {
+        core.plan_deletion(key, Duration::ZERO);
     }
     Ok(())
 }

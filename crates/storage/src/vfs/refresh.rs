@@ -99,6 +99,34 @@ impl Vfs {
         self.learned(ino, &info, target.map(|bytes| bytes.to_vec()))
     }
 
+    /// As `learn`; but a directory that was put back from memory is shown with a guess while the store does not answer, so
+    /// that what is here below it can be reached.
+    pub(crate) async fn learn_or_guess(&self, ino: Ino) -> Result<(), FsError> {
+        if !self.is_put_back(ino)? {
+            return self.learn(ino).await;
+        }
+        if self.store_rests() {
+            return Ok(());
+        }
+        let learned = tokio::time::timeout(RELIST_LIMIT, self.learn(ino)).await.unwrap_or(Err(FsError::Deadline));
+        match learned {
+            Err(error) if is_passing(&error) => {
+                tracing::warn!(ino, %error, "the store does not answer; a directory is shown as guessed");
+                self.let_store_rest();
+                Ok(())
+            }
+            learned => learned,
+        }
+    }
+
+    /// True for a directory that an earlier process knew, and that the store has told nothing of since.
+    pub(super) fn is_put_back(&self, ino: Ino) -> Result<bool, FsError> {
+        let core = self.core();
+        let node = core.tree.get(ino)?;
+        let is_guess = !node.known && node.checked.is_none() && node.pending.is_none();
+        Ok(is_guess && node.kind() == Kind::Directory)
+    }
+
     /// Makes the whole tree below a directory known, by listing all of it.
     pub(crate) async fn load_below(&self, ino: Ino) -> Result<(), FsError> {
         let (prefix, clock) = {
@@ -230,7 +258,7 @@ impl Vfs {
             Ok(answer) => answer,
             Err(error) if known && is_passing(&error) => {
                 tracing::warn!(prefix, %error, "the store does not answer; the directory is used as it was");
-                *self.store_rest.lock().expect("no panic while held") = Some(Instant::now() + STORE_REST);
+                self.let_store_rest();
                 return self.believe_listing(ino);
             }
             Err(error) => return Err(error),
@@ -304,6 +332,10 @@ impl Vfs {
             directory.listed = Some(Instant::now());
         }
         Ok(())
+    }
+
+    fn let_store_rest(&self) {
+        *self.store_rest.lock().expect("no panic while held") = Some(Instant::now() + STORE_REST);
     }
 
     fn store_rests(&self) -> bool {

@@ -76,7 +76,7 @@ impl Vfs {
         moved.insert(0, ino);
         for ino in &moved {
             for key in keys_to_hide(core, *ino)? {
-                records.push(core.doom(key, delay));
+                records.push(core.plan_deletion(key, delay));
             }
         }
         core.tree.relocate(ino, to.0, to.1.to_vec())?;
@@ -110,7 +110,7 @@ impl Vfs {
         learned.buffer_unordered(16).try_collect().await
     }
 
-    /// Settles what becomes of the object at the old key: it is lent if the bytes are needed, else it is doomed.
+    /// Settles what becomes of the object at the old key: it is lent if the bytes are needed, else it is deleted.
     pub(crate) fn leave_key(&self, core: &mut Core, ino: Ino) -> Result<Option<Record>, FsError> {
         core.tree.lend(ino);
         let key = core.tree.object_key(ino);
@@ -121,7 +121,7 @@ impl Vfs {
             return Ok(None);
         }
         let old = node.remote.take().map(|remote| remote.key);
-        Ok(old.map(|key| core.doom(key, self.settings.upload_delay)))
+        Ok(old.map(|key| core.plan_deletion(key, self.settings.upload_delay)))
     }
 }
 

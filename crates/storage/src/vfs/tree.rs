@@ -19,17 +19,20 @@ pub(crate) struct Tree {
     /// Counts local changes, to tell what a listing cannot know.
     pub(crate) clock: u64,
     /// Objects to be deleted.
-    pub(crate) doomed: BTreeMap<String, Doom>,
+    pub(crate) deletions: BTreeMap<String, PendingDeletion>,
     /// Keys whose object belongs to a node that stands elsewhere by now.
     lent: BTreeMap<String, Ino>,
     scopes: HashMap<Ino, Scope>,
+    /// Roughly what the nodes take in memory, and how much that may be.
+    held: u64,
+    max_held: u64,
     /// Objects that were deleted lately, with the clock and the time.
     deleted: HashMap<String, (u64, Instant)>,
 }
 
 /// When to try to delete an object.
 #[derive(Debug)]
-pub(crate) struct Doom {
+pub(crate) struct PendingDeletion {
     pub(crate) due: Instant,
     pub(crate) attempts: u32,
 }
@@ -54,15 +57,22 @@ struct Scope {
     quota: Quota,
 }
 
+/// What a node takes in memory besides its name.
+const NODE_BYTES: u64 = 768;
+/// All nodes together. Sandboxes of all teams share one daemon, so that none may fill its memory with names.
+const MAX_HELD: u64 = 4 << 30;
+
 impl Tree {
     pub(crate) fn new(root: Attributes) -> Self {
         let mut tree = Self {
             nodes: HashMap::new(),
             next_ino: ROOT + 1,
             clock: 0,
-            doomed: BTreeMap::new(),
+            deletions: BTreeMap::new(),
             lent: BTreeMap::new(),
             scopes: HashMap::new(),
+            held: 0,
+            max_held: MAX_HELD.min(memory_of_this_host() / 4),
             deleted: HashMap::new(),
         };
         let mut node = tree.blank(ROOT, Body::Directory(Default::default()), root);
@@ -135,18 +145,21 @@ impl Tree {
         node.linked = true;
         node.scope = scope;
         self.charge(scope, node.weight() as i64, 1);
+        self.held += held_by(&node);
         self.nodes.insert(node.ino, node);
         Ok(())
     }
 
-    /// Takes a node out of its directory. It stays in the table until `reap`.
+    /// Takes a node out of its directory. It stays in the table until `reap`, and its bytes count for as long as a program
+    /// has it open: they are on the disk for so long.
     pub(crate) fn detach(&mut self, ino: Ino) -> Result<(), FsError> {
         let node = self.get_mut(ino)?;
         if !std::mem::replace(&mut node.linked, false) {
             return Ok(());
         }
-        let (parent, name, scope, weight) = (node.parent, node.name.clone(), node.scope, node.weight());
-        self.charge(scope, -(weight as i64), -1);
+        let (parent, name, scope) = (node.parent, node.name.clone(), node.scope);
+        let gone = if node.opens == 0 { node.weight() as i64 } else { 0 };
+        self.charge(scope, -gone, -1);
         if let Ok(above) = self.get_mut(parent)
             && let Some(directory) = above.directory_mut()
         {
@@ -158,6 +171,10 @@ impl Tree {
     /// Moves a node to a free name. Keys below it change with it; `lend` must follow.
     pub(crate) fn relocate(&mut self, ino: Ino, parent: Ino, name: Vec<u8>) -> Result<(), FsError> {
         self.detach(ino)?;
+        let node = self.get(ino)?;
+        if node.opens > 0 {
+            self.charge(node.scope, -(node.weight() as i64), 0);
+        }
         let scope = self.get(parent)?.scope;
         let above = self.get_mut(parent)?.directory_mut().ok_or(FsError::NotDirectory)?;
         above.children.insert(name.clone(), ino);
@@ -180,12 +197,36 @@ impl Tree {
         Ok(())
     }
 
+    /// One more program has a file open.
+    pub(crate) fn open(&mut self, ino: Ino) -> Result<&mut Node, FsError> {
+        let node = self.get_mut(ino)?;
+        node.opens += 1;
+        if node.opens == 1 && !node.linked {
+            let (scope, weight) = (node.scope, node.weight() as i64);
+            self.charge(scope, weight, 0);
+        }
+        self.get_mut(ino)
+    }
+
+    /// One program less has it open.
+    pub(crate) fn close(&mut self, ino: Ino) -> Result<&mut Node, FsError> {
+        let node = self.get_mut(ino)?;
+        let was_open = node.opens > 0;
+        node.opens = node.opens.saturating_sub(1);
+        if was_open && node.opens == 0 && !node.linked {
+            let (scope, weight) = (node.scope, node.weight() as i64);
+            self.charge(scope, -weight, 0);
+        }
+        self.get_mut(ino)
+    }
+
     /// Forgets a node that is neither in the tree nor in use. True if it is gone.
     pub(crate) fn reap(&mut self, ino: Ino) -> bool {
         let gone = self.nodes.get(&ino).is_some_and(|node| !node.linked && node.opens == 0 && node.lookups == 0);
         if gone {
             self.unlend(ino);
-            self.nodes.remove(&ino);
+            let node = self.nodes.remove(&ino);
+            self.held = self.held.saturating_sub(node.as_ref().map_or(0, held_by));
         }
         gone
     }
@@ -304,14 +345,14 @@ impl Tree {
     /// True if a listing that was asked for at `clock` shows an object only because nobody had time to take it away.
     pub(crate) fn is_hidden(&self, key: &str, clock: u64) -> bool {
         let went_since = self.deleted.get(key).is_some_and(|(when, _)| *when > clock);
-        went_since || self.doomed.contains_key(key) || self.lent.contains_key(key)
+        went_since || self.deletions.contains_key(key) || self.lent.contains_key(key)
     }
 
     /// True if something below the key of a directory is hidden. The mark that hides the directory goes last.
     pub(crate) fn hides_below(&self, prefix: &str) -> bool {
         let after = (Bound::Excluded(prefix.to_owned()), Bound::Unbounded);
         let starts = |key: Option<&String>| key.is_some_and(|key| key.starts_with(prefix));
-        starts(self.doomed.range(after.clone()).next().map(|(key, _)| key))
+        starts(self.deletions.range(after.clone()).next().map(|(key, _)| key))
             || starts(self.lent.range(after).next().map(|(key, _)| key))
     }
 
@@ -329,6 +370,9 @@ impl Tree {
             let weight = node.weight() as i64;
             self.charge(Some(ino), weight, 1);
         }
+        let is_left = |node: &&Node| node.scope == Some(ino) && !node.linked && node.opens > 0;
+        let left: u64 = self.nodes.values().filter(is_left).map(Node::weight).sum();
+        self.charge(Some(ino), left as i64, 0);
         Ok(())
     }
 
@@ -336,8 +380,11 @@ impl Tree {
         self.scopes.get(&scope).map(|scope| (scope.usage, scope.quota))
     }
 
-    /// Refuses what would go beyond the quota.
+    /// Refuses what would go beyond the quota, and new names once all of them take too much memory.
     pub(crate) fn allow(&self, scope: Option<Ino>, bytes: u64, files: u64) -> Result<(), FsError> {
+        if files > 0 && self.held > self.max_held {
+            return Err(FsError::Quota);
+        }
         let Some(scope) = scope.and_then(|ino| self.scopes.get(&ino)) else { return Ok(()) };
         let over = |used: u64, more: u64, limit: Option<u64>| {
             more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
@@ -350,7 +397,7 @@ impl Tree {
     /// Changes the size of a file, and what its execution uses.
     pub(crate) fn resize(&mut self, ino: Ino, size: u64) -> Result<(), FsError> {
         let node = self.get_mut(ino)?;
-        let scope = node.scope.filter(|_| node.linked);
+        let scope = node.scope.filter(|_| node.linked || node.opens > 0);
         let file = node.file_mut().ok_or(FsError::IsDirectory)?;
         let difference = size as i64 - file.size as i64;
         file.size = size;
@@ -362,5 +409,107 @@ impl Tree {
         let Some(scope) = scope.and_then(|ino| self.scopes.get_mut(&ino)) else { return };
         scope.usage.bytes = scope.usage.bytes.saturating_add_signed(bytes);
         scope.usage.files = scope.usage.files.saturating_add_signed(files);
+    }
+}
+
+fn held_by(node: &Node) -> u64 {
+    let target = if let Body::Symlink(target) = &node.body { target.len() } else { 0 };
+    // The name is in the node and in its directory.
+    NODE_BYTES + (2 * node.name.len() + target) as u64
+}
+
+fn memory_of_this_host() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::vfs::node::FileBody;
+
+    fn attributes() -> Attributes {
+        Attributes { mode: 0o755, uid: 0, gid: 0, mtime: UNIX_EPOCH, xattrs: Default::default() }
+    }
+
+    fn tree() -> (Tree, Ino) {
+        let mut tree = Tree::new(attributes());
+        let top = tree.next_ino();
+        let node = tree.blank(top, Body::Directory(Default::default()), attributes());
+        tree.attach(node, ROOT, b"one".to_vec()).unwrap();
+        tree.set_scope(top, Quota { bytes: Some(100), files: Some(2) }).unwrap();
+        (tree, top)
+    }
+
+    fn file(tree: &mut Tree, top: Ino, name: &str, size: u64) -> Ino {
+        let ino = tree.next_ino();
+        let node = tree.blank(ino, Body::File(FileBody { size, ..FileBody::default() }), attributes());
+        tree.attach(node, top, name.as_bytes().to_vec()).unwrap();
+        ino
+    }
+
+    fn used(tree: &Tree, top: Ino) -> (u64, u64) {
+        let usage = tree.usage(top).unwrap().0;
+        (usage.bytes, usage.files)
+    }
+
+    #[test]
+    fn a_removed_file_counts_until_nobody_has_it_open() {
+        let (mut tree, top) = tree();
+        let ino = file(&mut tree, top, "f", 60);
+        tree.open(ino).unwrap();
+        tree.detach(ino).unwrap();
+        assert_eq!(used(&tree, top), (60, 0));
+        tree.resize(ino, 90).unwrap();
+        assert!(tree.allow(Some(top), 20, 0).is_err());
+        // A new mount of the directory counts anew.
+        tree.set_scope(top, Quota { bytes: Some(100), files: Some(2) }).unwrap();
+        assert_eq!(used(&tree, top), (90, 0));
+        tree.close(ino).unwrap();
+        assert_eq!(used(&tree, top), (0, 0));
+        // Through a descriptor that is no open file, a program may open it once more.
+        tree.open(ino).unwrap();
+        assert_eq!(used(&tree, top), (90, 0));
+        tree.close(ino).unwrap();
+        assert!(tree.reap(ino));
+        assert_eq!(used(&tree, top), (0, 0));
+    }
+
+    #[test]
+    fn an_open_file_that_moves_counts_once() {
+        let (mut tree, top) = tree();
+        let other = tree.next_ino();
+        let node = tree.blank(other, Body::Directory(Default::default()), attributes());
+        tree.attach(node, ROOT, b"two".to_vec()).unwrap();
+        tree.set_scope(other, Quota::default()).unwrap();
+        let ino = file(&mut tree, top, "f", 60);
+        tree.open(ino).unwrap();
+        tree.relocate(ino, top, b"g".to_vec()).unwrap();
+        assert_eq!(used(&tree, top), (60, 1));
+        tree.relocate(ino, other, b"g".to_vec()).unwrap();
+        assert_eq!((used(&tree, top), used(&tree, other)), ((0, 0), (60, 1)));
+        tree.close(ino).unwrap();
+        assert_eq!(used(&tree, other), (60, 1));
+    }
+
+    #[test]
+    fn names_are_limited_by_number_and_by_the_memory_they_take() {
+        let (mut tree, top) = tree();
+        file(&mut tree, top, "a", 0);
+        let second = file(&mut tree, top, "b", 0);
+        assert!(matches!(tree.allow(Some(top), 0, 1), Err(FsError::Quota)));
+        tree.detach(second).unwrap();
+        assert!(tree.reap(second));
+        assert!(tree.allow(Some(top), 0, 1).is_ok());
+        tree.max_held = tree.held + 1000;
+        let target = tree.next_ino();
+        let link = tree.blank(target, Body::Symlink(vec![b'x'; 4096]), attributes());
+        tree.attach(link, ROOT, b"link".to_vec()).unwrap();
+        assert!(matches!(tree.allow(None, 0, 1), Err(FsError::Quota)));
+        tree.detach(target).unwrap();
+        assert!(tree.reap(target));
+        assert!(tree.allow(None, 0, 1).is_ok());
     }
 }

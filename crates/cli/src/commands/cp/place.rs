@@ -36,14 +36,6 @@ impl Place {
     }
 }
 
-/// The last part of a path, as a name for the copy.
-pub(super) fn checked_name(name: &str) -> anyhow::Result<&str> {
-    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        bail!("{name:?} is no file name");
-    }
-    Ok(name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,13 +51,5 @@ mod tests {
         for bad in ["", "iabc:", "NOT:/x", ":/x"] {
             assert!(Place::parse(bad).is_err(), "{bad:?} was accepted");
         }
-    }
-
-    #[test]
-    fn names_from_a_sandbox_cannot_leave_the_directory() {
-        for bad in ["", ".", "..", "a/b", "a\0"] {
-            assert!(checked_name(bad).is_err(), "{bad:?} was accepted");
-        }
-        assert_eq!(checked_name("line\nbreak").unwrap(), "line\nbreak");
     }
 }

@@ -5,14 +5,16 @@ mod limits;
 use std::path::Path;
 use std::process::ExitCode;
 
+use isopod_disk::{Disk, DiskOptions};
 use isopod_isolation::cgroup::Layout;
+use isopod_isolation::launch::exposes_privileged_processes;
+use isopod_network::{NetworkConfig, preflight};
 use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
-use isopod_node::disk::{Disk, DiskOptions};
-use isopod_node::network::{self, NetworkConfig, preflight};
 use isopod_node::{StateRoot, guest_program_bytes};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
+use crate::say::print_json_pretty;
 
 /// The oldest kernel that can id-map the layers of an overlay.
 const LEAST_KERNEL: (u32, u32) = (5, 19);
@@ -51,7 +53,7 @@ impl Finding {
 pub(super) async fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
     let findings = examine(state_dir).await;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&findings)?);
+        print_json_pretty(&findings);
     } else {
         findings.iter().for_each(print);
     }
@@ -73,6 +75,7 @@ fn print(finding: &Finding) {
 
 async fn examine(state_dir: &Path) -> Vec<Finding> {
     let mut findings = vec![platform(), kernel(), user(), cgroups()];
+    findings.extend(dumpable());
     if findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
         return findings;
     }
@@ -127,6 +130,16 @@ fn user() -> Finding {
     }
 }
 
+fn dumpable() -> Option<Finding> {
+    exposes_privileged_processes().then(|| {
+        Finding::fail(
+            "dumpable",
+            "fs.suid_dumpable is 1: processes that make sandboxes are open to the code in them",
+            "sysctl fs.suid_dumpable=0",
+        )
+    })
+}
+
 fn cgroups() -> Finding {
     match Layout::detect() {
         Err(error) => Finding::fail("cgroups", error.to_string(), "mount cgroup2 on /sys/fs/cgroup"),
@@ -153,7 +166,7 @@ fn network_findings() -> Vec<Finding> {
     if found.is_empty() {
         return vec![Finding::ok("network", "veth, nftables and a resolver are there")];
     }
-    let told = |finding: &network::Finding| match finding.is_fatal() {
+    let told = |finding: &isopod_network::Finding| match finding.is_fatal() {
         true => Finding::fail("network", finding.to_string(), finding.hint()),
         false => Finding::warn("network", finding.to_string(), finding.hint()),
     };

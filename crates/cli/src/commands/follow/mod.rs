@@ -30,10 +30,15 @@ pub(super) async fn follow(
 ) -> anyhow::Result<ExitCode> {
     // Before anything is started: without a terminal nothing shall be left running.
     let _raw = tty.then(RawTerminal::enter).transpose().context("standard input is no terminal")?;
-    let mut process = guest.start(start).await.map_err(refused)?;
+    // Before anything is started as well: whoever reads the first output may send a signal at once.
+    let mut signals = Signals::listen().context("cannot take signals")?;
+    let mut process = tokio::select! {
+        started = guest.start(start) => started.map_err(refused)?,
+        number = signals.next_end() => return Ok(ExitCode::from(128 + number)),
+    };
     let handle = process.handle();
     let input = tokio::spawn(pass_input(handle.clone(), tty));
-    let signals = tokio::spawn(pass_signals(handle.clone(), tty));
+    let signals = tokio::spawn(signals.pass(handle.clone(), tty));
     let deadline = async {
         match timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,
@@ -61,7 +66,7 @@ pub(super) async fn follow(
     signals.abort();
     let code = if timed_out { TIMED_OUT } else { exit_code(&ended) };
     if timed_out {
-        eprintln!("isopod: the command was ended after {:?}", timeout.unwrap_or_default());
+        say_error!("isopod: the command was ended after {:?}", timeout.unwrap_or_default());
     }
     report.finish(code, timed_out);
     Ok(ExitCode::from(code))
@@ -121,25 +126,47 @@ async fn pass_input(handle: ProcessHandle, tty: bool) {
     }
 }
 
-async fn pass_signals(handle: ProcessHandle, tty: bool) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut resized = signal(SignalKind::window_change())?;
-    let mut asked = 0;
-    loop {
+/// Signals to this process that are meant for the command.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    resized: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            resized: signal(SignalKind::window_change())?,
+        })
+    }
+
+    /// Waits until somebody wants an end, and gives the number of the signal.
+    async fn next_end(&mut self) -> u8 {
         tokio::select! {
-            _ = interrupt.recv() => asked += 1,
-            _ = terminate.recv() => asked += 1,
-            _ = resized.recv(), if tty => {
-                let PtySize { cols, rows } = terminal_size();
-                // The command may just have ended.
-                let _ = handle.resize(PtySize { cols, rows }).await;
-                continue;
-            }
+            _ = self.interrupt.recv() => 2,
+            _ = self.terminate.recv() => 15,
         }
-        // Whoever asks twice means it.
-        let signal = if asked > 1 { Signal::Kill } else { Signal::Term };
-        let _ = handle.signal(signal).await;
+    }
+
+    async fn pass(mut self, handle: ProcessHandle, tty: bool) {
+        let mut asked = 0;
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => asked += 1,
+                _ = self.terminate.recv() => asked += 1,
+                _ = self.resized.recv(), if tty => {
+                    let PtySize { cols, rows } = terminal_size();
+                    // The command may just have ended.
+                    let _ = handle.resize(PtySize { cols, rows }).await;
+                    continue;
+                }
+            }
+            // Whoever asks twice means it.
+            let signal = if asked > 1 { Signal::Kill } else { Signal::Term };
+            let _ = handle.signal(signal).await;
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Report {
             "stderr": String::from_utf8_lossy(&collected.stderr),
             "duration_ms": self.started.elapsed().as_millis(),
         });
-        say!("{value}");
+        crate::say::print_json(&value);
     }
 }
 

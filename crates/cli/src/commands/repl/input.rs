@@ -32,7 +32,7 @@ impl Input {
         if !std::io::stdin().is_terminal() {
             return Ok(Self::Pipe { is_read: false });
         }
-        eprintln!("{language} in a sandbox. Ctrl-C interrupts, Ctrl-D ends.");
+        say_error!("{language} in a sandbox. Ctrl-C interrupts, Ctrl-D ends.");
         let is_python = matches!(language.to_ascii_lowercase().as_str(), "python" | "python3" | "py");
         Ok(Self::Person { editor: Box::new(DefaultEditor::new()?), is_python })
     }

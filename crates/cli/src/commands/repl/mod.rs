@@ -89,7 +89,7 @@ async fn run_one(
                 None => return Ok(is_well),
             },
             _ = tokio::signal::ctrl_c() => {
-                eprintln!("interrupted");
+                say_error!("interrupted");
                 return Ok(false);
             }
         }

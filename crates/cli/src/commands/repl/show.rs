@@ -1,4 +1,6 @@
 //! Showing what code gave, to a terminal that has only text. Pictures are saved beside the person.
+//!
+//! Output goes out as it is, colours and all: the person at the terminal ran the code to see it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ pub(super) fn show(event: CodeEvent, pictures: &mut Pictures) -> anyhow::Result<
         CodeEvent::Error(error) => {
             let text =
                 if error.traceback.is_empty() { format!("{}: {}", error.name, error.value) } else { error.traceback };
-            eprintln!("{}", text.trim_end());
+            writeln!(std::io::stderr(), "{}", text.trim_end())?;
             return Ok(false);
         }
         _ => {}
@@ -34,13 +36,13 @@ pub(super) fn show(event: CodeEvent, pictures: &mut Pictures) -> anyhow::Result<
 fn show_result(result: &CodeResult, pictures: &mut Pictures) -> anyhow::Result<()> {
     let text = result.text.as_ref().or(result.markdown.as_ref()).or(result.html.as_ref());
     if let Some(text) = text {
-        say!("{}", text.trim_end());
+        writeln!(std::io::stdout(), "{}", text.trim_end())?;
     }
     for (ending, data) in [("png", &result.png), ("jpeg", &result.jpeg)] {
         if let Some(data) = data {
             let bytes = base64::engine::general_purpose::STANDARD.decode(data.replace('\n', ""))?;
             let path = pictures.save(ending, &bytes)?;
-            eprintln!("picture saved as {}", path.display());
+            say_error!("picture saved as {}", path.display());
         }
     }
     Ok(())

@@ -1,10 +1,14 @@
 //! `-v`: files in before the command, and back after it.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use isopod_client::guest::{EntryKind, Guest};
+
+use super::super::transfer::{HostTree, download_file, download_tree, upload_file, upload_tree};
+use crate::printable::printable;
 
 /// One `-v`.
 #[derive(Debug)]
@@ -32,70 +36,41 @@ impl FromStr for Volume {
 }
 
 impl Volume {
-    /// Copies a file, or a directory with all that is in it. Symbolic links are followed on this side.
+    /// Copies a file, or a directory with all that is in it. The path itself may be a link: the user has named it.
     pub(in crate::commands) async fn copy_in(&self, guest: &Guest) -> anyhow::Result<()> {
-        let mut todo = vec![(self.host.clone(), self.inside.clone())];
-        while let Some((host, inside)) = todo.pop() {
-            let unreadable = || format!("could not read {}", host.display());
-            let metadata = tokio::fs::metadata(&host).await.with_context(unreadable)?;
-            if metadata.is_file() {
-                let bytes = tokio::fs::read(&host).await.with_context(unreadable)?;
-                guest.write_file(&inside, bytes).await.with_context(|| format!("could not write {inside}"))?;
-                continue;
-            }
-            // It may be there already.
-            let _ = guest.make_dir(&inside).await;
-            let mut entries = tokio::fs::read_dir(&host).await.with_context(unreadable)?;
-            while let Some(entry) = entries.next_entry().await.with_context(unreadable)? {
-                let name = entry.file_name();
-                let name =
-                    name.to_str().with_context(|| format!("the name of {} is not UTF-8", entry.path().display()))?;
-                todo.push((entry.path(), format!("{inside}/{name}")));
-            }
+        let unreadable = || format!("could not read {}", self.host.display());
+        if std::fs::metadata(&self.host).with_context(unreadable)?.is_dir() {
+            let tree = HostTree::open(&self.host).with_context(unreadable)?;
+            return upload_tree(guest, &tree, &self.inside).await;
         }
-        Ok(())
+        upload_file(guest, File::open(&self.host).with_context(unreadable)?, &self.inside).await
     }
 
-    /// Copies back what is there now. Symbolic links are not followed: the sandbox chooses where they point.
+    /// Copies back what is there now.
     pub(in crate::commands) async fn copy_out(&self, guest: &Guest) -> anyhow::Result<()> {
-        let mut todo = vec![(self.inside.clone(), self.host.clone())];
-        while let Some((inside, host)) = todo.pop() {
-            let Ok(entry) = guest.stat(&inside).await else { continue };
-            match entry.kind {
-                _ if entry.symlink_target.is_some() => eprintln!("isopod: {inside} is a link and was not copied back"),
-                EntryKind::File => copy_file_out(guest, &inside, &host).await?,
-                EntryKind::Directory => {
-                    tokio::fs::create_dir_all(&host)
-                        .await
-                        .with_context(|| format!("could not make {}", host.display()))?;
-                    for child in guest.list_dir(&inside, 1).await.with_context(|| format!("could not list {inside}"))? {
-                        let name = checked_name(&child.name)?;
-                        todo.push((format!("{inside}/{name}"), host.join(name)));
-                    }
-                }
-                _ => eprintln!("isopod: {inside} is neither a file nor a directory and was not copied back"),
+        let Ok(entry) = guest.stat(&self.inside).await else { return Ok(()) };
+        let unwritable = || format!("could not write {}", self.host.display());
+        match entry.kind {
+            _ if entry.symlink_target.is_some() => {
+                say_error!("isopod: {} is a link and was not copied back", printable(&self.inside));
+                Ok(())
+            }
+            EntryKind::Directory => {
+                let tree = HostTree::ensure(&self.host).with_context(unwritable)?;
+                download_tree(guest, &self.inside, &tree).await
+            }
+            EntryKind::File => {
+                let name = self.host.file_name().with_context(unwritable)?;
+                let parent = self.host.parent().unwrap_or(Path::new(""));
+                let parent = HostTree::open(parent).with_context(unwritable)?;
+                download_file(guest, &self.inside, &parent, Path::new(name)).await
+            }
+            _ => {
+                say_error!("isopod: {} is no file any more and was not copied back", printable(&self.inside));
+                Ok(())
             }
         }
-        Ok(())
     }
-}
-
-/// A name that the sandbox made up must not lead elsewhere.
-fn checked_name(name: &str) -> anyhow::Result<&str> {
-    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-        bail!("the sandbox gave the file name {name:?}");
-    }
-    Ok(name)
-}
-
-async fn copy_file_out(guest: &Guest, inside: &str, host: &Path) -> anyhow::Result<()> {
-    let file = guest.read_file(inside).await.with_context(|| format!("could not read {inside}"))?;
-    let bytes = file.collect().await.with_context(|| format!("could not read {inside}"))?;
-    let unwritable = || format!("could not write {}", host.display());
-    // Replaced as a whole, and never through a link that stands in its place.
-    let temporary = host.with_file_name(format!(".isopod-{}", std::process::id()));
-    tokio::fs::write(&temporary, bytes).await.with_context(unwritable)?;
-    tokio::fs::rename(&temporary, host).await.with_context(unwritable)
 }
 
 #[cfg(test)]
@@ -112,13 +87,5 @@ mod tests {
         for bad in ["", "data", ":/x", "data:relative", "/x:"] {
             assert!(bad.parse::<Volume>().is_err(), "{bad:?} was accepted");
         }
-    }
-
-    #[test]
-    fn names_from_the_sandbox_cannot_leave_the_directory() {
-        for bad in ["", ".", "..", "a/b", "a\0"] {
-            assert!(checked_name(bad).is_err(), "{bad:?} was accepted");
-        }
-        assert_eq!(checked_name("line\nbreak").unwrap(), "line\nbreak");
     }
 }

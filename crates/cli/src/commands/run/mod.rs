@@ -5,6 +5,7 @@ mod notebook;
 mod script;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,12 +38,28 @@ pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitC
         config.host_environment = HostEnvironment::NONE;
     }
     let node = Arc::new(Node::open(StateRoot::open(state_dir)?, config).await?);
+    if let Some(reason) = node.no_disk_limit() {
+        tell_once(state_dir, &reason);
+    }
     let result = run_in(&node, spec, &args, &volumes, timeout).await;
     // Nothing else holds it for longer than it takes to notice that the work is done.
     if let Some(node) = Arc::into_inner(node) {
         node.close().await;
     }
     result
+}
+
+/// Says that nothing limits what a sandbox writes, the first time and when the reason is another one.
+fn tell_once(state_dir: &Path, reason: &str) {
+    let told = state_dir.join("no-disk-limit");
+    if std::fs::read_to_string(&told).is_ok_and(|earlier| earlier == reason) {
+        return;
+    }
+    let warning = "warning: sandboxes can fill the disk of this host, because what they write cannot be limited";
+    // Who does not read it is not told.
+    let _ = writeln!(std::io::stderr(), "{warning}: {reason} (said once)");
+    // It is said again where that cannot be written.
+    let _ = std::fs::write(told, reason);
 }
 
 async fn run_in(

@@ -58,7 +58,7 @@ pub(super) async fn run(args: RunWorkflowArgs) -> anyhow::Result<ExitCode> {
     watcher.end(&state);
     if let Some(directory) = &args.artifacts {
         let count = fetch_artifacts(&client, &run, directory).await?;
-        eprintln!("isopod: {count} files in {}", directory.display());
+        say_error!("isopod: {count} files in {}", directory.display());
     }
     Ok(if state["status"] == "completed" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

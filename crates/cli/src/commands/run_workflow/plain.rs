@@ -5,13 +5,15 @@ use serde_json::Value;
 
 use super::Watcher;
 use crate::commands::runs::event_line;
+use crate::printable::printable;
+use crate::say::print_json;
 
 /// One line of text per event.
 pub(super) struct Plain;
 
 impl Watcher for Plain {
     fn begin(&mut self, run: &str, _: &Value) {
-        say!("run {run}");
+        say!("run {}", printable(run));
     }
 
     fn event(&mut self, event: &RunEvent) {
@@ -19,7 +21,7 @@ impl Watcher for Plain {
     }
 
     fn end(&mut self, state: &Value) {
-        say!("{}", state["status"].as_str().unwrap_or("unknown"));
+        say!("{}", printable(state["status"].as_str().unwrap_or("unknown")));
     }
 }
 
@@ -30,10 +32,10 @@ impl Watcher for Json {
     fn begin(&mut self, _: &str, _: &Value) {}
 
     fn event(&mut self, event: &RunEvent) {
-        say!("{}", serde_json::to_string(event).unwrap_or_default());
+        print_json(event);
     }
 
     fn end(&mut self, state: &Value) {
-        say!("{state}");
+        print_json(state);
     }
 }

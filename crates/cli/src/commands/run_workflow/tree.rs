@@ -94,7 +94,7 @@ impl Watcher for Tree {
         let words = format!("{}, {}{error}", field(state, "status"), self.summary());
         self.progress.abandon_with_message(words.replace('\n', " "));
         // The last line is as wide as the terminal; what comes next begins below it.
-        eprintln!();
+        say_error!("");
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::super::remote::explain;
 use super::super::show::print_table;
 use super::field;
+use crate::say::print_json_pretty;
 
 pub(super) async fn run(client: &Client, run: &str, output: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let listed = client.run_artifacts(run).await.map_err(explain)?;
@@ -16,7 +17,7 @@ pub(super) async fn run(client: &Client, run: &str, output: Option<&Path>, json:
         fetch(client, run, directory).await?;
     }
     if json {
-        say!("{}", serde_json::to_string_pretty(&listed)?);
+        print_json_pretty(&listed);
         return Ok(());
     }
     let row = |file: &Value| {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::remote::explain;
 use super::super::show::printable;
+use crate::say::print_json;
 
 pub(super) async fn print_logs(client: &Client, run: &str, follow: bool, json: bool) -> anyhow::Result<()> {
     // Without --follow only what has happened: the numbers of events say where that ends.
@@ -16,7 +17,7 @@ pub(super) async fn print_logs(client: &Client, run: &str, follow: bool, json: b
     let mut events = client.run_events(run, 0).await.map_err(explain)?;
     while let Some(event) = events.next().await.map_err(explain)? {
         match json {
-            true => say!("{}", serde_json::to_string(&event)?),
+            true => print_json(&event),
             false => say!("{}", line(&event)),
         }
         if event.id >= last {

@@ -5,6 +5,7 @@ mod logs;
 
 use std::process::ExitCode;
 
+use crate::say::print_json_pretty;
 use isopod_client::Client;
 use serde_json::Value;
 
@@ -51,13 +52,13 @@ async fn report(client: &Client, run: &str, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let state = client.run_state(run).await.map_err(explain)?;
-    say!("{}", serde_json::to_string_pretty(&state)?);
+    print_json_pretty(&state);
     Ok(())
 }
 
 fn list(runs: &[Value], json: bool) -> anyhow::Result<()> {
     if json {
-        say!("{}", serde_json::to_string_pretty(runs)?);
+        print_json_pretty(runs);
         return Ok(());
     }
     let row = |run: &Value| {
@@ -77,7 +78,7 @@ fn list(runs: &[Value], json: bool) -> anyhow::Result<()> {
 
 fn show(state: &Value, json: bool) -> anyhow::Result<()> {
     if json {
-        say!("{}", serde_json::to_string_pretty(state)?);
+        print_json_pretty(state);
         return Ok(());
     }
     for (label, name) in [

@@ -4,7 +4,7 @@
 use anyhow::{Context, bail};
 use isopod_client::sandbox::ConfigError;
 use isopod_client::{Client, ClientConfig, Connector, Trust};
-use isopod_control::backend::RemoteBackend;
+use isopod_service::backend::RemoteBackend;
 
 use super::file::BackendTable;
 use crate::args::{BackendKind, ServeArgs};

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use isopod_control::{FileLimits, Retention, ServeConfig, SessionSettings, TeamLimits};
+use isopod_agents::SessionSettings;
+use isopod_control::TeamLimits;
+use isopod_control::files::FileLimits;
+use isopod_server::ServerConfig;
+use isopod_store::Retention;
 use isopod_wire::Bytes;
 use serde::{Deserialize, Deserializer};
 
@@ -23,6 +27,8 @@ pub(super) struct SettingsFile {
     pub(super) state_dir: Option<PathBuf>,
     pub(super) listen: Option<SocketAddr>,
     pub(super) insecure_listen: Option<bool>,
+    /// As `--open-metrics`.
+    pub(super) open_metrics: bool,
     pub(super) domain: Option<String>,
     pub(super) database: Option<String>,
     pub(super) node_name: Option<String>,
@@ -42,6 +48,15 @@ pub(super) struct SettingsFile {
     pub(super) runs: RunsTable,
     pub(super) service: ServiceTable,
     pub(super) images: ImagesTable,
+    pub(super) outbound: OutboundTable,
+}
+
+/// Where requests go that users name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct OutboundTable {
+    /// As `--allow-outbound`.
+    pub(super) allow: Vec<String>,
 }
 
 /// Where images come from.
@@ -50,6 +65,8 @@ pub(super) struct SettingsFile {
 pub(super) struct ImagesTable {
     /// As `--registry-mirror`.
     pub(super) mirrors: Vec<String>,
+    /// Teams get what the same steps of other teams' builds made.
+    pub(super) share_build_cache: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +87,8 @@ pub(super) struct PoolTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct SandboxTable {
+    /// As `--sandbox-networks`.
+    pub(super) networks: Vec<String>,
     cpus: Option<f64>,
     #[serde(deserialize_with = "size")]
     memory: Option<Bytes>,
@@ -144,6 +163,7 @@ pub(super) struct StorageTable {
     stat_cache_ttl: Option<f64>,
     #[serde(deserialize_with = "size")]
     cache: Option<Bytes>,
+    idle_exit_seconds: Option<u64>,
 }
 
 impl StorageTable {
@@ -167,7 +187,12 @@ impl StorageTable {
             storage: args.storage.clone().or_else(|| self.store.clone().filter(|_| !is_named)),
             storage_base_path: args.storage_base_path.clone().or_else(|| self.base_path.clone()),
         };
-        let tunables = TunableArgs { stat_cache_ttl: self.stat_cache_ttl, cache: self.cache, ..TunableArgs::default() };
+        let tunables = TunableArgs {
+            stat_cache_ttl: self.stat_cache_ttl,
+            cache: self.cache,
+            idle_exit: self.idle_exit_seconds,
+            ..TunableArgs::default()
+        };
         Choice::resolve(state_dir, &store, &tunables, &variables)
     }
 }
@@ -200,8 +225,8 @@ impl SettingsFile {
 }
 
 impl SandboxTable {
-    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
-        let limits = &mut config.sandbox_limits;
+    pub(super) fn apply(&self, config: &mut ServerConfig) -> anyhow::Result<()> {
+        let limits = &mut config.control.sandbox_limits;
         if let Some(cpus) = self.cpus {
             if !(0.05..=256.0).contains(&cpus) {
                 bail!("sandbox.cpus must be between 0.05 and 256, not {cpus}");
@@ -212,7 +237,7 @@ impl SandboxTable {
         limits.disk = self.disk.or(limits.disk);
         limits.pids = self.pids.unwrap_or(limits.pids);
         if let Some(hours) = self.max_lifetime_hours {
-            config.max_lifetime = whole_hours(hours);
+            config.control.max_lifetime = whole_hours(hours);
         }
         limits.check().context("the limits for sandboxes are not acceptable")
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use isopod_control::FirstKey;
+use isopod_store::FirstKey;
 
 use super::settings::{Settings, TlsChoice};
 use crate::commands::tls::{ServerTls, print_client_lines};

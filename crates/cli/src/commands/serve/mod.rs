@@ -6,25 +6,37 @@ mod greeting;
 mod service_table;
 mod settings;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use isopod_control::{OtlpExporter, ServeConfig, Store, TlsIdentity, serve};
+use isopod_control::TlsIdentity;
+use isopod_isolation::launch::exposes_privileged_processes;
 use isopod_node::{Node, NodeConfig, StateRoot};
+use isopod_otlp::OtlpExporter;
+use isopod_server::{ServerConfig, serve};
+use isopod_service::backend::RemoteBackend;
+use isopod_storage::ClientError;
+use isopod_store::Store;
 use isopod_wire::node::{NodeApi, Secret};
-use tokio::net::TcpListener;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::storage::{Storage, explain};
+use super::storage::{Storage, explain, print_what_stays};
 use super::tls::{ServerTls, ensure_for_server};
 use super::{DATABASE, node_config};
 use crate::args::ServeArgs;
 use crate::failure::Hint;
 use greeting::Greeting;
 use settings::{Settings, TlsChoice};
+
+/// How long a start waits for the storage daemon, which tells a wrong setting at once.
+const STORAGE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     state_dir: Option<PathBuf>,
@@ -47,39 +59,99 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let stop = stop_signal()?;
     let settings = Settings::resolve(state_dir, args)?;
     check_listen(&settings)?;
+    check_dumpable(exposes_privileged_processes())?;
+    raise_descriptor_limit();
+    // Before anything is made: a port that another program has is the likeliest reason for a start to fail.
+    let socket = bind(settings.listen)?;
     let remote_backend = settings.backend.open()?;
     let state = StateRoot::open(&settings.state_dir)?;
     let (tls, local_tls) = identity(&settings, &state)?;
     let storage = Storage::new(state.path(), &settings.storage, Some(settings.execution_quota()));
+    storage.keep_attached().context("could not start a thread")?;
     if settings.storage.is_asked_for {
         ensure_storage(&storage).await?;
     }
     let node_config = NodeConfig {
         workspace: Some(Arc::new(storage.clone())),
+        private_networks: settings.sandbox_networks.clone(),
         ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
-    let store = open_store(&settings, &state).await?;
-    let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
-
-    let listener =
-        TcpListener::bind(settings.listen).await.with_context(|| format!("could not listen on {}", settings.listen))?;
-    let address = listener.local_addr()?;
-    let mut config = ServeConfig::new(store.clone());
-    settings.apply(&mut config)?;
-    config.domain = settings.domain_at(address);
-    config.tls = tls;
-    config.remote_backend = remote_backend;
-    config.workspace = Some(storage.workspace(&settings.storage));
-    Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
-    let api: Arc<dyn NodeApi> = Arc::clone(&node) as Arc<dyn NodeApi>;
-    serve(config, listener, api, stop).await?;
-    store.close().await;
-    // Requests that were cut off may hold it for a moment; what stays then is swept by the next start.
+    if let Some(reason) = node.no_disk_limit() {
+        tracing::warn!("sandboxes can fill the disk of this host, because what they write cannot be limited: {reason}");
+    }
+    let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend };
+    let served = serve_node(&node, parts, socket, stop).await;
+    // Requests that were cut off may hold it for a moment; what stays then is swept by the next start. A start that failed
+    // takes back what it has made.
     if let Some(node) = Arc::into_inner(node) {
         node.close().await;
     }
+    let code = served?;
+    tokio::task::spawn_blocking(move || print_what_stays(&storage)).await?;
+    Ok(code)
+}
+
+/// What a start has found out before it opens the database.
+struct Parts {
+    settings: Settings,
+    state: StateRoot,
+    storage: Storage,
+    tls: Option<TlsIdentity>,
+    local_tls: Option<ServerTls>,
+    remote_backend: Option<RemoteBackend>,
+}
+
+async fn serve_node(
+    node: &Arc<Node>,
+    parts: Parts,
+    socket: TcpSocket,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<ExitCode> {
+    let Parts { settings, state, storage, tls, local_tls, remote_backend } = parts;
+    let store = open_store(&settings, &state).await?;
+    let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
+    let listener = socket.listen(BACKLOG).with_context(|| format!("could not listen on {}", settings.listen))?;
+    let address = listener.local_addr()?;
+    let mut config = ServerConfig::new(store.clone());
+    settings.apply(&mut config)?;
+    config.control.domain = settings.domain_at(address);
+    config.control.tls = tls;
+    config.control.unacknowledged = isopod_isolation::sys::socket::unacknowledged;
+    config.service.remote = remote_backend;
+    config.control.workspace = Some(storage.workspace(&settings.storage));
+    Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
+    let api: Arc<dyn NodeApi> = Arc::clone(node) as Arc<dyn NodeApi>;
+    serve(config, listener, api, stop).await?;
+    store.close().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Takes the address, without accepting anybody yet: who connects before the server can answer is refused, not kept
+/// waiting.
+fn bind(address: SocketAddr) -> anyhow::Result<TcpSocket> {
+    let bound = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    };
+    let bound = bound.and_then(|socket| {
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    });
+    bound.with_context(|| format!("could not listen on {address}"))
+}
+
+/// Every sandbox takes a few descriptors, every connection two; the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused, creates are refused with the reason when descriptors run out.
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "could not raise the limit of open files");
+    }
 }
 
 async fn open_store(settings: &Settings, state: &StateRoot) -> anyhow::Result<Store> {
@@ -96,9 +168,22 @@ fn node_name(settings: &Settings) -> String {
 }
 
 /// What was asked for must work, and not fail at the first sandbox.
+/// A store that refuses us is a mistake in the settings, and a reason not to start. A daemon that does not answer is none:
+/// sandboxes without files need nothing of it, and whoever does need it asks again.
 async fn ensure_storage(storage: &Storage) -> anyhow::Result<()> {
     let storage = storage.clone();
-    tokio::task::spawn_blocking(move || storage.ensure()).await?.map_err(explain)
+    let looking = tokio::task::spawn_blocking(move || storage.ensure());
+    let Ok(looked) = tokio::time::timeout(STORAGE_PATIENCE, looking).await else {
+        tracing::warn!("the storage daemon does not answer; the workspace is away for now");
+        return Ok(());
+    };
+    match looked? {
+        Err(ClientError::Talk(error)) => {
+            tracing::warn!(%error, "the storage daemon does not answer; the workspace is away for now");
+            Ok(())
+        }
+        looked => looked.map_err(explain),
+    }
 }
 
 /// Keys and code would cross the network for everyone to read.
@@ -110,6 +195,17 @@ fn check_listen(settings: &Settings) -> anyhow::Result<()> {
     Err(Hint::new(
         format!("{} can be reached by others, and the connection is not encrypted", settings.listen),
         "add --tls, listen on 127.0.0.1, or add --insecure-listen if something else encrypts it",
+    ))
+}
+
+/// Processes that make sandboxes rely on the kernel to hide them from code in a zygote.
+fn check_dumpable(is_exposed: bool) -> anyhow::Result<()> {
+    if !is_exposed {
+        return Ok(());
+    }
+    Err(Hint::new(
+        "fs.suid_dumpable is 1 on this host, which opens the processes that make sandboxes to the code in them",
+        "sysctl fs.suid_dumpable=0 (2 will do too), and look for the setting in /etc/sysctl.d",
     ))
 }
 
@@ -152,5 +248,14 @@ mod tests {
         assert!(allowed(ServeArgs::default()));
         assert!(allowed(ServeArgs { tls: true, ..everywhere() }));
         assert!(allowed(ServeArgs { insecure_listen: true, ..everywhere() }));
+    }
+
+    #[test]
+    fn a_host_that_exposes_privileged_processes_is_refused_with_what_to_do() {
+        assert!(check_dumpable(false).is_ok());
+        let refused = check_dumpable(true).unwrap_err();
+        assert!(refused.to_string().starts_with("fs.suid_dumpable is 1"), "{refused}");
+        let hint = format!("{:?}", refused.downcast_ref::<Hint>());
+        assert!(hint.contains("sysctl fs.suid_dumpable=0"), "{hint}");
     }
 }

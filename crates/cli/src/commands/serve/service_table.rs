@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use isopod_control::{CommandPolicy, QuotaLimits, ServeConfig, TeamTokens, TokenKey};
+use isopod_control::{TeamTokens, TokenKey};
+use isopod_server::ServerConfig;
+use isopod_service::CommandPolicy;
+use isopod_store::service::QuotaLimits;
 use isopod_wire::node::Secret;
 use serde::Deserialize;
 
@@ -54,7 +57,7 @@ pub(super) struct TokensTable {
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl ServiceTable {
-    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
+    pub(super) fn apply(&self, config: &mut ServerConfig) -> anyhow::Result<()> {
         let service = &mut config.service;
         if let Some(template) = &self.template {
             service.template.clone_from(template);
@@ -72,7 +75,7 @@ impl ServiceTable {
         service.quotas.task = self.task.limits();
         service.policy = CommandPolicy { allow: self.commands.allow.clone(), deny: self.commands.deny.clone() };
         let secret = std::env::var(env_names::TEAM_TOKEN_SECRET).ok().filter(|secret| !secret.is_empty());
-        config.team_tokens = self.tokens.resolve(secret)?;
+        config.control.team_tokens = self.tokens.resolve(secret)?;
         Ok(())
     }
 }

@@ -4,15 +4,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use isopod_control::{FileLimits, ServeConfig};
+use isopod_control::files::FileLimits;
 use isopod_node::{PoolSize, RegistrySettings};
+use isopod_outbound::Policy;
+use isopod_server::ServerConfig;
+use isopod_wire::Cidr;
 
 use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
 use crate::args::{DatabaseArgs, ServeArgs};
 use crate::commands::database::named;
 use crate::commands::default_state_dir;
-use crate::commands::node_config::parse_mirrors;
+use crate::commands::node_config::{parse_mirrors, parse_outbound, parse_private_networks};
 use crate::commands::storage::Choice;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
@@ -35,9 +38,13 @@ pub(super) struct Settings {
     pub(super) node_name: Option<String>,
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
+    open_metrics: bool,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
     pub(super) registries: RegistrySettings,
+    outbound: Policy,
+    /// Private networks that sandboxes may be allowed to reach.
+    pub(super) sandbox_networks: Vec<Cidr>,
     redis_url: Option<String>,
     run_files: Option<PathBuf>,
     pub(super) backend: BackendChoice,
@@ -75,6 +82,10 @@ impl Settings {
         let storage = file.storage.choose(&state_dir, &args.store)?;
         let database = args.database.database.clone().or_else(|| file.database.clone());
         let database = named(&DatabaseArgs { database })?.map(str::to_owned);
+        let outbound = parse_outbound(args.allow_outbound.as_ref().unwrap_or(&file.outbound.allow))?;
+        let networks = args.sandbox_networks.as_ref().unwrap_or(&file.sandbox.networks);
+        let sandbox_networks = parse_private_networks(networks).context("sandbox networks")?;
+        let mirrors = parse_mirrors(args.registry_mirror.as_ref().unwrap_or(&file.images.mirrors))?;
         Ok(Self {
             state_dir,
             database,
@@ -86,6 +97,7 @@ impl Settings {
             redis_url: args.redis_url.filter(|url| !url.is_empty()).or_else(|| file.sessions.redis_url.clone()),
             run_files: args.run_files.or_else(|| file.sessions.files.clone()),
             backend,
+            open_metrics: args.open_metrics || file.open_metrics,
             insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
             pool: PoolSize {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
@@ -93,7 +105,9 @@ impl Settings {
             },
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
-            registries: parse_mirrors(args.registry_mirror.as_ref().unwrap_or(&file.images.mirrors))?,
+            registries: RegistrySettings { outbound: outbound.clone(), ..mirrors },
+            outbound,
+            sandbox_networks,
             prepare: choose_prepare(args.prepare.or_else(|| file.prepare.clone()))?,
             file,
         })
@@ -123,26 +137,30 @@ impl Settings {
     }
 
     /// What is not about the server's own start.
-    pub(super) fn apply(&self, config: &mut ServeConfig) -> anyhow::Result<()> {
+    pub(super) fn apply(&self, config: &mut ServerConfig) -> anyhow::Result<()> {
         let file = &self.file;
-        config.allowed_origins.clone_from(&file.allowed_origins);
-        config.allowed_hosts.clone_from(&file.allowed_hosts);
-        config.allow_internal_webhooks = file.webhooks.allow_internal;
+        config.control.allowed_origins.clone_from(&file.allowed_origins);
+        config.control.allowed_hosts.clone_from(&file.allowed_hosts);
+        config.control.outbound = self.outbound.clone();
+        config.control.sandbox_networks.clone_from(&self.sandbox_networks);
+        config.control.share_build_cache = file.images.share_build_cache;
+        config.control.open_metrics = self.open_metrics;
+        config.control.allow_internal_webhooks = file.webhooks.allow_internal;
         if let Some(path) = &file.webhooks.ca_file {
-            config.webhook_authorities =
+            config.control.webhook_authorities =
                 std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
         }
-        config.runs.agent_url.clone_from(&self.agent_url);
+        config.agents.runs.agent_url.clone_from(&self.agent_url);
         // Whoever can speak with a server on loopback can reach what is there without it.
         let is_local = self.listen.ip().is_loopback();
-        config.runs.allow_internal_agents = file.runs.allow_internal_agents.unwrap_or(is_local);
+        config.agents.runs.allow_internal_agents = file.runs.allow_internal_agents.unwrap_or(is_local);
         file.sandbox.apply(config)?;
-        file.team.apply(&mut config.team_limits);
-        file.retention.apply(&mut config.retention);
-        file.sessions.apply(&mut config.sessions);
-        config.sessions.redis_url.clone_from(&self.redis_url);
-        config.sessions.shared_files.clone_from(&self.run_files);
-        file.files.apply(&mut config.files);
+        file.team.apply(&mut config.control.team_limits);
+        file.retention.apply(&mut config.control.retention);
+        file.sessions.apply(&mut config.agents.sessions);
+        config.agents.sessions.redis_url.clone_from(&self.redis_url);
+        config.agents.sessions.shared_files.clone_from(&self.run_files);
+        file.files.apply(&mut config.control.files);
         file.service.apply(config)?;
         Ok(())
     }
@@ -210,7 +228,6 @@ mod tests {
         assert_eq!((typed.listen.port(), typed.pool.ready, typed.state_dir), (5000, 1, PathBuf::from("/typed")));
     }
 
-    /// S1.31, S1.54
     #[test]
     fn the_agent_service_is_where_the_environment_says() {
         let of = |host: Option<&str>, port| agent_url(host.map(str::to_owned), port);
@@ -244,6 +261,27 @@ mod tests {
         let typed = Settings::merge(None, args, file(text)).unwrap().registries;
         assert_eq!((typed.mirrors[0].from.as_str(), typed.offline), ("ghcr.io", false));
         assert!(Settings::merge(None, ServeArgs::default(), file("images.mirrors = ['docker.io']")).is_err());
+    }
+
+    #[test]
+    fn only_private_networks_can_be_opened_to_sandboxes() {
+        let merge = |typed: Option<&str>, text: &str| {
+            let words = typed.map(|typed| typed.split(',').map(str::to_owned).collect());
+            let args = ServeArgs { sandbox_networks: words, ..ServeArgs::default() };
+            Settings::merge(None, args, file(text)).map(|settings| settings.sandbox_networks)
+        };
+        let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Cidr>>();
+        let from_file = "[sandbox]\nnetworks = ['10.1.0.0/16']";
+        assert_eq!(merge(None, "").unwrap(), []);
+        assert_eq!(merge(Some(""), "").unwrap(), []);
+        assert_eq!(merge(None, from_file).unwrap(), networks(&["10.1.0.0/16"]));
+        assert_eq!(
+            merge(Some("192.168.7.0/24, 172.16.0.1"), from_file).unwrap(),
+            networks(&["192.168.7.0/24", "172.16.0.1"])
+        );
+        for wrong in ["0.0.0.0/0", "169.254.0.0/16", "8.8.8.8", "10.0.0.0/7", "lan"] {
+            assert!(merge(Some(wrong), "").is_err(), "{wrong}");
+        }
     }
 
     #[test]

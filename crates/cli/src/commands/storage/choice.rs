@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use isopod_control::DEFAULT_BASE_PATH;
+use isopod_control::workspace::DEFAULT_BASE_PATH;
 use isopod_storage::{BucketSettings, Credentials, Keys, StorageSettings, StoreSettings, Tunables};
 
 use crate::args::{StoreArgs, TunableArgs};
@@ -137,6 +137,7 @@ fn resolve_tunables(args: &TunableArgs) -> anyhow::Result<Tunables> {
         file_mode: args.file_mode.unwrap_or(usual.file_mode),
         idle_handles: args.max_idle_handles.unwrap_or(usual.idle_handles),
         cache_bytes: args.cache.map_or(usual.cache_bytes, |bytes| bytes.0),
+        idle_exit: args.idle_exit.map_or(usual.idle_exit, Duration::from_secs),
         ..usual
     })
 }
@@ -153,7 +154,6 @@ mod tests {
 
     const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
 
-    /// S4.1, S4.31
     #[test]
     fn both_names_of_the_bucket_count() {
         for name in ["ROMA_S3_BUCKET", "S3_BUCKET_NAME"] {
@@ -164,7 +164,6 @@ mod tests {
         }
     }
 
-    /// S4.20
     #[test]
     fn without_a_bucket_there_is_a_directory_and_a_bucket_wants_keys() {
         let choice = resolve(None, &KEYS).unwrap();

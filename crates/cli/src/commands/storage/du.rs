@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::Verb;
+use crate::printable::printable;
 
 pub(super) fn run(verb: &Verb<'_>, path: Option<&str>) -> anyhow::Result<ExitCode> {
     let path = path.unwrap_or_default();
@@ -16,7 +17,8 @@ pub(super) fn run(verb: &Verb<'_>, path: Option<&str>) -> anyhow::Result<ExitCod
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let weight = weigh(&entry.path()).with_context(|| format!("could not look at {:?}", entry.file_name()))?;
-        say!("{:>14} bytes {:>8} files  {}", weight.bytes, weight.files, entry.file_name().to_string_lossy());
+        let name = printable(&entry.file_name().to_string_lossy());
+        say!("{:>14} bytes {:>8} files  {name}", weight.bytes, weight.files);
         total.bytes += weight.bytes;
         total.files += weight.files;
     }

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Verb;
+use crate::printable::printable;
 
 pub(super) fn run(verb: &Verb<'_>, path: Option<&str>) -> anyhow::Result<ExitCode> {
     let path = path.unwrap_or_default();
@@ -20,7 +21,8 @@ pub(super) fn run(verb: &Verb<'_>, path: Option<&str>) -> anyhow::Result<ExitCod
         let slash = if metadata.is_dir() { "/" } else { "" };
         let changed = OffsetDateTime::from(metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         let changed = changed.replace_nanosecond(0).unwrap_or(changed).format(&Rfc3339).unwrap_or_default();
-        say!("{:>12}  {changed}  {}{slash}", metadata.len(), entry.file_name().to_string_lossy());
+        let name = printable(&entry.file_name().to_string_lossy());
+        say!("{:>12}  {changed}  {name}{slash}", metadata.len());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,10 +9,12 @@ mod ls;
 mod mount;
 mod service;
 mod status;
+mod stop;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use isopod_storage::{ClientError, FailureKind};
 
@@ -20,6 +22,7 @@ use crate::args::{StorageArgs, StorageCommand, TunableArgs};
 use crate::failure::Hint;
 pub(crate) use choice::{Choice, directory};
 pub(crate) use service::Storage;
+pub(crate) use stop::print_what_stays;
 
 /// A verb, with what all of them need.
 struct Verb<'a> {
@@ -39,7 +42,7 @@ pub(super) fn run(state_dir: &Path, args: &StorageArgs) -> anyhow::Result<ExitCo
         StorageCommand::Du { path } => du::run(&verb, path.as_deref()),
         StorageCommand::Gc => collect(&verb),
         StorageCommand::Sync { wait } => sync(&verb, *wait),
-        StorageCommand::Stop => stop(&verb),
+        StorageCommand::Stop { force, timeout } => stop::run(&verb, *force, Duration::from_secs(*timeout)),
     }
 }
 
@@ -100,17 +103,6 @@ fn sync(verb: &Verb<'_>, wait: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn stop(verb: &Verb<'_>) -> anyhow::Result<ExitCode> {
-    match verb.running().stop() {
-        Err(ClientError::NotRunning) => say!("the storage daemon does not run"),
-        other => {
-            other.map_err(explain)?;
-            say!("the storage daemon has ended");
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Each kind of trouble with its own advice.
 pub(crate) fn explain(error: ClientError) -> anyhow::Error {
     let hint = match &error {
@@ -131,6 +123,10 @@ fn advice(kind: FailureKind) -> &'static str {
         FailureKind::OtherStore => "one daemon serves one workspace: isopod storage stop ends it",
         FailureKind::NotOpen => "isopod storage mount opens one",
         FailureKind::Mount => "isopod storage status shows what is mounted where",
+        FailureKind::InUse => "stop what uses it first; --force ends it all the same, and whatever uses it gets errors",
+        FailureKind::NotUploaded => {
+            "wait longer with --timeout, or add --force: what is left is kept and uploaded after the next start"
+        }
         FailureKind::Other => "its log is storage/daemon.log in the state directory",
     }
 }

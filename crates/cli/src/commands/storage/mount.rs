@@ -22,7 +22,7 @@ pub(super) fn mount(verb: &Verb<'_>, args: &MountArgs) -> anyhow::Result<ExitCod
     }
     storage.client().mount(&path, only).map_err(explain)?;
     if args.only.is_none() {
-        let executions = path.join(isopod_control::EXECUTIONS);
+        let executions = path.join(isopod_control::workspace::EXECUTIONS);
         std::fs::create_dir_all(&executions).with_context(|| format!("could not make {}", executions.display()))?;
     }
     try_writing(&path)?;
@@ -33,7 +33,8 @@ pub(super) fn mount(verb: &Verb<'_>, args: &MountArgs) -> anyhow::Result<ExitCod
 pub(super) fn unmount(verb: &Verb<'_>, path: Option<&Path>) -> anyhow::Result<ExitCode> {
     let choice = verb.choice(&TunableArgs::default());
     // Somebody who only wants to unmount needs no keys.
-    let base_path = choice.map_or_else(|_| isopod_control::DEFAULT_BASE_PATH.to_owned(), |choice| choice.base_path);
+    let base_path =
+        choice.map_or_else(|_| isopod_control::workspace::DEFAULT_BASE_PATH.to_owned(), |choice| choice.base_path);
     let path = absolute(path, &base_path)?;
     verb.running().unmount(&path).map_err(explain)?;
     say!("{} is not mounted any more", path.display());

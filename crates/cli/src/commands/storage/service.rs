@@ -7,15 +7,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isopod_control::{EnsureWorkspace, Workspace, WorkspaceError};
-use isopod_node::WorkspaceServer;
-use isopod_storage::{ClientError, DaemonProgram, StorageClient, StorageSettings};
+use isopod_control::workspace::{EnsureWorkspace, Workspace, WorkspaceError};
+use isopod_node::{MountedPart, ServedPart, WorkspaceServer, WorkspaceUnavailable};
+use isopod_storage::{ClientError, DaemonProgram, FailureKind, MountStatus, NewMount, StorageClient, StorageSettings};
+use isopod_wire::error_chain;
 
 use super::choice::{Choice, directory};
 use crate::env_names;
 
 /// How long a daemon that answered is believed to be there.
 const BELIEVED: Duration = Duration::from_secs(1);
+/// How often a server looks for a daemon that it could be attached to.
+const ATTACH_EVERY: Duration = Duration::from_millis(500);
 
 /// A daemon of this state directory.
 #[derive(Clone, Debug)]
@@ -30,8 +33,15 @@ struct Shared {
     settings: StorageSettings,
     /// Bytes that a sandbox may have in what it is shown.
     quota: Option<u64>,
-    /// When it was last seen to be there.
-    seen: Mutex<Option<Instant>>,
+    /// How the last look at it went. Held by whoever looks.
+    seen: Mutex<Option<Seen>>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    when: Instant,
+    /// Why it was not to be had, for those who waited meanwhile: each would wait as long as the first.
+    trouble: Option<(FailureKind, String)>,
 }
 
 impl Storage {
@@ -47,16 +57,53 @@ impl Storage {
 
     /// Makes sure that the daemon runs and shows the whole bucket to us.
     pub(crate) fn ensure(&self) -> Result<(), ClientError> {
-        let shared = &self.shared;
-        let mut seen = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.is_some_and(|seen| seen.elapsed() < BELIEVED) {
+        let asked = Instant::now();
+        let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Seen { when, trouble }) = &*seen
+            && (*when > asked || (trouble.is_none() && when.elapsed() < BELIEVED))
+        {
+            return match trouble.clone() {
+                None => Ok(()),
+                Some((kind, message)) => Err(ClientError::Refused { kind, message }),
+            };
+        }
+        let was_there = seen.as_ref().is_some_and(|seen| seen.trouble.is_none());
+        let looked = self.look(was_there);
+        let trouble = looked.as_ref().err().map(|error| match error {
+            ClientError::Refused { kind, message } => (*kind, message.clone()),
+            other => (FailureKind::Other, error_chain(other)),
+        });
+        *seen = Some(Seen { when: Instant::now(), trouble });
+        looked
+    }
+
+    /// The next look is a thorough one.
+    fn forget(&self) {
+        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn look(&self, was_there: bool) -> Result<(), ClientError> {
+        let Shared { client, program, settings, .. } = &*self.shared;
+        if was_there && client.is_running() {
             return Ok(());
         }
-        if seen.is_none() || !shared.client.is_running() {
-            shared.client.ensure(&shared.program, &shared.settings)?;
-            shared.client.ensure_root()?;
-        }
-        *seen = Some(Instant::now());
+        client.ensure(program, settings)?;
+        client.ensure_root()
+    }
+
+    /// Tells the daemon that this server uses it, for as long as the process lives and whenever there is a daemon.
+    pub(crate) fn keep_attached(&self) -> io::Result<()> {
+        let client = self.client().clone();
+        let who = format!("the server (process {})", std::process::id());
+        std::thread::Builder::new().name("storage-attached".to_owned()).spawn(move || {
+            loop {
+                match client.attach(&who) {
+                    Ok(attachment) => attachment.wait(),
+                    // None runs, or one of another version that knows nothing of this.
+                    Err(_) => std::thread::sleep(ATTACH_EVERY),
+                }
+            }
+        })?;
         Ok(())
     }
 
@@ -74,26 +121,60 @@ impl EnsureWorkspace for Storage {
         let storage = self.clone();
         Box::pin(async move {
             let ensured = tokio::task::spawn_blocking(move || Self::ensure(&storage)).await;
-            let failed = |error: &dyn std::error::Error| WorkspaceError { reason: chain(error) };
+            let failed = |error: &dyn std::error::Error| WorkspaceError { reason: error_chain(error) };
             ensured.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
         })
     }
 }
 
 impl WorkspaceServer for Storage {
-    fn serve(&self, owner: &str, subtree: &str, connection: OwnedFd, number: u32) -> io::Result<()> {
-        let subtree = subtree.parse().map_err(io::Error::other)?;
-        self.ensure().map_err(io::Error::other)?;
-        self.client().serve(owner, subtree, &connection, number, self.shared.quota).map_err(io::Error::other)
+    fn serve(&self, mount: &MountedPart<'_>, connection: OwnedFd) -> Result<(), WorkspaceUnavailable> {
+        let failed = |reason: &str, source: Box<dyn std::error::Error + Send + Sync>| WorkspaceUnavailable {
+            reason: reason.to_owned(),
+            source,
+        };
+        let subtree = mount.subtree.parse().map_err(|error| failed("it has no such part", Box::new(error)))?;
+        let MountedPart { owner, number, again, .. } = *mount;
+        let new = NewMount { owner, subtree, number, quota: self.shared.quota, again };
+        let serve = || self.ensure().and_then(|()| self.client().serve(&new, &connection));
+        let served = match serve() {
+            // Not the daemon that we knew: it is gone, or another one is there and nobody has told it of the store.
+            Err(ClientError::NotRunning | ClientError::Refused { kind: FailureKind::NotOpen, .. }) => {
+                self.forget();
+                serve()
+            }
+            served => served,
+        };
+        served.map_err(|error| failed(reason(&error), Box::new(error)))
     }
 
-    fn serves(&self, owner: &str) -> bool {
-        let status = self.client().status();
-        status.is_ok_and(|status| status.mounts.iter().any(|mount| mount.owner.as_deref() == Some(owner)))
+    fn served(&self) -> io::Result<Vec<ServedPart>> {
+        let status = match self.client().status() {
+            Ok(status) => status,
+            // Nobody serves anything, and that is certain.
+            Err(ClientError::NotRunning) => return Ok(Vec::new()),
+            Err(error) => return Err(io::Error::other(error_chain(&error))),
+        };
+        let part = |mount: MountStatus| Some(ServedPart { owner: mount.owner?, subtree: mount.subtree?.to_string() });
+        Ok(status.mounts.into_iter().filter_map(part).collect())
     }
 }
 
-/// This program, as the keeper of a daemon.
+/// Why the workspace is away, for clients of the API: where the bucket is and what it said is not for them.
+fn reason(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Refused { kind: FailureKind::Unreachable, .. } => "its store cannot be reached",
+        ClientError::Refused { kind: FailureKind::Denied, .. } => "its store refuses the server's keys",
+        ClientError::Refused { kind: FailureKind::NoBucket, .. } => "its bucket does not exist",
+        ClientError::Refused { kind: FailureKind::WrongRegion, .. } => "its bucket is in another region",
+        ClientError::Refused { .. } => "its storage daemon refused; the server's log says why",
+        ClientError::NotRunning | ClientError::Start(_) => "its storage daemon cannot be started",
+        ClientError::Talk(_) => "its storage daemon does not answer",
+        ClientError::Version => "its storage daemon is of another version",
+    }
+}
+
+/// This program, as the supervisor of a daemon.
 fn program(state_dir: &Path) -> DaemonProgram {
     let variable = |name: &&str| Some(((*name).into(), std::env::var_os(name)?));
     DaemonProgram {
@@ -102,9 +183,4 @@ fn program(state_dir: &Path) -> DaemonProgram {
         // Whom to trust for https, and how much to log. Keys go another way.
         environment: [env_names::SSL_CERT_FILE, "SSL_CERT_DIR", env_names::LOG].iter().filter_map(variable).collect(),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -105,16 +105,15 @@ fn report(
         bail!("the build failed: {}", printable(&reason));
     }
     if args.json {
-        say!(
-            "{}",
-            json!({ "templateID": begun.template, "buildID": begun.build, "names": begun.names, "tags": begun.tags })
+        crate::say::print_json(
+            &json!({ "templateID": begun.template, "buildID": begun.build, "names": begun.names, "tags": begun.tags }),
         );
         return Ok(ExitCode::SUCCESS);
     }
     say!("✓ Template built successfully");
-    say!("Template ID: {}", begun.template);
-    say!("Build ID: {}", begun.build);
-    say!("Name: {} (tags: {})", wanted.name, begun.tags.join(", "));
+    say!("Template ID: {}", printable(&begun.template));
+    say!("Build ID: {}", printable(&begun.build));
+    say!("Name: {} (tags: {})", printable(&wanted.name), printable(&begun.tags.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::project::{self, Finding};
 use crate::args::TemplateCheckArgs;
+use crate::say::print_json_pretty;
 
 pub(super) fn run(args: &TemplateCheckArgs) -> anyhow::Result<ExitCode> {
     match project::read(args.path.as_deref(), None)? {
@@ -25,9 +26,9 @@ pub(super) fn run(args: &TemplateCheckArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) fn tell(findings: &[Finding], as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        say!("{}", serde_json::to_string_pretty(&json!(findings))?);
+        print_json_pretty(&json!(findings));
         return Ok(());
     }
-    findings.iter().for_each(|finding| eprintln!("{finding}"));
+    findings.iter().for_each(|finding| say_error!("{finding}"));
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::super::remote::client;
 use super::super::show::{mebibytes, moment, print_table, printable};
 use super::advise;
 use crate::args::TemplateListArgs;
+use crate::say::print_json_pretty;
 
 /// Without a key there is only this machine to look at.
 pub(super) fn has_key(args: &TemplateListArgs) -> bool {
@@ -17,7 +18,7 @@ pub(super) fn has_key(args: &TemplateListArgs) -> bool {
 pub(super) async fn run(args: TemplateListArgs) -> anyhow::Result<ExitCode> {
     let templates = client(&args.server)?.templates().await.map_err(advise)?;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&templates)?);
+        print_json_pretty(&templates);
         return Ok(ExitCode::SUCCESS);
     }
     let headings = ["ID", "NAMES", "STATUS", "CPUS", "MEMORY", "BUILDS", "SANDBOXES", "UPDATED", "ACCESS"];

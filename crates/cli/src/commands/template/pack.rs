@@ -98,7 +98,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
-        let ignore = IgnoreRules::parse("node_modules\n**/*.log\n!app/keep.log\n*.Dockerfile\n");
+        let ignore = IgnoreRules::parse("node_modules\n**/*.log\n!app/keep.log\n*.Dockerfile\n").unwrap();
         let file = pack(dir.path(), &ignore, "e2b.Dockerfile").unwrap();
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
         let names: BTreeSet<String> = archive

@@ -138,7 +138,7 @@ fn line_of_key(dir: &Path, key: &str) -> usize {
 
 fn read_ignore(dir: &Path) -> anyhow::Result<IgnoreRules> {
     match std::fs::read_to_string(dir.join(".dockerignore")) {
-        Ok(text) => Ok(IgnoreRules::parse(&text)),
+        Ok(text) => IgnoreRules::parse(&text).context("could not use .dockerignore"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(IgnoreRules::default()),
         Err(error) => Err(error).context("could not read .dockerignore"),
     }
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// S3.2: the fields of the seed's file, with its number in groups.
+    /// All fields, one with its number in groups.
     #[test]
     fn the_fields_of_an_e2b_toml_are_read() {
         let toml = "template_id = \"scwxnhs1apt5uj7na7db\"\ndockerfile = \"e2b.Dockerfile\"\n\
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((read.dockerfile.as_str(), read.steps), ("e2b.Dockerfile", 1));
     }
 
-    /// S3.9: validation with file and line.
+    /// Validation with file and line.
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let good = ("e2b.Dockerfile", "FROM debian\n");

@@ -4,22 +4,24 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, list_layers, made_templates};
+use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, layer_names, made_templates};
 use serde_json::json;
 
 use super::super::node_config;
 use crate::failure::Hint;
+use crate::printable::printable;
+use crate::say::{print_json, print_json_pretty};
 
 pub(super) fn ls(state_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let state = StateRoot::open(state_dir)?;
-    let layers = list_layers(&state.templates())?;
-    let is_built = |name: &str| layers.iter().any(|layer| belongs_to(&layer.id, name));
+    let layers = layer_names(&state.templates())?;
+    let is_built = |name: &str| layers.iter().any(|layer| belongs_to(layer, name));
     let base = ("base", &[][..], "what this machine has", true);
     let made = made_templates().map(|made| (made.name, made.aliases, made.summary, is_built(made.name)));
     let rows = std::iter::once(base).chain(made);
     if as_json {
         let row = |(name, aliases, summary, built): (&str, &[&str], &str, bool)| json!({ "name": name, "aliases": aliases, "summary": summary, "built": built });
-        say!("{}", serde_json::to_string_pretty(&rows.map(row).collect::<Vec<_>>())?);
+        print_json_pretty(&rows.map(row).collect::<Vec<_>>());
         return Ok(ExitCode::SUCCESS);
     }
     say!("{:<22} {:<26} {:<6} SUMMARY", "NAME", "ALIASES", "BUILT");
@@ -44,7 +46,7 @@ pub(super) async fn build(state_dir: &Path, name: &str, rebuild: bool, as_json: 
     node.close().await;
     let built = built.map_err(explain)?;
     if as_json {
-        say!("{}", json!({ "name": built.name, "layer": built.layer, "built": built.is_new }));
+        print_json(&json!({ "name": built.name, "layer": built.layer, "built": built.is_new }));
     } else if built.is_new {
         say!("{} is built", built.name);
     } else {
@@ -73,6 +75,7 @@ const WIDTH: u32 = 24;
 impl Bar {
     pub(in crate::commands) fn show(&self, step: &TemplateProgress) {
         let TemplateProgress { done, total, message } = step;
+        let message = printable(message);
         let mut error = std::io::stderr();
         // Who does not read it is not told; the work goes on.
         let _ = if error.is_terminal() {

@@ -8,11 +8,12 @@ use super::super::remote::client;
 use super::super::show::{moment, print_table, printable};
 use super::advise;
 use crate::args::TemplateShowArgs;
+use crate::say::print_json_pretty;
 
 pub(super) async fn run(args: TemplateShowArgs) -> anyhow::Result<ExitCode> {
     let template = client(&args.server)?.template(&args.template).await.map_err(advise)?;
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&template)?);
+        print_json_pretty(&template);
         return Ok(ExitCode::SUCCESS);
     }
     say!("Template ID: {}", printable(&template.id));

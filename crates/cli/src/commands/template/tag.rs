@@ -13,6 +13,6 @@ pub(super) async fn run(args: TemplateTagArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let build = client.assign_template_tags(&args.target, &args.tags).await.map_err(advise)?;
-    say!("{build} is now {}", args.tags.join(", "));
+    say!("{} is now {}", crate::printable::printable(&build), args.tags.join(", "));
     Ok(ExitCode::SUCCESS)
 }

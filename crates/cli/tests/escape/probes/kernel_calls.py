@@ -20,6 +20,22 @@ for name, triple in FAMILIES.items():
 for name, kind, protocol in [("ICMP", 3, 1), ("TCP", 3, 6), ("any protocol", 3, 255)]:
     refused(f"raw socket for {name}", lambda: call(41, 2, kind, protocol))
 
+# Types and protocols for which the kernel would load a module.
+MODULES = {"SCTP": (2, 5, 132), "SCTP one to one": (2, 1, 132), "SCTP over IPv6": (10, 5, 132), "DCCP": (2, 6, 0),
+           "L2TP": (2, 2, 115), "SMC": (2, 1, 256), "a protocol of the future": (2, 2, 200)}
+for name, triple in MODULES.items():
+    refused(f"socket {name}", lambda: call(41, *triple), {errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT})
+for name, command in [("a bridge", 0x8940), ("a bridge to make", 0x89A0), ("a VLAN", 0x8982)]:
+    refused(f"ioctl that loads the module for {name}", lambda: fcntl.ioctl(socket.socket(), command, bytearray(64)))
+for name, triple in {"TCP": (2, 1, 6), "UDP": (2, 2, 17), "UDP over IPv6": (10, 2, 17)}.items():
+    gives(f"a plain {name} socket", lambda: socket.socket(*triple).close(), None, "works")
+
+# Huge pages of the host's pool, which no memory limit counts.
+refused("mmap of huge pages", lambda: call(9, 0, 2 << 20, 3, 0x40022, -1, 0), {errno.ENOMEM})
+refused("memfd of huge pages", lambda: call(319, ctypes.c_char_p(b"huge"), 4), {errno.EINVAL})
+refused("shared memory of huge pages", lambda: call(29, 0, 2 << 20, 0o5600), {errno.ENOMEM})
+gives("sync", lambda: call(162), 0, "pretended")
+
 CALLS = {
     "io_uring_setup": (425, 8, 0), "io_uring_enter": (426, 0), "io_uring_register": (427, 0), "io_setup": (206, 1, 0),
     "bpf": (321, 0, 0, 0), "userfaultfd": (323, 0), "perf_event_open": (298, 0, 0, -1, -1, 0), "keyctl": (250, 0, -3, 1),
@@ -65,6 +81,7 @@ def type_into_terminal():
 
 
 refused("TIOCSTI", type_into_terminal)
+refused("TIOCSETD", lambda: fcntl.ioctl(os.openpty()[1], 0x5423, struct.pack("i", 1)))
 refused("TIOCLINUX", lambda: fcntl.ioctl(os.openpty()[1], 0x541C, b"\2"))
 refused("personality READ_IMPLIES_EXEC", lambda: call(135, 0x400000))
 

@@ -1,15 +1,14 @@
 //! The end. The last output is fetched, traffic is cut, then the node removes everything, then the row says why.
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Ending, EventType, Level, State};
 use isopod_wire::node::{EndReason, Incarnation, NodeError};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Owner, RETRY_AFTER};
-use crate::clock::Timestamp;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
-use crate::lifecycle::state::{Ending, State};
-use crate::store::{EventType, Level};
 
 impl Owner {
     /// Removes the sandbox. When the node fails it is tried again until it succeeds.

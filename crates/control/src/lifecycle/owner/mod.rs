@@ -13,6 +13,8 @@ mod timeout;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Ending, SandboxRow, State};
 use isopod_wire::node::{EndReason, Incarnation};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -23,10 +25,8 @@ use super::handle::{ActError, Life, Sandbox, View, Wish};
 use super::output::Output;
 use super::places::Place;
 use super::rules::{Refusal, Request, Step, decide};
-use super::state::{Ending, State};
-use crate::clock::Timestamp;
-use crate::edge::Upstreams;
-use crate::store::SandboxRow;
+use crate::delivery::Deliveries;
+use crate::upstream::Upstreams;
 use settle::Pending;
 
 pub(super) struct Owner {
@@ -107,9 +107,10 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
         Arc::new(Life {
             incarnation,
             gate: CancellationToken::new(),
-            upstreams: Upstreams::new(fleet.settings.connections_per_sandbox),
+            upstreams: Upstreams::new(fleet.settings.connections_per_sandbox, fleet.settings.upstream_idle),
+            deliveries: Deliveries::default(),
             output: Output::new(),
-            inside: OnceLock::new(),
+            guest_connection: OnceLock::new(),
         })
     })
 }
@@ -181,7 +182,7 @@ impl Owner {
         if let State::Ending(reason) = self.row.state
             && let Err(error) = self.end(reason).await
         {
-            tracing::warn!(sandbox = %self.row.id, error = crate::chain(&error), "still not removed");
+            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "still not removed");
         }
     }
 
@@ -199,7 +200,7 @@ impl Owner {
         self.view.send_replace(Arc::new(View { row: self.row.clone(), life: self.life.clone() }));
     }
 
-    /// Ends everything that carries traffic into the sandbox.
+    /// Ends all traffic into the sandbox.
     fn cut_traffic(&mut self) {
         if let Some(life) = self.life.take() {
             life.gate.cancel();
@@ -220,7 +221,7 @@ impl Owner {
         match self.fleet.store.save_sandbox(&self.row).await {
             Ok(()) => self.unsaved = None,
             Err(error) => {
-                tracing::warn!(sandbox = %self.row.id, error = crate::chain(&error), "the store is behind");
+                tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "the store is behind");
                 self.unsaved = Some(Instant::now() + RETRY_AFTER);
             }
         }

@@ -1,14 +1,12 @@
 //! Replacing the network policy of a running sandbox.
 
+use isopod_store::{Ending, EventType, NetworkSettings};
 use isopod_wire::node::NodeError;
 use serde_json::json;
 
 use super::Owner;
 use crate::lifecycle::handle::ActError;
-use crate::lifecycle::network::NetworkSettings;
 use crate::lifecycle::rules::{Refusal, Request};
-use crate::lifecycle::state::Ending;
-use crate::store::EventType;
 
 impl Owner {
     /// Replaces what may be reached from inside; who may reach in stays as it was made.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use isopod_store::{Ending, EventType, Level, State};
 use isopod_wire::node::{NodeError, NodeState, PauseMode};
 use serde_json::json;
 
 use super::Owner;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
-use crate::lifecycle::state::{Ending, State};
-use crate::store::{EventType, Level};
+use crate::upstream::guest_is_healthy;
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -83,7 +83,7 @@ impl Owner {
 
     async fn guest_answers(&self) -> bool {
         let Some(life) = &self.life else { return false };
-        let asked = crate::edge::guest_is_healthy(self.fleet.node.as_ref(), &life.incarnation);
+        let asked = guest_is_healthy(self.fleet.node.as_ref(), &life.incarnation);
         tokio::time::timeout(HEALTH_TIMEOUT, asked).await.unwrap_or(false)
     }
 }

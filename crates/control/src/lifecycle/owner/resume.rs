@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use isopod_store::clock::Timestamp;
+use isopod_store::{Ending, EventType, Level, State};
 use isopod_wire::node::{Incarnation, NodeApi, NodeError, NodeState, PauseMode};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Owner, new_life};
-use crate::clock::Timestamp;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request, Step};
-use crate::lifecycle::state::{Ending, State};
-use crate::store::{EventType, Level};
 
 impl Owner {
     /// Says whether it had to be resumed.

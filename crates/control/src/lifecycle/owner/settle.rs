@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use isopod_store::{Ending, State};
 use isopod_wire::node::{NodeApi, NodeError, NodeState, PauseMode};
 use tokio::task::JoinHandle;
 
 use super::{Owner, new_life};
 use crate::lifecycle::handle::ActError;
-use crate::lifecycle::state::{Ending, State};
 
 /// A call that is still under way.
 pub(super) type Pending = JoinHandle<()>;

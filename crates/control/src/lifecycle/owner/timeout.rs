@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use isopod_store::Ending;
+use isopod_store::clock::Timestamp;
 use isopod_wire::node::PauseMode;
 use tokio::time::Instant;
 
 use super::{Owner, RETRY_AFTER};
-use crate::clock::Timestamp;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
-use crate::lifecycle::state::Ending;
 
 /// So often a pause at the end of its time is tried before the sandbox is removed.
 const PAUSE_ATTEMPTS: u32 = 3;
@@ -60,7 +60,7 @@ impl Owner {
         let Err(error) = self.pause_now(mode).await else { return };
         // A store that fails is no reason to lose a sandbox that was to be kept.
         self.pause_failures += u32::from(!matches!(error, ActError::Store(_)));
-        tracing::warn!(sandbox = %self.row.id, error = crate::chain(&error), "could not pause at the end of its time");
+        tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not pause at the end of its time");
         if self.pause_failures >= PAUSE_ATTEMPTS {
             self.end_logged(Ending::Timeout).await;
         } else {
@@ -70,7 +70,7 @@ impl Owner {
 
     async fn end_logged(&mut self, reason: Ending) {
         if let Err(error) = self.end(reason).await {
-            tracing::warn!(sandbox = %self.row.id, error = crate::chain(&error), "could not remove; will try again");
+            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not remove; will try again");
         }
     }
 }

@@ -4,6 +4,8 @@
 //! another tool must not spoil a listing. It is as small as the file system's needs.
 
 mod buffers;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod keys;
 mod request;
 mod sign;
@@ -29,7 +31,7 @@ use buffers::Buffers;
 use request::{Answer, Client, Query};
 
 /// Mebibytes of bodies in memory at once.
-const ROOM: u32 = 96;
+const MAX_BODIES_MIB: u32 = 96;
 const METADATA: &str = "x-amz-meta-";
 
 /// Where the bucket is and how to speak to it.
@@ -80,15 +82,15 @@ pub struct S3Store {
 impl S3Store {
     /// Makes the client; nothing is asked of the server yet.
     pub fn new(settings: S3Settings) -> Result<Self, StoreError> {
-        let part_size = settings.part_size.clamp(5 << 20, u64::from(ROOM) << 20);
+        let part_size = settings.part_size.clamp(5 << 20, u64::from(MAX_BODIES_MIB) << 20);
         let parallel_parts = settings.parallel_parts.max(1);
-        let room = Semaphore::new(ROOM as usize);
+        let room = Semaphore::new(MAX_BODIES_MIB as usize);
         Ok(Self { client: Client::new(settings)?, part_size, parallel_parts, room, buffers: Buffers::default() })
     }
 
     /// Waits for room for a body.
     async fn room_for(&self, bytes: u64) -> Result<SemaphorePermit<'_>, StoreError> {
-        let share = bytes.div_ceil(1 << 20).clamp(1, u64::from(ROOM)) as u32;
+        let share = bytes.div_ceil(1 << 20).clamp(1, u64::from(MAX_BODIES_MIB)) as u32;
         self.room.acquire_many(share).await.map_err(|_| StoreError::Garbled { what: "wait for room" })
     }
 

@@ -10,13 +10,15 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use isopod_outbound::{Trust, sigv4};
 
 use super::keys::KeyRing;
 use super::sign;
 use super::{S3Settings, StoreError, xml};
+use crate::error_chain::error_chain;
 
 /// Bytes a second that an upload is allowed to be as slow as.
-const SLOWEST: u64 = 64 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 pub(super) type Query = Vec<(&'static str, String)>;
 
@@ -67,7 +69,7 @@ impl Client {
         }
         let base_path = format!("{}/{}", uri.path().trim_end_matches('/'), sign::escape_path(&settings.bucket));
         Ok(Self {
-            http: http_client(settings.idle_connections)?,
+            http: http_client(settings.idle_connections),
             origin: format!("{scheme}://{authority}"),
             base_path,
             host: authority.as_str().to_owned(),
@@ -94,13 +96,13 @@ impl Client {
         body: Bytes,
     ) -> Result<Answer, StoreError> {
         // A slow line must not make a big part fail for ever.
-        let timeout = self.timeout + Duration::from_secs(body.len() as u64 / SLOWEST);
+        let timeout = self.timeout + Duration::from_secs(body.len() as u64 / MIN_BYTES_PER_SECOND);
         let request = self.request(what, method, key, query, headers, body)?;
         let unreachable = |reason: String| StoreError::Unreachable { what, reason };
         let exchange = async {
-            let answer = self.http.request(request).await.map_err(|error| unreachable(reason(&error)))?;
+            let answer = self.http.request(request).await.map_err(|error| unreachable(error_chain(&error)))?;
             let (parts, body) = answer.into_parts();
-            let body = body.collect().await.map_err(|error| unreachable(reason(&error)))?.to_bytes();
+            let body = body.collect().await.map_err(|error| unreachable(error_chain(&error)))?.to_bytes();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
         let answer =
@@ -125,7 +127,7 @@ impl Client {
         let uri = format!("{}{path}{mark}{}", self.origin, sign::query(query));
         // Inside TLS the hash of the body would be computed for nothing.
         let body_hash =
-            if self.origin.starts_with("https") { "UNSIGNED-PAYLOAD".to_owned() } else { sign::hash(&body) };
+            if self.origin.starts_with("https") { "UNSIGNED-PAYLOAD".to_owned() } else { sigv4::sha256(&body) };
         // Servers want it of every body, also of one with no bytes, where the HTTP library leaves it out.
         let length = matches!(method, Method::PUT | Method::POST).then(|| HeaderValue::from(body.len()));
         let request = Request::builder().method(method).uri(uri).header("host", &self.host).body(Full::new(body));
@@ -155,39 +157,17 @@ impl Client {
     }
 }
 
-fn http_client(idle: usize) -> Result<HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, StoreError> {
+fn http_client(idle: usize) -> HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>> {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(Duration::from_secs(5)));
-    let tls = tls_settings()?;
+    let tls = Trust::system().client_config();
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-    Ok(HttpClient::builder(TokioExecutor::new())
+    HttpClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(30))
         .pool_max_idle_per_host(idle)
-        .build(connector))
-}
-
-/// The certificates that this host trusts.
-fn tls_settings() -> Result<rustls::ClientConfig, StoreError> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| StoreError::Unreachable { what: "start", reason: error.to_string() })?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// An error with its causes: the outermost one only says that sending failed.
-fn reason(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+        .build(connector)
 }

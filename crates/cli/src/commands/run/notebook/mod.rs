@@ -14,6 +14,7 @@ use isopod_wire::node::Incarnation;
 
 use super::super::interpreter::interpreter_of;
 use crate::args::RunArgs;
+use crate::printable::printable;
 use document::Notebook;
 
 /// Runs it. The notebook is written also when a cell fails, with all that there was until then.
@@ -45,13 +46,13 @@ async fn run_cells(
         if source.trim().is_empty() {
             continue;
         }
-        eprintln!("cell {}/{total}", number + 1);
+        say_error!("cell {}/{total}", number + 1);
         let run = RunCode { timeout, ..RunCode::new(source).language(&language) };
         let could_not = || format!("cell {} could not be run", number + 1);
         let execution = interpreter.run(run).await.with_context(could_not)?;
         let executed = execution.collect().await.with_context(could_not)?;
         if let Some(error) = &executed.error {
-            eprintln!("cell {} failed: {}: {}", number + 1, error.name, error.value);
+            say_error!("cell {} failed: {}: {}", number + 1, printable(&error.name), printable(&error.value));
             code = ExitCode::FAILURE;
         }
         let has_failed = executed.error.is_some();

@@ -1,0 +1,74 @@
+//! What requests of agents can reach, and the tasks behind it.
+
+use std::sync::Arc;
+
+use isopod_control::files::FileStore;
+use isopod_control::lifecycle::Fleet;
+use isopod_control::templates::Catalogue;
+use isopod_control::workspace::Workspace;
+use isopod_control::{App, ServeConfig};
+use isopod_store::StoreError;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::AgentsConfig;
+use crate::runs::{Runs, open_runs};
+use crate::sessions::{Sessions, run_session_sweep};
+
+/// Shared by all requests.
+#[derive(Debug)]
+pub struct Agents {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) workspace: Option<Workspace>,
+    pub(crate) files: Option<Arc<FileStore>>,
+    /// Under which sandboxes have their names, as told to clients.
+    pub(crate) domain_text: String,
+}
+
+/// Why agents cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Sessions cannot be had.
+    #[error("could not open the sessions")]
+    Sessions(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The runs that a former server left could not be taken over.
+    #[error("could not take over the runs that exist")]
+    Runs(#[source] StoreError),
+}
+
+impl Agents {
+    /// Takes over the sessions and runs of a former server, with tasks in `background` that end when `stop` is cancelled.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached, or the store fails.
+    pub async fn open(
+        config: &AgentsConfig,
+        serve: &ServeConfig,
+        app: &App,
+        stop: &CancellationToken,
+        background: &mut JoinSet<()>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let (fleet, catalogue) = (Arc::clone(&app.fleet), Arc::clone(&app.catalogue));
+        let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone());
+        let sessions = sessions.await.map_err(|error| OpenError::Sessions(error.into()))?;
+        background.spawn(run_session_sweep(Arc::clone(&sessions), serve.recheck_every));
+        let runs = open_runs(&config.runs, serve, &sessions, stop, background).await.map_err(OpenError::Runs)?;
+        Ok(Arc::new(Self {
+            fleet,
+            catalogue,
+            sessions,
+            runs,
+            workspace: app.workspace.clone(),
+            files: app.files.clone(),
+            domain_text: app.domain().to_owned(),
+        }))
+    }
+
+    /// Waits for the tasks of all runs, which end when the server stops.
+    pub async fn drain(&self) {
+        self.runs.drain().await;
+    }
+}

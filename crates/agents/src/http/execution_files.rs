@@ -1,0 +1,134 @@
+//! `/api/v1/executions/{id}/files`: single files of an execution, by key.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use isopod_control::files::{Key, KeyQuery, Metadata, Opened, blocking};
+use isopod_control::http::{ApiError, Caller, Query, expected_size, receive, send};
+use isopod_store::clock::Timestamp;
+use serde_json::{Value, json};
+
+use super::executions::{claimed_files, known_files};
+use crate::Agents;
+
+/// What is noted about a file: a JSON object.
+const METADATA_HEADER: &str = "x-isopod-metadata";
+const MODIFIED_HEADER: &str = "x-isopod-modified-at";
+const MAX_LISTED: i64 = 10_000;
+
+pub(super) async fn put(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((id, key)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let key = Key::parse_new(&key)?;
+    let metadata = metadata_of(&headers)?;
+    let expected = expected_size(&headers);
+    let files = claimed_files(&app, &caller, &id).await?;
+    let (shown, path) = (key.as_str().to_owned(), format!("{}/{}", files.root_path(), key.as_str()));
+    let size = receive(body, move || files.begin_put(key, metadata, expected)).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "key": shown, "path": path, "size": size }))))
+}
+
+pub(super) async fn get(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let opened = open(&app, &caller, &id, &key).await?;
+    let headers = head_of(&opened);
+    Ok((headers, send(opened.file)).into_response())
+}
+
+pub(super) async fn head(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let opened = open(&app, &caller, &id, &key).await?;
+    Ok((head_of(&opened), Body::empty()).into_response())
+}
+
+async fn open(app: &Agents, caller: &Caller, id: &str, key: &str) -> Result<Opened, ApiError> {
+    let key = Key::parse(key)?;
+    let files = known_files(app, caller, id).await?;
+    Ok(blocking(move || files.open(&key)).await?)
+}
+
+pub(super) async fn delete(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let key = Key::parse(&key)?;
+    let files = known_files(&app, &caller, &id).await?;
+    blocking(move || files.delete(&key)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The keys in their order; the header `x-next-token` says where to go on.
+pub(super) async fn list(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let query = query.only(&["prefix", "modifiedSince", "limit", "nextToken"])?;
+    let limit = query.number("limit", 1, MAX_LISTED)?.unwrap_or(MAX_LISTED);
+    let wanted = KeyQuery {
+        prefix: query.text("prefix").unwrap_or_default().to_owned(),
+        modified_since: query.text("modifiedSince").map(parse_time).transpose()?,
+        after: query.text("nextToken").map(parse_token).transpose()?,
+        limit: usize::try_from(limit).unwrap_or(1),
+    };
+    let files = known_files(&app, &caller, &id).await?;
+    let (listed, has_more) = blocking(move || files.list(&wanted)).await?;
+    let mut headers = HeaderMap::new();
+    if let Some(last) = listed.last().filter(|_| has_more) {
+        let token = URL_SAFE_NO_PAD.encode(&last.key);
+        headers.insert("x-next-token", HeaderValue::try_from(token).expect("base64 is letters and digits"));
+    }
+    Ok((headers, Json(json!(listed))).into_response())
+}
+
+fn parse_token(text: &str) -> Result<String, ApiError> {
+    let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    key.ok_or_else(|| ApiError::bad_request("nextToken is not one that this server gave"))
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, ApiError> {
+    Timestamp::parse_rfc3339(text).ok_or_else(|| ApiError::bad_request("modifiedSince must be a time as in RFC 3339"))
+}
+
+fn metadata_of(headers: &HeaderMap) -> Result<Option<Metadata>, ApiError> {
+    let Some(text) = headers.get(METADATA_HEADER) else { return Ok(None) };
+    let wrong = || ApiError::bad_request("X-Isopod-Metadata must be a JSON object of at most 16 KiB");
+    Metadata::parse(text.as_bytes()).map(Some).ok_or_else(wrong)
+}
+
+fn head_of(opened: &Opened) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    // What a sandbox wrote must never run as a page of this origin.
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(opened.size));
+    let texts = [
+        (MODIFIED_HEADER, Some(Timestamp(opened.modified_ms).to_rfc3339())),
+        (METADATA_HEADER, opened.metadata.as_ref().map(Metadata::to_ascii)),
+    ];
+    for (name, text) in texts {
+        if let Some(Ok(value)) = text.map(HeaderValue::try_from) {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}

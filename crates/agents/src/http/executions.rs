@@ -1,0 +1,143 @@
+//! `/api/v1/executions`: the files of executions as a whole. Single files are in `execution_files`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use isopod_control::files::{Files, Key, blocking, is_used};
+use isopod_control::http::{ApiError, Caller, JsonBody, claimed_execution, file_store, known_execution};
+use isopod_store::clock::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Agents;
+
+pub(super) async fn list(State(app): State<Arc<Agents>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+    let executions = app.fleet.store.list_executions(&caller.team).await?;
+    let shown = executions
+        .into_iter()
+        .map(|(id, created, used)| json!({ "execution_id": id, "created_at": created, "used_at": used }));
+    Ok(Json(shown.collect()))
+}
+
+/// Makes the execution's directories, and says what is there.
+pub(super) async fn open(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let files = claimed_files(&app, &caller, &id).await?;
+    let info = blocking(move || {
+        files.ensure()?;
+        files.info()
+    });
+    Ok(Json(info.await?))
+}
+
+pub(super) async fn info(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let files = known_files(&app, &caller, &id).await?;
+    Ok(Json(blocking(move || files.info()).await?))
+}
+
+/// Removes all files of the execution; its id is then free for anyone.
+pub(super) async fn remove(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let execution = known_execution(&app.fleet.store, &caller, &id).await?;
+    let files = file_store(app.files.as_ref())?.files(execution.clone()).await?;
+    app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
+    // Looked for after nobody new can come: a sandbox that kept the mount would see the files of the id's next owner.
+    if is_used(&app.fleet, &caller.team, &execution).await? {
+        app.fleet.store.keep_execution(&execution).await?;
+        return Err(ApiError::conflict(format!(
+            "a live sandbox has the files of execution \"{execution}\"; end it first"
+        )));
+    }
+    blocking(move || files.remove_everything()).await?;
+    app.fleet.store.forget_execution(&execution).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CleanupBody {
+    #[serde(default = "a_day")]
+    older_than_hours: f64,
+}
+
+fn a_day() -> f64 {
+    24.0
+}
+
+/// Removes temporary files that were not written for so long; zero means all.
+pub(super) async fn cleanup(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let CleanupBody { older_than_hours } = body.parse()?;
+    let wrong = || ApiError::bad_request("older_than_hours must be a number of hours, 0 or more");
+    let older_than = Duration::try_from_secs_f64(older_than_hours * 3600.0).map_err(|_| wrong())?;
+    let files = known_files(&app, &caller, &id).await?;
+    let removed = blocking(move || files.clean_temp(older_than)).await?;
+    Ok(Json(json!({ "removed": removed })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransferBody {
+    from: String,
+    to: String,
+}
+
+pub(super) async fn copy(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (files, from, to) = transfer(&app, &caller, &id, body).await?;
+    let key = to.as_str().to_owned();
+    let size = blocking(move || files.copy(&from, to)).await?;
+    Ok(Json(json!({ "key": key, "size": size })))
+}
+
+pub(super) async fn rename(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let (files, from, to) = transfer(&app, &caller, &id, body).await?;
+    let key = to.as_str().to_owned();
+    let size = blocking(move || files.rename(&from, &to)).await?;
+    Ok(Json(json!({ "key": key, "size": size })))
+}
+
+async fn transfer(app: &Agents, caller: &Caller, id: &str, body: JsonBody) -> Result<(Files, Key, Key), ApiError> {
+    let TransferBody { from, to } = body.parse()?;
+    let (from, to) = (Key::parse(&from)?, Key::parse_new(&to)?);
+    Ok((known_files(app, caller, id).await?, from, to))
+}
+
+/// The files of an execution that the caller has used before.
+pub(super) async fn known_files(app: &Agents, caller: &Caller, id: &str) -> Result<Files, ApiError> {
+    let execution = known_execution(&app.fleet.store, caller, id).await?;
+    Ok(file_store(app.files.as_ref())?.files(execution).await?)
+}
+
+/// The files of an execution that is the caller's from now on, unless it is another's.
+pub(super) async fn claimed_files(app: &Agents, caller: &Caller, id: &str) -> Result<Files, ApiError> {
+    let store = file_store(app.files.as_ref())?;
+    let execution = claimed_execution(&app.fleet.store, caller, id).await?;
+    Ok(store.files(execution).await?)
+}

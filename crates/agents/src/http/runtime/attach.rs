@@ -1,0 +1,33 @@
+//! `POST /runtime/{run_id}/library`: copies files of the library into the run's input.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use isopod_control::http::{ApiError, Caller, JsonBody};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::client_id::ClientId;
+use super::{parse_path, parse_run};
+use crate::Agents;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttachBody {
+    files: Vec<String>,
+}
+
+pub(super) async fn attach(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    ClientId(client): ClientId,
+    Path(run_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let run = parse_run(&run_id)?;
+    let files = body.parse::<AttachBody>()?.files;
+    let paths = files.iter().map(|file| parse_path(file)).collect::<Result<Vec<_>, _>>()?;
+    app.sessions.attach_library(&caller.team, &run, &client, &paths).await?;
+    Ok(Json(json!({ "run_id": run_id, "files": files })))
+}

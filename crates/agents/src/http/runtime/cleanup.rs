@@ -1,0 +1,26 @@
+//! `DELETE /runtime/{run_id}/cleanup` and `DELETE /cleanup/{run_id}`: the end of a run. May be asked for again and again.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use isopod_control::http::{ApiError, Caller};
+use serde_json::{Value, json};
+
+use super::super::runtime_commands::cancel_run;
+use super::parse_run;
+use crate::Agents;
+
+pub(super) async fn cleanup(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(run_id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let run = parse_run(&run_id)?;
+    // A workflow that runs under this name ends, and its own cleanup may be the one that finds the sandbox.
+    let had_one = app.fleet.store.find_session_of(&caller.team, &run).await?.is_some_and(|row| row.sandbox.is_some());
+    let cancelled = cancel_run(&app, &caller, &run_id).await?;
+    let disposed = app.sessions.dispose(&caller.team, &run).await?;
+    let killed = disposed.killed || (cancelled && had_one);
+    Ok(Json(json!({ "status": "cleaned", "run_id": run_id, "killed": killed })))
+}

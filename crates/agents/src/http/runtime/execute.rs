@@ -1,0 +1,99 @@
+//! `POST /runtime/{run_id}/execute`: runs code or a command in the run's sandbox, which is made if there is none.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use isopod_control::audit::Subject;
+use isopod_control::http::{ApiError, Caller, JsonBody};
+use serde::Deserialize;
+
+use super::super::runtime_runs::refuse_ended;
+use super::{parse_path, parse_run};
+use crate::Agents;
+use crate::sessions::{Action, RelPath, ToolCall, ToolResult, parse_timeout};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecuteBody {
+    code: Option<String>,
+    command: Option<String>,
+    language: Option<String>,
+    #[serde(default)]
+    files: Vec<FileBody>,
+    timeout: Option<f64>,
+    agent_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileBody {
+    path: String,
+    content: String,
+    /// Of binary contents.
+    encoding: Option<Encoding>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    Base64,
+    #[serde(rename = "utf-8")]
+    Utf8,
+}
+
+pub(super) async fn execute(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(run_id): Path<String>,
+    body: JsonBody,
+) -> Result<(Extension<Subject>, Json<ToolResult>), ApiError> {
+    let run = parse_run(&run_id)?;
+    let call = body.parse::<ExecuteBody>()?.checked()?;
+    refuse_ended(&app, &caller, &run_id).await?;
+    let agent = call.agent.clone();
+    let result = app.sessions.execute(&caller.team, &run, call).await?;
+    let subject = Subject { agent, ..Subject::sandbox(&result.sandbox_id) };
+    Ok((Extension(subject), Json(result)))
+}
+
+impl ExecuteBody {
+    fn checked(self) -> Result<ToolCall, ApiError> {
+        let action = match (self.code, self.command, self.language) {
+            (Some(code), None, language) => Action::Code { code, language },
+            (None, Some(line), None) => Action::Command { line },
+            (None, Some(_), Some(_)) => return Err(ApiError::bad_request("a command has no language")),
+            _ => return Err(ApiError::bad_request("exactly one of code and command is needed")),
+        };
+        Ok(ToolCall {
+            action,
+            files: self.files.into_iter().map(FileBody::checked).collect::<Result<_, _>>()?,
+            timeout: parse_timeout(self.timeout).map_err(ApiError::bad_request)?,
+            agent: checked_agent(self.agent_id)?,
+        })
+    }
+}
+
+impl FileBody {
+    fn checked(self) -> Result<(RelPath, Vec<u8>), ApiError> {
+        let path = parse_path(&self.path)?;
+        let contents = match self.encoding {
+            Some(Encoding::Base64) => STANDARD
+                .decode(&self.content)
+                .map_err(|error| ApiError::bad_request(format!("{path}: the content is not base64: {error}")))?,
+            Some(Encoding::Utf8) | None => self.content.into_bytes(),
+        };
+        Ok((path, contents))
+    }
+}
+
+pub(super) fn checked_agent(agent: Option<String>) -> Result<Option<String>, ApiError> {
+    match agent {
+        Some(agent) if agent.is_empty() || agent.len() > 200 => {
+            Err(ApiError::bad_request("agent_id must have 1 to 200 characters"))
+        }
+        agent => Ok(agent),
+    }
+}

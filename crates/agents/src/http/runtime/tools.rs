@@ -1,0 +1,40 @@
+//! `GET /runtime/tools` and `POST /runtime/{run_id}/tools/{name}`: what a model can be offered, and its calls.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use isopod_control::http::{ApiError, Caller, JsonBody, Query};
+use serde_json::{Value, json};
+
+use super::super::runtime_runs::refuse_ended;
+use super::execute::checked_agent;
+use super::parse_run;
+use crate::Agents;
+use crate::sessions::{UseError, schemas};
+
+pub(super) async fn list(_: Caller) -> Json<Value> {
+    Json(json!({ "tools": schemas() }))
+}
+
+/// The body is the arguments as the model gave them; who asks stands in the query.
+pub(super) async fn call(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((run_id, name)): Path<(String, String)>,
+    query: Query,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let run = parse_run(&run_id)?;
+    let query = query.only(&["agent_id"])?;
+    let agent = checked_agent(query.text("agent_id").map(str::to_owned))?;
+    refuse_ended(&app, &caller, &run_id).await?;
+    match app.sessions.use_tool(&caller.team, &run, &name, body.0, agent).await {
+        Ok(value) => Ok(Json(value)),
+        Err(UseError::Session(error)) => Err(error.into()),
+        Err(error @ UseError::Unknown(_)) => Err(ApiError::not_found(error.to_string()).with_error(error.to_string())),
+        Err(error @ UseError::Arguments(_)) => {
+            Err(ApiError::bad_request(error.to_string()).with_error(error.to_string()))
+        }
+    }
+}

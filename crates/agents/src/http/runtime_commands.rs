@@ -1,0 +1,77 @@
+//! What runs can be told: `stop`, `resume`, `approve`. Each is answered when it is recorded.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use isopod_control::http::{ApiError, Caller, JsonBody};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::runtime_runs::parse_run_id;
+use crate::Agents;
+use crate::runs::{Command, CommandError, Refusal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoBody {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApproveBody {
+    /// One node; all that wait without it.
+    #[serde(alias = "agent_id", alias = "node_id")]
+    node: Option<String>,
+    #[serde(default = "yes")]
+    approved: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+pub(super) async fn stop(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let NoBody {} = body.parse()?;
+    command(&app, &caller, &id, Command::Stop).await
+}
+
+pub(super) async fn resume(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let NoBody {} = body.parse()?;
+    command(&app, &caller, &id, Command::Resume).await
+}
+
+pub(super) async fn approve(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let ApproveBody { node, approved } = body.parse()?;
+    command(&app, &caller, &id, Command::Approve { node, approved }).await
+}
+
+async fn command(app: &Agents, caller: &Caller, id: &str, command: Command) -> Result<Json<Value>, ApiError> {
+    let run = parse_run_id(id)?;
+    app.runs.command(&caller.team, &run, command).await?;
+    Ok(Json(json!({ "success": true, "run_id": run.as_str() })))
+}
+
+/// Ends the run if there is one that lives. Says whether there was.
+pub(super) async fn cancel_run(app: &Agents, caller: &Caller, id: &str) -> Result<bool, ApiError> {
+    let Ok(run) = id.parse() else { return Ok(false) };
+    match app.runs.command(&caller.team, &run, Command::Cancel).await {
+        Ok(()) => Ok(true),
+        Err(CommandError::Refused(Refusal::NotFound | Refusal::Ended)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

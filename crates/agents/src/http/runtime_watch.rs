@@ -1,0 +1,211 @@
+//! Following a run: server-sent events that can be taken up again where they broke off, and a WebSocket that also shows
+//! the whole state. Both read the store; a run only says that there is something new.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{Path, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::Stream;
+use http::HeaderMap;
+use isopod_control::http::{ApiError, Caller, Query};
+use isopod_store::clock::Timestamp;
+use isopod_store::{RunEvent, RunId, RunRow, StoreError};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::runtime_runs::find_run;
+use crate::Agents;
+
+const PAGE: u32 = 200;
+/// The state is sent at this pace while it changes.
+const STATE_EVERY: Duration = Duration::from_millis(250);
+/// A client has this long to read the last message.
+const CLOSE_AFTER: Duration = Duration::from_millis(500);
+
+/// How far a run's events were read.
+struct Reading {
+    app: Arc<Agents>,
+    run: RunId,
+    after: i64,
+    /// None once the run has ended: then all that there is stands in the store.
+    live: Option<watch::Receiver<i64>>,
+}
+
+impl Reading {
+    fn new(app: Arc<Agents>, run: RunId, after: i64) -> Self {
+        let live = app.runs.watch(&run);
+        Self { app, run, after, live }
+    }
+
+    /// What is new; empty at the end of the run.
+    async fn next(&mut self) -> Result<Vec<RunEvent>, StoreError> {
+        loop {
+            // Marked as seen before the look: what comes during the look wakes us again.
+            if let Some(live) = &mut self.live {
+                live.borrow_and_update();
+            }
+            let events = self.app.fleet.store.run_events(&self.run, self.after, PAGE).await?;
+            if let Some(last) = events.last() {
+                self.after = last.seq;
+                return Ok(events);
+            }
+            let Some(live) = &mut self.live else { return Ok(Vec::new()) };
+            if live.changed().await.is_err() {
+                // Its task is gone; one more look finds what it wrote last.
+                self.live = None;
+            }
+        }
+    }
+}
+
+/// `GET /runtime/{run_id}/events`
+pub(super) async fn events(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let query = query.only(&["after"])?;
+    let row = find_run(&app, &caller, &id).await?;
+    let after = match query.number("after", 0, i64::MAX)? {
+        Some(after) => after,
+        None => last_event_id(&headers)?,
+    };
+    let reading = Reading::new(Arc::clone(&app), row.id, after);
+    Ok(Sse::new(as_stream(reading)).keep_alive(KeepAlive::default()).into_response())
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<i64, ApiError> {
+    let Some(given) = headers.get("last-event-id") else { return Ok(0) };
+    let number = given.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|number| *number >= 0);
+    number.ok_or_else(|| ApiError::bad_request("Last-Event-ID must be the id of an event"))
+}
+
+fn as_stream(reading: Reading) -> impl Stream<Item = Result<Event, Infallible>> {
+    let pages = futures::stream::unfold(reading, |mut reading| async move {
+        match reading.next().await {
+            Ok(events) if events.is_empty() => None,
+            Ok(events) => {
+                let run = reading.run.clone();
+                let shown = move |event: RunEvent| {
+                    let data = event.json(run.as_str()).to_string();
+                    Ok(Event::default().id(event.seq.to_string()).event(event.kind.text()).data(data))
+                };
+                Some((futures::stream::iter(events.into_iter().map(shown)), reading))
+            }
+            Err(error) => {
+                // The client takes it up again with the last id that it has.
+                tracing::warn!(error = isopod_wire::error_chain(&error), "the events of a run could not be read");
+                None
+            }
+        }
+    });
+    futures::StreamExt::flatten(pages)
+}
+
+/// `GET /ws/runtime/{run_id}`
+pub(super) async fn socket(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this is a WebSocket: {error}")))?;
+    let found = find_run(&app, &caller, &id).await;
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        match found {
+            Ok(row) => follow(app, row, socket).await,
+            Err(_) => refuse(socket).await,
+        }
+    }))
+}
+
+async fn refuse(mut socket: WebSocket) {
+    // A client that has left needs no answer.
+    let _ = socket.send(text(&json!({ "error": "Run not found" }))).await;
+    let _ = socket.send(Message::Close(None)).await;
+}
+
+async fn follow(app: Arc<Agents>, row: RunRow, mut socket: WebSocket) {
+    let mut reading = Reading::new(Arc::clone(&app), row.id.clone(), row.last_seq);
+    if !send_state(&app, &row.id, &mut socket).await {
+        return;
+    }
+    let mut pace = tokio::time::interval(STATE_EVERY);
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_new = false;
+    loop {
+        tokio::select! {
+            biased;
+            heard = socket.recv() => match heard {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+            // Nothing new to show is not shown again.
+            _ = pace.tick(), if is_new => {
+                is_new = false;
+                if !send_state(&app, &row.id, &mut socket).await {
+                    return;
+                }
+            }
+            events = reading.next() => match events {
+                Ok(events) if !events.is_empty() => {
+                    is_new = true;
+                    if !send_events(&row.id, &events, &mut socket).await {
+                        return;
+                    }
+                }
+                _ => break,
+            },
+        }
+    }
+    if send_state(&app, &row.id, &mut socket).await {
+        tokio::time::sleep(CLOSE_AFTER).await;
+        let _ = socket.send(Message::Close(None)).await;
+    }
+}
+
+/// False when the client has left.
+async fn send_events(run: &RunId, events: &[RunEvent], socket: &mut WebSocket) -> bool {
+    for event in events {
+        let mut shown = event.json(run.as_str());
+        shown["type"] = json!(event.kind.message_type());
+        if socket.send(text(&shown)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+async fn send_state(app: &Agents, run: &RunId, socket: &mut WebSocket) -> bool {
+    match state_update(app, run).await {
+        Ok(state) => socket.send(text(&state)).await.is_ok(),
+        Err(error) => {
+            tracing::warn!(error = isopod_wire::error_chain(&error), "the state of a run could not be read");
+            false
+        }
+    }
+}
+
+async fn state_update(app: &Agents, run: &RunId) -> Result<Value, StoreError> {
+    let state = match app.fleet.store.find_run(run).await? {
+        Some(row) => app.runs.state(&row).await?,
+        None => Value::Null,
+    };
+    Ok(json!({
+        "type": "state_update",
+        "state": state,
+        "signatures": app.runs.signatures(run).await?,
+        "topology": app.runs.topology(run).await?,
+        "timestamp": Timestamp::now(),
+    }))
+}
+
+fn text(value: &Value) -> Message {
+    Message::Text(value.to_string().into())
+}

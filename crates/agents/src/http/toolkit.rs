@@ -1,0 +1,108 @@
+//! `/api/v1/toolkit` and `/api/v1/executions/{id}/toolkit`: tools for agents, in the sandbox of an execution.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use isopod_control::http::{ApiError, Caller, JsonBody, claimed_execution, known_execution};
+use isopod_store::ExecutionName;
+use serde_json::{Value, json};
+
+use crate::Agents;
+use crate::toolkit::{Tool, ToolError, Toolkit, ToolkitConfig, schemas};
+
+/// What the tools are and take.
+pub(super) async fn tools(_: Caller) -> Json<Value> {
+    Json(schemas())
+}
+
+pub(super) async fn config(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<ToolkitConfig>, ApiError> {
+    let execution = known_execution(&app.fleet.store, &caller, &id).await?;
+    Ok(Json(stored_config(&app, &execution).await?))
+}
+
+/// Says how the tools of an execution behave from now on. What is left out is as by default.
+pub(super) async fn configure(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<ToolkitConfig>, ApiError> {
+    let config: ToolkitConfig = body.parse()?;
+    config.check().map_err(ApiError::bad_request)?;
+    let execution = claimed_execution(&app.fleet.store, &caller, &id).await?;
+    app.fleet.store.set_toolkit_config(&execution, &json!(config).to_string()).await?;
+    Ok(Json(config))
+}
+
+/// Sees to it that there is a sandbox, and says which.
+pub(super) async fn start(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let toolkit = toolkit_of(app, caller, &id).await?;
+    Ok(Json(toolkit.start().await.map_err(refusal)?))
+}
+
+/// Ends the sandbox; the files of the execution stay.
+pub(super) async fn end(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    known_execution(&app.fleet.store, &caller, &id).await?;
+    let toolkit = toolkit_of(app, caller, &id).await?;
+    let killed = toolkit.end().await.map_err(refusal)?;
+    Ok(Json(json!({ "killed": killed })))
+}
+
+pub(super) async fn call(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    Path((id, tool)): Path<(String, String)>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let tool = Tool::parse(&tool).ok_or_else(|| ApiError::not_found("there is no such tool"))?;
+    let toolkit = toolkit_of(app, caller, &id).await?;
+    if !toolkit.config.has(tool) {
+        return Err(ApiError::forbidden("this tool is not among those of the execution"));
+    }
+    match toolkit.call(tool, body.0).await {
+        Ok(result) => Ok(Json(result)),
+        Err(error @ (ToolError::Gone | ToolError::Stopped | ToolError::Guest(_))) => {
+            Ok(Json(json!({ "success": false, "ok": false, "error": error.told() })))
+        }
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+async fn toolkit_of(app: Arc<Agents>, caller: Caller, id: &str) -> Result<Toolkit, ApiError> {
+    let execution = claimed_execution(&app.fleet.store, &caller, id).await?;
+    let config = stored_config(&app, &execution).await?;
+    Ok(Toolkit { app, team: caller.team, execution, config })
+}
+
+async fn stored_config(app: &Agents, execution: &ExecutionName) -> Result<ToolkitConfig, ApiError> {
+    let stored = app.fleet.store.toolkit_config(execution).await?;
+    // One that this version cannot read is as if it had never been said.
+    Ok(stored.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+}
+
+fn refusal(error: ToolError) -> ApiError {
+    match error {
+        ToolError::Arguments(message) => ApiError::bad_request(message),
+        ToolError::Template(error) => error.into(),
+        ToolError::Create(refusal) => refusal.into(),
+        ToolError::Act(error) => error.into(),
+        ToolError::Store(error) => error.into(),
+        ToolError::Files(error) => error.into(),
+        ToolError::Gone | ToolError::Stopped | ToolError::Late(_) | ToolError::Guest(_) => {
+            ApiError::conflict(error.told())
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What agents get beyond sandboxes: one sandbox for a run with its files ([`sessions`]), runs of workflows ([`runs`]), and
+//! the files and tools of an execution ([`toolkit`]).
+
+mod agents;
+mod config;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod http;
+mod runs;
+mod sessions;
+mod toolkit;
+
+pub use agents::{Agents, OpenError};
+pub use config::{AgentsConfig, RunsConfig};
+pub use http::routes;
+pub use sessions::{SessionSettings, SyncCaps};

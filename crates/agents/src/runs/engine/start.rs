@@ -1,0 +1,111 @@
+//! Starting what may start, in the order of the graph.
+
+use std::time::Instant;
+
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::{Action, EventKind, InvocationRow, NodeState, Work};
+use serde_json::{Value, json};
+
+use super::{OpenAttempt, RunTask};
+
+/// Nodes of one run at the same time. They share a sandbox; agents beyond this would mostly wait for each other.
+const MAX_AT_ONCE: usize = 32;
+
+impl RunTask {
+    pub(super) fn start_ready(&mut self) {
+        while self.end.is_none() && self.row.paused.is_none() {
+            let free = MAX_AT_ONCE.saturating_sub(self.graph.running());
+            let now = Timestamp::now();
+            let is_due = |id: &&str| {
+                !self.retrying.contains(*id)
+                    || self.nodes.get(*id).is_some_and(|node| node.next_at.is_none_or(|at| at <= now))
+            };
+            let ready: Vec<String> = self.graph.ready().filter(is_due).take(free).map(str::to_owned).collect();
+            if ready.is_empty() {
+                return;
+            }
+            for id in ready {
+                self.start_or_hold(&id);
+            }
+        }
+    }
+
+    fn start_or_hold(&mut self, id: &str) {
+        if self.end.is_some() || self.row.paused.is_some() {
+            return;
+        }
+        let Some(node) = self.nodes.get(id) else { return };
+        let (approved, wants_approval) = (node.approved, node.spec.approval);
+        if !approved {
+            if wants_approval {
+                return self.hold(id, "the node wants to be approved before it starts");
+            }
+            if self.is_context_drought(id) {
+                return self.hold(id, "context drought: nothing came from the nodes that it depends on");
+            }
+        }
+        if let Some((tool, call)) = self.tool_call_of(id) {
+            self.event(EventKind::ToolCall, Some(id), json!({ "tool": tool, "args": call }));
+            if !approved && self.is_held_by_rule(id, &json!({ "tool": tool, "args": call })) {
+                return;
+            }
+        }
+        self.start_node(id);
+    }
+
+    /// A rule about this call comes before the call.
+    fn is_held_by_rule(&mut self, id: &str, data: &Value) -> bool {
+        match self.matching_action(EventKind::ToolCall, data) {
+            Some(Action::RequestApproval { reason }) => self.hold(id, &reason),
+            Some(Action::Interrupt { reason }) => self.interrupt(&reason),
+            Some(Action::SpawnAgent { .. }) | None => return false,
+        }
+        true
+    }
+
+    fn start_node(&mut self, id: &str) {
+        let now = Timestamp::now();
+        self.retrying.remove(id);
+        self.move_node(id, NodeState::Running);
+        self.with_node(id, |node| {
+            node.attempts += 1;
+            node.started_at = Some(now);
+            node.next_at = None;
+            node.error = None;
+        });
+        let attempt = self.nodes.get(id).map_or(1, |node| node.attempts);
+        let open = OpenAttempt { id: new_uuid(), number: self.next_invocation, began: Instant::now() };
+        self.next_invocation += 1;
+        let model = self.nodes.get(id).map_or("", |node| node.spec.model_text()).to_owned();
+        self.note_invocation(InvocationRow {
+            id: open.id.clone(),
+            number: open.number,
+            node: id.to_owned(),
+            body: json!({
+                "id": open.id, "agent_id": id, "model_variant": model, "thought_signature": null, "tools_used": [],
+                "tokens_used": 0, "latency_ms": 0, "status": "running", "timestamp": now, "artifact_id": null,
+                "error_message": null,
+            }),
+        });
+        self.event(EventKind::AgentStarted, Some(id), json!({ "attempt": attempt, "invocation_id": open.id }));
+        self.open.insert(id.to_owned(), open);
+        self.changes.started.push(id.to_owned());
+    }
+
+    /// What a node of ours is about to have executed; agents tell afterwards.
+    fn tool_call_of(&self, id: &str) -> Option<(&'static str, Value)> {
+        match self.nodes.get(id)?.spec.work() {
+            Work::Code { code, language } => Some(("execute_python", json!({ "code": code, "language": language }))),
+            Work::Command(command) => Some(("run_command", json!({ "command": command }))),
+            Work::Agent { .. } => None,
+        }
+    }
+
+    /// Puts a node aside until a person has spoken.
+    pub(super) fn hold(&mut self, id: &str, reason: &str) {
+        self.move_node(id, NodeState::Waiting);
+        let data = json!({ "action": "pause", "reason": reason });
+        self.event(EventKind::SystemIntervention, Some(id), data);
+    }
+}

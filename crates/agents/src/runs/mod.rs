@@ -1,0 +1,200 @@
+//! Runs: workflows as graphs of nodes, executed to their end whatever happens, and cleaned up after.
+//!
+//! - [`workflow`]: what people write. [`graph`]: the rules, pure. [`engine`]: one task per run, which records each turn
+//!   before it acts on it. [`cleanup`]: the outbox that every run ends in. [`reap`]: the look that finds what an accident
+//!   has separated.
+//! - A run's sandbox is behind [`executor`], its agents behind [`agent`]; what is known stands in the store, where watchers
+//!   read it.
+//!
+//! ```text
+//! start ─▶ running ◀──▶ awaitingapproval
+//!             └─▶ completed | failed ─(same transaction)─▶ cleanup row ─▶ sandbox gone, agent service told
+//! ```
+
+mod agent;
+mod cleanup;
+mod engine;
+mod executor;
+mod graph;
+mod ledger;
+mod mirror;
+mod open;
+mod reap;
+mod redis_copy;
+mod session_executor;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod view;
+mod workflow;
+
+use std::sync::Arc;
+
+use isopod_store::{NodeSpec, RunId, Work};
+use tokio::sync::{oneshot, watch};
+
+pub(crate) use engine::{Command, Refusal};
+pub(crate) use open::open_runs;
+pub(crate) use shared::RunParts;
+pub(crate) use view::summary;
+pub(crate) use workflow::{Workflow, WorkflowError};
+
+use isopod_store::{Resource, RunRow, StoreError, TeamId};
+
+use engine::{Ends, NewRun, Request, RunTask, new_task};
+use graph::GraphError;
+use shared::{LiveRun, Shared};
+
+/// The runs of this server.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    shared: Arc<Shared>,
+}
+
+/// Why a run was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error("node {0:?} has no agent URL, and this server knows no agent service")]
+    NoAgent(String),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+}
+
+impl Runs {
+    pub(crate) fn new(parts: RunParts) -> Arc<Self> {
+        Arc::new(Self { shared: Arc::new(Shared::new(parts)) })
+    }
+
+    /// Whether this server can run it.
+    pub(crate) fn check(&self, workflow: &Workflow) -> Result<(), StartError> {
+        let needs_home = |node: &&NodeSpec| matches!(node.work(), Work::Agent { url: None });
+        match workflow.nodes.iter().find(needs_home) {
+            Some(node) if !self.shared.agents.has_home() => Err(StartError::NoAgent(node.id.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records a run and starts it.
+    pub(crate) async fn start(
+        &self,
+        id: RunId,
+        team: TeamId,
+        client: String,
+        workflow: Workflow,
+    ) -> Result<(), StartError> {
+        self.check(&workflow)?;
+        let (mut task, ends) = NewRun { id: id.clone(), team, client, workflow }.into_task(&self.shared)?;
+        task.record_first().await?;
+        self.launch(&id, task, ends);
+        Ok(())
+    }
+
+    /// Tells a run something, and waits until that is recorded.
+    pub(crate) async fn command(&self, team: &TeamId, id: &RunId, command: Command) -> Result<(), CommandError> {
+        let row = self.find(team, id).await?.ok_or(Refusal::NotFound)?;
+        if row.status.is_terminal() {
+            return Err(Refusal::Ended.into());
+        }
+        let Some(live) = self.shared.find(id) else {
+            self.shared.store.check_here(Resource::Run(id)).await?;
+            return Err(Refusal::Ended.into());
+        };
+        let (reply, answer) = oneshot::channel();
+        live.commands.send(Request { command, reply }).await.map_err(|_| Refusal::Ended)?;
+        // A run that ends before it hears of this has dropped the other end.
+        let gone = if self.shared.stop.is_cancelled() { Refusal::Stopping } else { Refusal::Ended };
+        Ok(answer.await.map_err(|_| gone)??)
+    }
+
+    /// A run of this team. Another team's is not found.
+    pub(crate) async fn find(&self, team: &TeamId, id: &RunId) -> Result<Option<RunRow>, StoreError> {
+        Ok(self.shared.store.find_run(id).await?.filter(|row| row.team == *team))
+    }
+
+    /// Whether it is a run of this team that is over. A run that nobody started here is not.
+    pub(crate) async fn has_ended(&self, team: &TeamId, id: &RunId) -> Result<bool, StoreError> {
+        if self.shared.find(id).is_some() {
+            return Ok(false);
+        }
+        Ok(self.find(team, id).await?.is_some_and(|row| row.status.is_terminal()))
+    }
+
+    /// Changes when a run that lives has recorded something.
+    pub(crate) fn watch(&self, id: &RunId) -> Option<watch::Receiver<i64>> {
+        self.shared.find(id).map(|live| live.seen)
+    }
+
+    /// Gives every run that lives a task, after a start and whenever one is found without.
+    pub(crate) async fn take_over_all(&self) -> Result<u32, StoreError> {
+        let mut taken = 0;
+        for id in self.shared.store.live_runs().await? {
+            if self.shared.find(&id).is_some() {
+                continue;
+            }
+            match self.take_over(&id).await {
+                Ok(is_taken) => taken += u32::from(is_taken),
+                // One that cannot be read must not keep the others waiting.
+                Err(error) => {
+                    tracing::error!(run = %id, error = isopod_wire::error_chain(&error), "a run was not taken over")
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn take_over(&self, id: &RunId) -> Result<bool, StoreError> {
+        let store = &self.shared.store;
+        let Some(row) = store.find_run(id).await?.filter(|row| !row.status.is_terminal()) else { return Ok(false) };
+        let (nodes, invocations) = (store.run_nodes(id).await?, store.run_invocations(id).await?);
+        let (mut task, ends) = new_task(&self.shared, row, nodes, &invocations)
+            .map_err(|error| StoreError::Corrupt { what: "the graph of a run", value: format!("{id}: {error}") })?;
+        task.take_over(invocations);
+        Ok(self.launch(id, task, ends))
+    }
+
+    fn launch(&self, id: &RunId, task: RunTask, ends: Ends) -> bool {
+        if !self.shared.add(id, LiveRun { commands: ends.commands, seen: ends.seen }) {
+            return false;
+        }
+        let listed = Listed { shared: Arc::clone(&self.shared), id: id.clone() };
+        self.shared.tasks.spawn(async move {
+            let _listed = listed;
+            task.run().await;
+        });
+        true
+    }
+
+    /// Works the outbox off until the server stops.
+    pub(crate) async fn run_cleanups(self: Arc<Self>) {
+        cleanup::run_cleanups(Arc::clone(&self.shared)).await;
+    }
+
+    /// Waits for the tasks of all runs, which end when the server stops.
+    pub(crate) async fn drain(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+/// A run is among the live ones until this is dropped, also by a panic: the reaper then gives it another task.
+struct Listed {
+    shared: Arc<Shared>,
+    id: RunId,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared.remove(&self.id);
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,59 @@
+//! The runs of a server when it starts: what a former server left is taken over, and the tasks begin that watch over all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_control::ServeConfig;
+use isopod_outbound::{Policy, Trust};
+use isopod_store::StoreError;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Runs;
+use super::agent::Agents;
+use super::mirror::Mirror;
+use super::reap::run_reaper;
+use super::redis_copy::run_redis_copies;
+use super::session_executor::SessionExecutor;
+use super::shared::RunParts;
+use crate::config::RunsConfig;
+use crate::sessions::Sessions;
+
+const CLEANUP_WAIT: Duration = Duration::from_millis(250);
+
+/// Begins, with tasks in `background` that end when the server stops.
+pub(crate) async fn open_runs(
+    settings: &RunsConfig,
+    config: &ServeConfig,
+    sessions: &Arc<Sessions>,
+    stop: &CancellationToken,
+    background: &mut JoinSet<()>,
+) -> Result<Arc<Runs>, StoreError> {
+    let copies = sessions.redis().map(|redis| (Arc::clone(redis), Mirror::new()));
+    let (mirror, copies) = match copies {
+        Some((redis, (mirror, changed))) => (mirror, Some((redis, changed))),
+        None => (Mirror::default(), None),
+    };
+    let agent_policy = if settings.allow_internal_agents { Policy::open() } else { config.outbound.clone() };
+    let trust = Trust::new(config.webhook_authorities.clone());
+    let runs = Runs::new(RunParts {
+        store: config.store.clone(),
+        ledger: Arc::new(config.store.clone()),
+        executor: Arc::new(SessionExecutor::new(Arc::clone(sessions), config.store.clone())),
+        agents: Agents::new(trust, settings.agent_url.clone(), agent_policy),
+        mirror,
+        retry_wait: settings.retry_wait,
+        cleanup_wait: CLEANUP_WAIT,
+        stop: stop.clone(),
+    });
+    if let Some((redis, changed)) = copies {
+        background.spawn(run_redis_copies(Arc::clone(&runs), redis, changed));
+    }
+    let taken = runs.take_over_all().await?;
+    if taken > 0 {
+        tracing::info!(taken, "took over runs");
+    }
+    background.spawn(Arc::clone(&runs).run_cleanups());
+    background.spawn(run_reaper(Arc::clone(&runs), config.recheck_every));
+    Ok(runs)
+}

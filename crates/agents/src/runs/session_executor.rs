@@ -1,0 +1,69 @@
+//! Executes in the session of a run: the one sandbox that its agents share too.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use isopod_store::{Owner, OwnerKind, RunId, Store, TeamId};
+use serde_json::json;
+
+use super::executor::{Disposed, Executor, ExecutorCall, ExecutorError, ExecutorResult, ExecutorWork};
+use crate::sessions::{Action, Sessions, ToolCall, ToolResult};
+
+/// Nodes execute what they have to in their run's session.
+#[derive(Debug)]
+pub(crate) struct SessionExecutor {
+    sessions: Arc<Sessions>,
+    store: Store,
+}
+
+impl SessionExecutor {
+    pub(crate) fn new(sessions: Arc<Sessions>, store: Store) -> Self {
+        Self { sessions, store }
+    }
+}
+
+#[async_trait]
+impl Executor for SessionExecutor {
+    async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError> {
+        let owner = owner(run)?;
+        let action = match call.work {
+            ExecutorWork::Code { code, language } => Action::Code { code, language },
+            ExecutorWork::Command(line) => Action::Command { line },
+        };
+        let call = ToolCall { action, files: Vec::new(), timeout: call.timeout, agent: Some(call.node) };
+        let result = self.sessions.execute(team, &owner, call).await.map_err(failed("use the run's sandbox"))?;
+        Ok(as_result(result))
+    }
+
+    async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError> {
+        let disposed = self.sessions.dispose(team, &owner(run)?).await.map_err(failed("remove the run's sandbox"))?;
+        Ok(Disposed { killed: disposed.killed })
+    }
+
+    async fn holding(&self) -> Result<Vec<(TeamId, RunId)>, ExecutorError> {
+        let rows = self.store.open_sessions().await.map_err(failed("list the sessions"))?;
+        let of_runs = rows.iter().filter(|row| row.owner.kind() == OwnerKind::Run);
+        Ok(of_runs.filter_map(|row| Some((row.team.clone(), row.owner.id().parse().ok()?))).collect())
+    }
+}
+
+fn owner(run: &RunId) -> Result<Owner, ExecutorError> {
+    Owner::run(run.as_str()).map_err(failed("name the run's session"))
+}
+
+fn failed<E: std::error::Error + Send + Sync + 'static>(doing: &'static str) -> impl Fn(E) -> ExecutorError {
+    move |error| ExecutorError { doing, source: error.into() }
+}
+
+fn as_result(result: ToolResult) -> ExecutorResult {
+    let text = result.result.clone().or_else(|| result.logs.clone());
+    ExecutorResult {
+        success: result.success,
+        output: json!({
+            "result": text, "stdout": result.output.stdout, "stderr": result.output.stderr,
+            "exit_code": result.output.exit_code, "sandbox_id": result.sandbox_id, "restarted": result.restarted,
+        }),
+        error: result.error,
+        files: result.files_generated,
+    }
+}

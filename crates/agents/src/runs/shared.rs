@@ -1,0 +1,95 @@
+//! What the tasks of all runs share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use isopod_store::{RunId, Store};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::agent::Agents;
+use super::engine::Request;
+use super::executor::Executor;
+use super::ledger::Ledger;
+use super::mirror::Mirror;
+
+pub(crate) struct Shared {
+    pub(super) store: Store,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) agents: Agents,
+    pub(super) mirror: Mirror,
+    /// Before the second attempt at a node; twice as long before each further one.
+    pub(super) retry_wait: Duration,
+    /// Before a cleanup is tried a second time; twice as long before each further one, up to a minute.
+    pub(super) cleanup_wait: Duration,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    /// A run has ended.
+    pub(super) cleanup_wanted: Notify,
+    /// Runs that have a task. Written when one begins or ends; held for a few instructions.
+    live: Mutex<HashMap<RunId, LiveRun>>,
+}
+
+/// How a run's task is reached.
+#[derive(Clone, Debug)]
+pub(super) struct LiveRun {
+    pub(super) commands: mpsc::Sender<Request>,
+    pub(super) seen: watch::Receiver<i64>,
+}
+
+/// What the runs of a server are made of.
+pub(crate) struct RunParts {
+    pub(crate) store: Store,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) agents: Agents,
+    pub(crate) mirror: Mirror,
+    pub(crate) retry_wait: Duration,
+    pub(crate) cleanup_wait: Duration,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn new(parts: RunParts) -> Self {
+        Self {
+            store: parts.store,
+            ledger: parts.ledger,
+            executor: parts.executor,
+            agents: parts.agents,
+            mirror: parts.mirror,
+            retry_wait: parts.retry_wait,
+            cleanup_wait: parts.cleanup_wait,
+            stop: parts.stop,
+            tasks: TaskTracker::new(),
+            cleanup_wanted: Notify::new(),
+            live: Mutex::default(),
+        }
+    }
+
+    pub(super) fn find(&self, id: &RunId) -> Option<LiveRun> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// False when the run has a task already.
+    pub(super) fn add(&self, id: &RunId, run: LiveRun) -> bool {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if live.contains_key(id) {
+            return false;
+        }
+        live.insert(id.clone(), run);
+        true
+    }
+
+    pub(super) fn remove(&self, id: &RunId) {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("agents", &self.agents).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! A run as its API shows it, in the words of the agent kernel.
+
+use isopod_store::{NodeRow, NodeState, RunId, RunRow, StoreError};
+use serde_json::{Map, Value, json};
+
+use super::Runs;
+
+impl Runs {
+    /// The whole state of a run.
+    pub(crate) async fn state(&self, row: &RunRow) -> Result<Value, StoreError> {
+        let nodes = self.shared.store.run_nodes(&row.id).await?;
+        let attempts = self.shared.store.run_invocations(&row.id).await?;
+        let mut state = summary(row);
+        let fields = json!({
+            "active_agents": ids(&nodes, NodeState::Running),
+            "completed_agents": ids(&nodes, NodeState::Done),
+            "failed_agents": ids(&nodes, NodeState::Failed),
+            "waiting_agents": ids(&nodes, NodeState::Waiting),
+            "pending_agents": ids(&nodes, NodeState::Pending),
+            "invocations": attempts.into_iter().map(|attempt| attempt.body).collect::<Vec<_>>(),
+            "nodes": nodes.iter().map(shown_node).collect::<Vec<_>>(),
+            "cleaned_up": self.shared.store.cleanup_done(&row.id).await?,
+        });
+        if let (Some(state), Value::Object(fields)) = (state.as_object_mut(), fields) {
+            state.extend(fields);
+        }
+        Ok(state)
+    }
+
+    /// The graph of a run.
+    pub(crate) async fn topology(&self, id: &RunId) -> Result<Value, StoreError> {
+        let nodes = self.shared.store.run_nodes(id).await?;
+        let edge = |node: &NodeRow| {
+            let to = node.spec.id.clone();
+            node.spec.depends_on.iter().map(move |from| json!({ "from": from, "to": to })).collect::<Vec<_>>()
+        };
+        let names: Vec<&str> = nodes.iter().map(|node| node.spec.id.as_str()).collect();
+        Ok(json!({ "nodes": names, "edges": nodes.iter().flat_map(edge).collect::<Vec<_>>() }))
+    }
+
+    /// What a node gave, if it is done.
+    pub(crate) async fn node_output(&self, id: &RunId, node: &str) -> Result<Option<Value>, StoreError> {
+        let nodes = self.shared.store.run_nodes(id).await?;
+        Ok(nodes.into_iter().find(|found| found.spec.id == node).and_then(|found| found.output))
+    }
+
+    /// What agents signed their thoughts with, by their ids.
+    pub(crate) async fn signatures(&self, id: &RunId) -> Result<Value, StoreError> {
+        let nodes = self.shared.store.run_nodes(id).await?;
+        let signature = |node: &NodeRow| {
+            let signature = node.output.as_ref()?.get("thought_signature")?.as_str()?;
+            Some((node.spec.id.clone(), json!(signature)))
+        };
+        Ok(Value::Object(nodes.iter().filter_map(signature).collect::<Map<_, _>>()))
+    }
+}
+
+/// A run in a list.
+pub(crate) fn summary(row: &RunRow) -> Value {
+    json!({
+        "run_id": row.id.as_str(),
+        "workflow_id": row.workflow,
+        "name": row.name,
+        "client_id": row.client,
+        "status": row.status.text(),
+        "reason": row.reason,
+        "error": row.error,
+        "paused": row.paused,
+        "total_tokens_used": row.tokens_used,
+        "start_time": row.created_at,
+        "end_time": row.ended_at,
+        "last_event_id": row.last_seq,
+    })
+}
+
+fn ids(nodes: &[NodeRow], state: NodeState) -> Vec<&str> {
+    nodes.iter().filter(|node| node.state == state).map(|node| node.spec.id.as_str()).collect()
+}
+
+fn shown_node(node: &NodeRow) -> Value {
+    json!({
+        "id": node.spec.id,
+        "status": node.state.text(),
+        "depends_on": node.spec.depends_on,
+        "attempts": node.attempts,
+        "output": node.output.as_ref().map(|output| &output["output"]),
+        "files_generated": node.output.as_ref().map(|output| &output["files_generated"]),
+        "error": node.error,
+        "started_at": node.started_at,
+        "ended_at": node.ended_at,
+    })
+}

@@ -1,0 +1,306 @@
+//! The files of a run for those who are not in its sandbox: look, read, write, and take from the team's library.
+
+use std::io;
+use std::sync::Arc;
+
+use isopod_store::clock::Timestamp;
+use isopod_store::{ArtifactInfo, Owner, Resource, TeamId};
+use serde::Serialize;
+
+use super::workspace::{HostTree, RelPath, RunFiles, WorkspaceError, content_type};
+use super::{SessionError, Sessions};
+
+/// How much of a file an agent is shown.
+const MAX_TEXT: usize = 50_000;
+const TRUNCATED: &str = "...[TRUNCATED]...";
+/// More than anybody reads in a list.
+const MAX_LISTED: usize = 100_000;
+/// The client that all clients of a team read from when they have no file of that name.
+pub(crate) const PUBLIC: &str = "public";
+
+/// A file of a run or of a library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ListedFile {
+    pub(crate) filename: String,
+    /// `output`, `input` or the client whose library it is in.
+    pub(crate) origin: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) content_type: &'static str,
+}
+
+/// Why a file of the host cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("there is no file {0:?}")]
+    NotFound(String),
+    #[error("{0:?} cannot be written: something else is in the way")]
+    InTheWay(String),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl Sessions {
+    /// What the run has on the host; what it put out hides inputs of the same name.
+    pub(crate) async fn list_files(&self, team: &TeamId, owner: &Owner) -> Result<Vec<ListedFile>, SessionError> {
+        let Some(files) = self.existing_files(team, owner).await? else { return Ok(Vec::new()) };
+        on_host("list", "the run's files", move || {
+            let mut listed = list(&files.output, "output")?;
+            let inputs = list(&files.input, "input")?;
+            let hidden: std::collections::HashSet<_> = listed.iter().map(|file| file.filename.clone()).collect();
+            listed.extend(inputs.into_iter().filter(|file| !hidden.contains(&file.filename)));
+            listed.sort_unstable_by(|a, b| a.filename.cmp(&b.filename));
+            Ok(listed)
+        })
+        .await
+    }
+
+    /// The directory that a file of the run is to be read from: its output before its input.
+    pub(crate) async fn find_file(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+        path: &RelPath,
+    ) -> Result<Arc<HostTree>, FileError> {
+        let not_found = || FileError::NotFound(path.as_str().to_owned());
+        let files = self.existing_files(team, owner).await?.ok_or_else(not_found)?;
+        let wanted = path.clone();
+        let found = on_host("look for", path.as_str(), move || {
+            Ok([files.output, files.input].into_iter().find(|tree| tree.facts(&wanted).is_ok()))
+        });
+        found.await?.ok_or_else(not_found)
+    }
+
+    /// A file as text, as far as an agent wants to read it.
+    pub(crate) async fn read_text(&self, team: &TeamId, owner: &Owner, path: &RelPath) -> Result<String, FileError> {
+        let tree = self.find_file(team, owner, path).await?;
+        let wanted = path.clone();
+        let bytes = on_host("read", path.as_str(), move || {
+            use std::io::Read as _;
+            let mut bytes = Vec::new();
+            // A character has at most four bytes.
+            tree.read(&wanted)?.0.take(4 * MAX_TEXT as u64 + 4).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        Ok(truncated(&String::from_utf8_lossy(&bytes.await?)))
+    }
+
+    /// Writes a file of an agent's: into the output for those who read it, and into the input, which brings it into the
+    /// sandbox with the next call.
+    pub(crate) async fn write_text(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+        path: &RelPath,
+        contents: String,
+        agent: Option<String>,
+    ) -> Result<ArtifactInfo, FileError> {
+        let files = self.files_of(team, owner).await?;
+        let (target, size) = (path.clone(), contents.len() as u64);
+        let written = on_host("write", path.as_str(), move || {
+            let written = files.output.write_bytes(&target, true, contents.as_bytes());
+            Ok(written.and_then(|_| files.input.write_bytes(&target, true, contents.as_bytes())))
+        });
+        if written.await?.is_err() {
+            return Err(FileError::InTheWay(path.as_str().to_owned()));
+        }
+        let artifact = ArtifactInfo {
+            filename: path.as_str().to_owned(),
+            agent_id: agent,
+            generated_at: Timestamp::now(),
+            size_bytes: size,
+            content_type: content_type(path.as_str()).to_owned(),
+        };
+        let recorded = self.store.save_artifacts(team, owner.id(), std::slice::from_ref(&artifact)).await;
+        recorded.map_err(SessionError::from)?;
+        Ok(artifact)
+    }
+
+    /// The library of a client, with what is public where the client has nothing of that name.
+    pub(crate) async fn list_library(&self, team: &TeamId, client: &str) -> Result<Vec<ListedFile>, SessionError> {
+        let (own, public) = (self.directories.library(team, client), self.directories.library(team, PUBLIC));
+        let (client, is_public) = (client.to_owned(), client == PUBLIC);
+        on_host("list", "the library", move || {
+            let mut listed = list_if_there(&own, &client)?;
+            if !is_public {
+                let hidden: std::collections::HashSet<_> = listed.iter().map(|file| file.filename.clone()).collect();
+                let shared = list_if_there(&public, PUBLIC)?;
+                listed.extend(shared.into_iter().filter(|file| !hidden.contains(&file.filename)));
+            }
+            listed.sort_unstable_by(|a, b| a.filename.cmp(&b.filename));
+            Ok(listed)
+        })
+        .await
+    }
+
+    /// The directory that a file of the library is to be read from: the client's before the public one.
+    pub(crate) async fn find_in_library(
+        &self,
+        team: &TeamId,
+        client: &str,
+        path: &RelPath,
+    ) -> Result<Arc<HostTree>, FileError> {
+        let places = [self.directories.library(team, client), self.directories.library(team, PUBLIC)];
+        let wanted = path.clone();
+        let found = on_host("look for", path.as_str(), move || {
+            let trees = places.iter().filter_map(|place| HostTree::open(place).ok());
+            Ok(trees.into_iter().find(|tree| tree.facts(&wanted).is_ok()).map(Arc::new))
+        });
+        found.await?.ok_or_else(|| FileError::NotFound(path.as_str().to_owned()))
+    }
+
+    /// The client's library, made if need be.
+    pub(crate) async fn ensure_library(&self, team: &TeamId, client: &str) -> Result<Arc<HostTree>, SessionError> {
+        let place = self.directories.library(team, client);
+        on_host("open", "the library", move || HostTree::ensure(&place).map(Arc::new)).await
+    }
+
+    /// Copies files of the library into the input of a run.
+    pub(crate) async fn attach_library(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+        client: &str,
+        paths: &[RelPath],
+    ) -> Result<(), FileError> {
+        let files = self.files_of(team, owner).await?;
+        for path in paths {
+            let tree = self.find_in_library(team, client, path).await?;
+            copy(tree, path, Arc::clone(&files.input), path).await?;
+        }
+        Ok(())
+    }
+
+    /// The output of a run that has this file.
+    pub(crate) async fn find_artifact(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+        path: &RelPath,
+    ) -> Result<Arc<HostTree>, FileError> {
+        let not_found = || FileError::NotFound(path.as_str().to_owned());
+        let output = self.existing_files(team, owner).await?.ok_or_else(not_found)?.output;
+        let (tree, wanted) = (Arc::clone(&output), path.clone());
+        let is_there = on_host("look for", path.as_str(), move || Ok(tree.facts(&wanted).is_ok())).await?;
+        if is_there { Ok(output) } else { Err(not_found()) }
+    }
+
+    /// Takes a file out of the input. Says whether there was one.
+    pub(crate) async fn remove_input(&self, team: &TeamId, owner: &Owner, path: &RelPath) -> Result<bool, FileError> {
+        let Some(files) = self.existing_files(team, owner).await? else { return Ok(false) };
+        remove(files.input, path).await
+    }
+
+    /// Takes a file out of the client's own library. Says whether there was one.
+    pub(crate) async fn remove_from_library(
+        &self,
+        team: &TeamId,
+        client: &str,
+        path: &RelPath,
+    ) -> Result<bool, FileError> {
+        let place = self.directories.library(team, client);
+        match HostTree::open(&place) {
+            Ok(tree) => remove(Arc::new(tree), path).await,
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Forgets what came out of a run, files and all. Says how many artifacts there were.
+    pub(crate) async fn remove_artifacts(&self, team: &TeamId, owner: &Owner) -> Result<u64, SessionError> {
+        self.store.check_here(Resource::Artifacts(team, owner.id())).await?;
+        if let Some(files) = self.existing_files(team, owner).await? {
+            on_host("remove", "the run's output", move || {
+                for (path, _) in files.output.walk(MAX_LISTED)?.files {
+                    files.output.remove(&path)?;
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(self.store.forget_artifacts(team, owner.id()).await?)
+    }
+
+    /// None where the run never had any. Reading must neither make directories nor take them.
+    async fn existing_files(&self, team: &TeamId, owner: &Owner) -> Result<Option<RunFiles>, SessionError> {
+        let directory = self.directories.of(team, owner).join("input");
+        let is_there = tokio::task::spawn_blocking(move || directory.is_dir()).await.unwrap_or(false);
+        match is_there {
+            true => self.files_of(team, owner).await.map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Copies a file of the host from one directory to another.
+pub(crate) async fn copy(
+    from: Arc<HostTree>,
+    source: &RelPath,
+    to: Arc<HostTree>,
+    target: &RelPath,
+) -> Result<(), FileError> {
+    let (read, write, shown) = (source.clone(), target.clone(), target.as_str().to_owned());
+    let copied = on_host("copy", source.as_str(), move || {
+        let file = from.read(&read)?.0;
+        Ok(to.write_from(&write, file).is_ok())
+    });
+    if copied.await? { Ok(()) } else { Err(FileError::InTheWay(shown)) }
+}
+
+/// A directory of that name is no file, and what is below a file or a link is nothing.
+async fn remove(tree: Arc<HostTree>, path: &RelPath) -> Result<bool, FileError> {
+    let target = path.clone();
+    let removed = on_host("remove", path.as_str(), move || {
+        if tree.facts(&target).is_err() {
+            return Ok(false);
+        }
+        tree.remove(&target)
+    });
+    Ok(removed.await?)
+}
+
+async fn on_host<T: Send + 'static>(
+    what: &'static str,
+    path: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, SessionError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(|_| SessionError::Aborted)?;
+    done.map_err(|source| WorkspaceError::Host { what, path: path.into(), source }.into())
+}
+
+fn list(tree: &HostTree, origin: &str) -> io::Result<Vec<ListedFile>> {
+    let walked = tree.walk(MAX_LISTED)?;
+    let listed = walked.files.into_iter().map(|(path, facts)| ListedFile {
+        filename: path.as_str().to_owned(),
+        origin: origin.to_owned(),
+        size_bytes: facts.size,
+        content_type: content_type(path.as_str()),
+    });
+    Ok(listed.collect())
+}
+
+fn list_if_there(place: &std::path::Path, origin: &str) -> io::Result<Vec<ListedFile>> {
+    match HostTree::open(place) {
+        Ok(tree) => list(&tree, origin),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn truncated(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}{TRUNCATED}", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_cut_after_fifty_thousand_characters_and_says_so() {
+        let exact = "é".repeat(MAX_TEXT);
+        assert_eq!(truncated(&exact), exact);
+        let cut = truncated(&format!("{exact}x"));
+        assert_eq!(cut, format!("{exact}...[TRUNCATED]..."));
+    }
+}

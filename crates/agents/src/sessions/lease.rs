@@ -1,0 +1,210 @@
+//! The sandbox of an owner, as a lease: the owner's row is the record, and the map's lock keeps servers apart that share a
+//! map.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_control::lifecycle::{NewSandbox, Sandbox};
+use isopod_lease::{EndLease, Holder, LeaseEnded, LeaseName, Leased, Opened};
+use isopod_store::{NetworkSettings, Owner, SessionRow, TeamId, TeamOwner};
+use isopod_wire::SandboxId;
+
+use super::map::{LockError, LockToken};
+use super::{SessionError, Sessions};
+
+/// A sandbox that an owner may use now.
+pub(super) type Lease = Leased<Arc<Sandbox>>;
+
+/// An owner that asks for its sandbox, or ends it.
+pub(super) struct Lessee {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) team: TeamId,
+    pub(super) owner: Owner,
+    /// How long the sandbox has to run from now on.
+    pub(super) lasting: Duration,
+}
+
+/// What is open while the owner's sandbox is made or replaced.
+pub(super) struct Record {
+    row: SessionRow,
+    lock: LockToken,
+}
+
+impl Sessions {
+    /// Sees to it that the owner has a sandbox that runs for at least `lasting` from now.
+    pub(super) async fn get_or_create(
+        self: &Arc<Self>,
+        team: &TeamId,
+        owner: &Owner,
+        lasting: Duration,
+    ) -> Result<Lease, SessionError> {
+        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), lasting };
+        self.fleet.leases.hold(lessee).await
+    }
+
+    /// Longer than any create takes.
+    fn lock_patience(&self) -> Duration {
+        self.fleet.create_timeout() + Duration::from_secs(15)
+    }
+}
+
+impl Holder for Lessee {
+    type Record = Record;
+    type Sandbox = Arc<Sandbox>;
+    type Error = SessionError;
+
+    const IS_REMEMBERED: bool = true;
+
+    fn name(&self) -> LeaseName {
+        LeaseName { team: self.team.clone(), key: self.owner.session_key() }
+    }
+
+    fn id(sandbox: &Arc<Sandbox>) -> &SandboxId {
+        sandbox.id()
+    }
+
+    fn ended(&self, why: LeaseEnded) -> SessionError {
+        match why {
+            LeaseEnded::Meanwhile => SessionError::Disposed(self.owner.clone()),
+            LeaseEnded::Aborted => SessionError::Aborted,
+        }
+    }
+
+    async fn reuse(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, SessionError> {
+        let sandbox = self.connect(id).await?;
+        if let Some(sandbox) = &sandbox {
+            self.sessions.mirror_later(&self.owner, sandbox);
+        }
+        Ok(sandbox)
+    }
+
+    async fn open(&self) -> Result<Opened<Record, Arc<Sandbox>>, SessionError> {
+        let sessions = &self.sessions;
+        let lock = sessions.map.lock(&self.key(), sessions.lock_patience()).await.map_err(|error| match error {
+            LockError::Busy { waited } => SessionError::Busy { owner: self.owner.clone(), waited },
+        })?;
+        match self.open_locked().await {
+            Ok((row, live)) => {
+                let (recorded, restarts) = (row.sandbox.clone(), row.restarts);
+                Ok(Opened { record: Record { row, lock }, live, recorded, restarts })
+            }
+            Err(error) => {
+                sessions.map.unlock(&self.key(), lock).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn create(&self, _: &Record) -> Result<Arc<Sandbox>, SessionError> {
+        let Self { sessions, team, owner, lasting } = self;
+        let template =
+            sessions.catalogue.usable(team, &sessions.settings.template).await.map_err(SessionError::Template)?;
+        let wanted = NewSandbox {
+            team: team.clone(),
+            template,
+            timeout: *lasting,
+            // A long pause for thought or for a person's word keeps everything.
+            auto_pause: true,
+            auto_pause_memory: true,
+            auto_resume: true,
+            secure: true,
+            allow_internet: None,
+            network: NetworkSettings::default(),
+            metadata: [(OWNER_METADATA.to_owned(), owner.to_string())].into(),
+            env: Default::default(),
+            session_key: Some(owner.session_key()),
+            idempotency_key: None,
+            mounts: Vec::new(),
+            volume_mounts: Vec::new(),
+        };
+        let made = sessions.fleet.create(wanted).await;
+        made.map_err(|source| SessionError::Create { owner: owner.clone(), source })
+    }
+
+    async fn record(&self, Record { row, .. }: &Record, lease: &Lease) -> Result<(), SessionError> {
+        let Self { sessions, team, owner, .. } = self;
+        let new = lease.sandbox.id();
+        if row.sandbox.as_ref() != Some(new) {
+            sessions.store.attach_session(row.id, new, lease.restarts).await?;
+        }
+        if let Some(old) = &lease.replaced {
+            tracing::warn!(%owner, %old, %new, "a session got a new sandbox: its old one is gone");
+            sessions.forget_files(team, owner, old).await;
+        }
+        // Others that share the map shall find it before the lock is gone.
+        sessions.mirror(owner, &lease.sandbox).await;
+        Ok(())
+    }
+
+    async fn discard(&self, sandbox: Arc<Sandbox>) {
+        // Its owner task tries again until it is gone, so this need not.
+        if let Err(error) = sandbox.kill().await {
+            let error = isopod_wire::error_chain(&error);
+            tracing::warn!(owner = %self.owner, sandbox = %sandbox.id(), error, "could not remove yet");
+        }
+    }
+
+    async fn close(&self, Record { lock, .. }: Record) {
+        self.sessions.map.unlock(&self.key(), lock).await;
+    }
+}
+
+impl EndLease for Lessee {
+    async fn end(&self) -> Result<bool, SessionError> {
+        self.sessions.dispose_alone(&self.team, &self.owner).await
+    }
+}
+
+impl Lessee {
+    fn key(&self) -> TeamOwner {
+        TeamOwner::new(&self.team, &self.owner)
+    }
+
+    /// None when it is gone.
+    async fn connect(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, SessionError> {
+        let connected = self.sessions.fleet.connect(&self.team, id, self.lasting).await;
+        connected.map_err(|source| SessionError::Use { owner: self.owner.clone(), source })
+    }
+
+    /// The row of the owner, and its sandbox if that lives.
+    async fn open_locked(&self) -> Result<(SessionRow, Option<Arc<Sandbox>>), SessionError> {
+        let sessions = &self.sessions;
+        let noted = sessions.map.get(&self.key()).await;
+        if noted.as_ref().is_some_and(|noted| noted.is_held_by_another(&sessions.server)) {
+            return Err(SessionError::Elsewhere(self.owner.clone()));
+        }
+        let row = self.open_row().await?;
+        let noted = noted.and_then(|noted| noted.sandbox.parse().ok());
+        let live = self.find_living(&row, noted).await?;
+        Ok((row, live))
+    }
+
+    /// A cleanup that is not confirmed yet is finished first.
+    async fn open_row(&self) -> Result<SessionRow, SessionError> {
+        let store = &self.sessions.store;
+        let row = store.open_session(&self.team, &self.owner).await?;
+        if !row.is_ending {
+            return Ok(row);
+        }
+        self.sessions.finish_disposal(&row).await?;
+        Ok(store.open_session(&self.team, &self.owner).await?)
+    }
+
+    /// The sandbox of the row, one that other code noted in the map for this owner, or one that was made and not recorded.
+    async fn find_living(
+        &self,
+        row: &SessionRow,
+        noted: Option<SandboxId>,
+    ) -> Result<Option<Arc<Sandbox>>, SessionError> {
+        let unrecorded = self.sessions.store.find_session(&self.team, &self.owner.session_key()).await?;
+        for id in row.sandbox.iter().chain(&noted).chain(unrecorded.iter().map(|row| &row.id)) {
+            if let Some(sandbox) = self.connect(id).await? {
+                return Ok(Some(sandbox));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Tells in lists of sandboxes whose they are.
+const OWNER_METADATA: &str = "isopod.owner";

@@ -1,0 +1,270 @@
+//! The map in Redis, under the keys that programs around E2B already read:
+//!
+//! ```text
+//! raro:e2b_session:{run}           the sandbox of a run
+//! raro:e2b_files:{run}:{file}      MD5 of an input that its sandbox has
+//! isopod:session:{kind}/{id}       the sandbox of a task or an execution
+//! isopod:session_server:{kind}/{id}  which server has it
+//! isopod:session_lock:{kind}/{id}    who makes it
+//! ```
+//! Those keys name no team, so they are the first team's, the only one that most servers have. Another team's have the
+//! team in them, and none of its runs is in anybody's way whatever it is called:
+//!
+//! ```text
+//! isopod:session:{kind}/{id}@{team}, isopod:session_server:…, isopod:session_lock:…
+//! isopod:session_files:{kind}/{id}@{team}/{file}
+//! ```
+//! Each command has little time. After a failure nothing is asked for a second, which is logged once, and calls go on
+//! without the map.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::{OwnerKind, TeamId, TeamOwner};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, cmd};
+use tokio::time::Instant;
+
+use super::{Entry, LockError, LockToken, SessionMap};
+
+/// The address is not one of Redis.
+#[derive(Debug, thiserror::Error)]
+#[error("{url:?} is no address of a Redis server that could be used")]
+pub(crate) struct RedisUrlError {
+    url: String,
+    source: RedisError,
+}
+
+pub(crate) struct RedisMap {
+    client: Client,
+    /// The team whose keys have no team in them.
+    first: TeamId,
+    link: Mutex<Link>,
+    /// Grows with every command that was not done.
+    gaps: AtomicU64,
+}
+
+#[derive(Default)]
+struct Link {
+    connection: Option<MultiplexedConnection>,
+    /// Until then nothing is asked.
+    rest_until: Option<Instant>,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(500);
+const REST: Duration = Duration::from_secs(1);
+const POLL_LOCK: Duration = Duration::from_millis(20);
+
+/// Only who holds a lock may give it back; in one step, because it may change hands between two.
+const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+
+/// Writes the sandbox and the server unless another server has the owner.
+const PUT: &str = "local holder = redis.call('get', KEYS[2]) \
+    if holder and holder ~= ARGV[2] then return 0 end \
+    if ARGV[3] == '' then redis.call('set', KEYS[1], ARGV[1]) redis.call('set', KEYS[2], ARGV[2]) \
+    else redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[3]) redis.call('set', KEYS[2], ARGV[2], 'PX', ARGV[3]) end \
+    return 1";
+
+/// Removes both unless another server has the owner or another sandbox is noted.
+const REMOVE: &str = "local holder = redis.call('get', KEYS[2]) \
+    if holder and holder ~= ARGV[1] then return 0 end \
+    if ARGV[2] ~= '' and redis.call('get', KEYS[1]) ~= ARGV[2] then return 0 end \
+    return redis.call('del', KEYS[1], KEYS[2])";
+
+impl RedisMap {
+    /// Does not connect yet: a server starts although its Redis does not.
+    pub(crate) fn new(url: &str, first: TeamId) -> Result<Self, RedisUrlError> {
+        let client = Client::open(url).map_err(|source| RedisUrlError { url: without_password(url), source })?;
+        Ok(Self { client, first, link: Mutex::default(), gaps: AtomicU64::new(0) })
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Option<T> {
+        let mut connection = self.connection().await?;
+        let asked = tokio::time::timeout(COMMAND_TIMEOUT, command.query_async(&mut connection)).await;
+        self.judge(asked.unwrap_or_else(|_| Err(timed_out())))
+    }
+
+    /// Runs commands in one round trip. Says whether they were done. For those who write other keys of theirs.
+    pub(crate) async fn run(&self, commands: &Pipeline) -> bool {
+        let Some(mut connection) = self.connection().await else { return false };
+        let asked = tokio::time::timeout(COMMAND_TIMEOUT, commands.query_async::<()>(&mut connection)).await;
+        self.judge(asked.unwrap_or_else(|_| Err(timed_out()))).is_some()
+    }
+
+    async fn connection(&self) -> Option<MultiplexedConnection> {
+        {
+            let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(connection) = &link.connection {
+                return Some(connection.clone());
+            }
+            if link.rest_until.is_some_and(|until| until > Instant::now()) {
+                self.gaps.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+        }
+        let opened = tokio::time::timeout(CONNECT_TIMEOUT, self.client.get_multiplexed_async_connection()).await;
+        let connection = self.judge(opened.unwrap_or_else(|_| Err(timed_out())))?;
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if link.rest_until.take().is_some() {
+            tracing::info!("Redis answers again");
+        }
+        link.connection = Some(connection.clone());
+        Some(connection)
+    }
+
+    fn entry_key(&self, TeamOwner { team, owner }: &TeamOwner) -> String {
+        match owner.kind() {
+            _ if *team != self.first => format!("isopod:session:{owner}@{}", team.0),
+            OwnerKind::Run => format!("raro:e2b_session:{}", owner.id()),
+            OwnerKind::Task | OwnerKind::Execution => format!("isopod:session:{owner}"),
+        }
+    }
+
+    fn server_key(&self, owner: &TeamOwner) -> String {
+        format!("isopod:session_server:{}", self.name_of(owner))
+    }
+
+    fn lock_key(&self, owner: &TeamOwner) -> String {
+        format!("isopod:session_lock:{}", self.name_of(owner))
+    }
+
+    fn file_key(&self, TeamOwner { team, owner }: &TeamOwner, file: &str) -> String {
+        match *team == self.first {
+            true => format!("raro:e2b_files:{}:{file}", owner.id()),
+            // No team has a slash in its id.
+            false => format!("isopod:session_files:{owner}@{}/{file}", team.0),
+        }
+    }
+
+    /// No owner has an `@` in its id, so this is never another's.
+    fn name_of(&self, TeamOwner { team, owner }: &TeamOwner) -> String {
+        if *team == self.first { owner.to_string() } else { format!("{owner}@{}", team.0) }
+    }
+
+    /// What a command gave. A connection that fails is not used again; a refusal of one command says nothing about it.
+    fn judge<T>(&self, answer: Result<T, RedisError>) -> Option<T> {
+        let error = match answer {
+            Ok(answer) => return Some(answer),
+            Err(error) => error,
+        };
+        self.gaps.fetch_add(1, Ordering::Relaxed);
+        if matches!(error.kind(), ErrorKind::Server(_)) {
+            tracing::warn!(error = isopod_wire::error_chain(&error), "Redis refused a command");
+            return None;
+        }
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if link.rest_until.is_none() {
+            tracing::warn!(
+                error = isopod_wire::error_chain(&error),
+                "Redis does not answer; sessions go on without it"
+            );
+        }
+        link.connection = None;
+        link.rest_until = Some(Instant::now() + REST);
+        None
+    }
+}
+
+#[async_trait]
+impl SessionMap for RedisMap {
+    async fn lock(&self, owner: &TeamOwner, patience: Duration) -> Result<LockToken, LockError> {
+        let (key, token) = (self.lock_key(owner), new_uuid());
+        let give_up = Instant::now() + patience;
+        loop {
+            let mut command = cmd("SET");
+            command.arg(&key).arg(&token).arg("NX").arg("PX").arg(millis(patience));
+            match self.ask::<Option<String>>(&command).await {
+                Some(Some(_)) => return Ok(LockToken(Some(token))),
+                Some(None) if Instant::now() >= give_up => return Err(LockError::Busy { waited: patience }),
+                Some(None) => tokio::time::sleep(POLL_LOCK).await,
+                // Nobody can be asked: this server's own locks must do.
+                None => return Ok(LockToken(None)),
+            }
+        }
+    }
+
+    async fn unlock(&self, owner: &TeamOwner, token: LockToken) {
+        let LockToken(Some(token)) = token else { return };
+        let mut command = cmd("EVAL");
+        command.arg(UNLOCK).arg(1).arg(self.lock_key(owner)).arg(token);
+        let _: Option<i64> = self.ask(&command).await;
+    }
+
+    async fn get(&self, owner: &TeamOwner) -> Option<Entry> {
+        let mut command = cmd("MGET");
+        command.arg(self.entry_key(owner)).arg(self.server_key(owner));
+        let (sandbox, server): (Option<String>, Option<String>) = self.ask(&command).await?;
+        Some(Entry { sandbox: sandbox?, server })
+    }
+
+    async fn put(&self, owner: &TeamOwner, entry: &Entry, until: Option<Timestamp>) {
+        let mut command = cmd("EVAL");
+        command.arg(PUT).arg(2).arg(self.entry_key(owner)).arg(self.server_key(owner));
+        command.arg(&entry.sandbox).arg(entry.server.as_deref().unwrap_or_default()).arg(time_left(until));
+        let _: Option<i64> = self.ask(&command).await;
+    }
+
+    async fn remove(&self, owner: &TeamOwner, server: &str, sandbox: Option<&str>) {
+        let mut command = cmd("EVAL");
+        command.arg(REMOVE).arg(2).arg(self.entry_key(owner)).arg(self.server_key(owner));
+        command.arg(server).arg(sandbox.unwrap_or_default());
+        let _: Option<i64> = self.ask(&command).await;
+    }
+
+    fn wants_hashes(&self) -> bool {
+        true
+    }
+
+    async fn put_hashes(&self, owner: &TeamOwner, hashes: &[(String, Option<String>)], until: Option<Timestamp>) {
+        if hashes.is_empty() || owner.owner.kind() != OwnerKind::Run {
+            return;
+        }
+        let mut commands = Pipeline::new();
+        for (file, hash) in hashes {
+            let key = self.file_key(owner, file);
+            match (hash, until) {
+                (None, _) => commands.cmd("DEL").arg(key),
+                (Some(hash), None) => commands.cmd("SET").arg(key).arg(hash),
+                (Some(hash), Some(_)) => commands.cmd("SET").arg(key).arg(hash).arg("PX").arg(time_left(until)),
+            };
+        }
+        self.run(&commands).await;
+    }
+
+    fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::Relaxed)
+    }
+}
+
+/// Milliseconds, at least one; nothing where there is no end.
+fn time_left(until: Option<Timestamp>) -> String {
+    until.map(|until| millis(Timestamp::now().until(until)).to_string()).unwrap_or_default()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX as u64)
+}
+
+fn timed_out() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
+/// An address may hold a password, and an error goes to a log.
+fn without_password(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+impl std::fmt::Debug for RedisMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisMap").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! Sessions: one sandbox for all of an agent's run, and the tool calls that use it.
+//!
+//! A session leases a sandbox to an [`Owner`]. [`Sessions::execute`] is a call of an agent, [`Sessions::dispose`] the end of
+//! its run. The store is the truth: a row is written before the sandbox is made, and ends when it is known to be gone. The
+//! lease is the sandbox's own time: each call moves its end, at the end it is paused, and the next call resumes it.
+//!
+//! ```text
+//! call ──► lease (`lease`, over `isopod_lease`) ──► push inputs ──► run ──► pull what is new
+//!              alone: map's lock, row, create, row
+//! ```
+
+mod dispose;
+mod error;
+mod execute;
+mod files;
+mod lease;
+mod map;
+mod mirror;
+mod report;
+mod run_action;
+mod settings;
+mod sweep;
+mod tool;
+mod tools;
+mod workspace;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isopod_store::TeamOwner;
+use isopod_wire::SandboxId;
+
+pub(crate) use error::SessionError;
+pub(crate) use files::{FileError, PUBLIC, copy};
+pub(crate) use map::{RedisMap, RedisUrlError};
+pub(crate) use report::NO_SANDBOX;
+pub use settings::SessionSettings;
+pub(crate) use sweep::run_session_sweep;
+pub(crate) use tool::{Action, ToolCall, ToolResult};
+pub(crate) use tools::{UseError, parse_timeout, schemas};
+pub use workspace::SyncCaps;
+pub(crate) use workspace::{Directories, HostTree, RelPath, WorkspaceError, content_type};
+
+use isopod_control::lifecycle::Fleet;
+use isopod_control::templates::Catalogue;
+use isopod_store::{Store, StoreError};
+
+use map::{EmbeddedMap, SessionMap};
+use mirror::Mirrored;
+use workspace::Known;
+
+/// All sessions of this server.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    fleet: Arc<Fleet>,
+    catalogue: Arc<Catalogue>,
+    store: Store,
+    map: Arc<dyn SessionMap>,
+    /// The same map if it is Redis, for those who write other keys there.
+    #[allow(dead_code, reason = "for the runs that are made of calls")]
+    redis: Option<Arc<RedisMap>>,
+    settings: SessionSettings,
+    directories: Directories,
+    /// Who we are for others that share the map.
+    server: String,
+    /// Of sandboxes that were used; each lock is held for a few instructions.
+    known: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>>,
+    mirrored: Mutex<HashMap<TeamOwner, Mirrored>>,
+}
+
+/// Why there are no sessions.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    Redis(#[from] RedisUrlError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Sessions {
+    pub(crate) async fn open(
+        fleet: Arc<Fleet>,
+        catalogue: Arc<Catalogue>,
+        settings: SessionSettings,
+    ) -> Result<Arc<Self>, OpenError> {
+        let store = fleet.store.clone();
+        let redis = match settings.redis_url.as_deref() {
+            Some(url) => Some(Arc::new(RedisMap::new(url, store.ensure_team().await?)?)),
+            None => None,
+        };
+        let map: Arc<dyn SessionMap> = match &redis {
+            Some(redis) => Arc::clone(redis) as Arc<dyn SessionMap>,
+            None => Arc::new(EmbeddedMap::default()),
+        };
+        let directories = match &settings.shared_files {
+            Some(base) => Directories::shared(base),
+            None => Directories::of_teams(store.directory().join("sessions")),
+        };
+        let server = store.server_identity().await?;
+        Ok(Arc::new(Self {
+            fleet,
+            catalogue,
+            store,
+            map,
+            redis,
+            settings,
+            directories,
+            server,
+            known: Mutex::default(),
+            mirrored: Mutex::default(),
+        }))
+    }
+
+    /// The Redis that is written through to, if there is one.
+    #[allow(dead_code, reason = "for the runs that are made of calls")]
+    pub(crate) fn redis(&self) -> Option<&Arc<RedisMap>> {
+        self.redis.as_ref()
+    }
+
+    pub(crate) fn settings(&self) -> &SessionSettings {
+        &self.settings
+    }
+
+    fn with_known<T>(&self, act: impl FnOnce(&mut HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>) -> T) -> T {
+        act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_mirrored<T>(&self, act: impl FnOnce(&mut HashMap<TeamOwner, Mirrored>) -> T) -> T {
+        act(&mut self.mirrored.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

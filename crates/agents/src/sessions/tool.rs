@@ -1,0 +1,141 @@
+//! What an agent asks for and what it gets back.
+
+use std::time::Duration;
+
+use isopod_guest_client::interpreter::CodeResult;
+use isopod_store::ArtifactInfo;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::workspace::{RelPath, Skipped};
+
+/// One call of a tool that runs something in the run's sandbox.
+#[derive(Clone, Debug)]
+pub(crate) struct ToolCall {
+    pub(crate) action: Action,
+    /// Put into the run's input before it runs.
+    pub(crate) files: Vec<(RelPath, Vec<u8>)>,
+    /// How long it may run.
+    pub(crate) timeout: Duration,
+    /// Who asks, for the record of what comes out.
+    pub(crate) agent: Option<String>,
+}
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// In the interpreter, where it finds what earlier code left.
+    Code { code: String, language: Option<String> },
+    /// A line for a shell.
+    Command { line: String },
+}
+
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+#[allow(dead_code, reason = "for the runs that are made of calls")]
+impl ToolCall {
+    pub(crate) fn code(code: impl Into<String>) -> Self {
+        let action = Action::Code { code: code.into(), language: None };
+        Self { action, files: Vec::new(), timeout: DEFAULT_TIMEOUT, agent: None }
+    }
+
+    pub(crate) fn command(line: impl Into<String>) -> Self {
+        let action = Action::Command { line: line.into() };
+        Self { action, files: Vec::new(), timeout: DEFAULT_TIMEOUT, agent: None }
+    }
+}
+
+/// What became of a call. A failure of the code is a result too.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ToolResult {
+    pub(crate) success: bool,
+    /// What the agent reads when it went well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<String>,
+    /// What the agent reads when it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// What was written before it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logs: Option<String>,
+    pub(crate) files_generated: Vec<String>,
+    pub(crate) artifacts: Vec<ArtifactInfo>,
+    pub(crate) output: ToolOutput,
+    pub(crate) sandbox_id: String,
+    /// The run had another sandbox before, which is gone with all that was in it.
+    pub(crate) restarted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) previous_sandbox_id: Option<String>,
+    pub(crate) restarts: u32,
+    pub(crate) sync: SyncReport,
+}
+
+/// What ran wrote and showed, in its parts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct ToolOutput {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// Some of the output was left out because there was too much of it.
+    pub(crate) truncated: bool,
+    #[serde(serialize_with = "shown")]
+    pub(crate) results: Vec<CodeResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ToolFailure>,
+    /// Of a command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+}
+
+/// How what ran has failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ToolFailure {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) traceback: String,
+}
+
+/// What was moved into the sandbox and out of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct SyncReport {
+    pub(crate) uploaded: u64,
+    pub(crate) unchanged: u64,
+    pub(crate) downloaded: u64,
+    /// What moving them took.
+    pub(crate) millis: f64,
+    /// What was not moved, and why.
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+fn shown<S: serde::Serializer>(results: &[CodeResult], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(results.iter().map(shown_result))
+}
+
+/// Only the forms that there are.
+fn shown_result(result: &CodeResult) -> Value {
+    let forms = [
+        ("text", &result.text),
+        ("html", &result.html),
+        ("markdown", &result.markdown),
+        ("svg", &result.svg),
+        ("png", &result.png),
+        ("jpeg", &result.jpeg),
+        ("pdf", &result.pdf),
+        ("latex", &result.latex),
+        ("javascript", &result.javascript),
+    ];
+    let mut shown = json!({ "is_main_result": result.is_main_result });
+    for (name, form) in forms {
+        if let Some(form) = form {
+            shown[name] = json!(form);
+        }
+    }
+    for (name, form) in [("json", &result.json), ("data", &result.data), ("chart", &result.chart)] {
+        if let Some(form) = form {
+            shown[name] = form.clone();
+        }
+    }
+    if let Some(extra) = &result.extra {
+        shown["extra"] = json!(extra);
+    }
+    shown
+}

@@ -1,0 +1,114 @@
+//! What the tools are and take, as language models are told of tools.
+
+use serde_json::{Value, json};
+
+use super::tool::Tool;
+
+/// Every tool with the JSON schema of its arguments.
+pub(crate) fn schemas() -> Value {
+    let text = |what: &str| json!({ "type": "string", "description": what });
+    let path = || text("Path in the sandbox");
+    Value::Array(vec![
+        tool(
+            Tool::RunPythonCode,
+            "Runs Python code in the execution's sandbox. Variables stay for the next call.",
+            json!({ "code": text("The code") }),
+            &["code"],
+        ),
+        tool(
+            Tool::RunCommand,
+            "Runs a shell command in the sandbox and waits for its end.",
+            json!({ "command": text("The command"),
+                "timeout_seconds": { "type": "number", "exclusiveMinimum": 0, "maximum": 86400, "default": 60 } }),
+            &["command"],
+        ),
+        tool(
+            Tool::GetSandboxStatus,
+            "Says whether there is a sandbox, how long it has run, and how the workspace is.",
+            json!({}),
+            &[],
+        ),
+        tool(
+            Tool::RestartSandbox,
+            "Replaces the sandbox by a fresh one. All state in it is lost; the workspace stays.",
+            json!({}),
+            &[],
+        ),
+        tool(
+            Tool::UploadFile,
+            "Copies a file of the execution's workspace, or the given bytes, into the sandbox.",
+            json!({ "local_path": text("Key or path in the workspace; only a name when content_base64 is given"),
+                "remote_path": path(), "content_base64": text("The bytes, in place of a file of the workspace") }),
+            &["local_path", "remote_path"],
+        ),
+        tool(
+            Tool::DownloadFile,
+            "Copies a file of the sandbox into the execution's workspace, or into the result.",
+            json!({ "remote_path": path(), "local_path": text("Key or path in the workspace; left out, the bytes are in content_base64") }),
+            &["remote_path"],
+        ),
+        tool(
+            Tool::ListFiles,
+            "Lists a directory of the sandbox as `ls -la` does.",
+            json!({ "directory": { "type": "string", "default": "/home/user" } }),
+            &[],
+        ),
+        tool(
+            Tool::ReadFileContent,
+            "Reads a file of the sandbox. Bytes that are no text are in content_base64.",
+            json!({ "path": path() }),
+            &["path"],
+        ),
+        tool(
+            Tool::WriteFileContent,
+            "Writes a text file in the sandbox; directories above it are made.",
+            json!({ "path": path(), "content": text("The text") }),
+            &["path", "content"],
+        ),
+        tool(
+            Tool::CreateDirectory,
+            "Makes a directory in the sandbox, and those above it.",
+            json!({ "path": path() }),
+            &["path"],
+        ),
+        tool(
+            Tool::InstallPackage,
+            "Installs a Python package in the sandbox with pip, within two minutes.",
+            json!({ "package": text("One requirement, such as pandas==2.0.0") }),
+            &["package"],
+        ),
+        tool(
+            Tool::GetSandboxUrl,
+            "Says under which host name a port of the sandbox is reached.",
+            json!({ "port": { "type": "integer", "minimum": 1, "maximum": 65535, "default": 8000 } }),
+            &[],
+        ),
+    ])
+}
+
+fn tool(tool: Tool, description: &str, properties: Value, required: &[&str]) -> Value {
+    json!({
+        "name": tool,
+        "description": description,
+        "parameters": {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_twelve_tools_and_each_can_be_called_by_its_name() {
+        let all = schemas();
+        let names: Vec<&str> = all.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), 12);
+        assert!(names.iter().all(|name| Tool::parse(name).is_some()), "{names:?}");
+        assert_eq!(Tool::parse("rm_rf"), None);
+    }
+}

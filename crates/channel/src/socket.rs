@@ -1,0 +1,42 @@
+//! Sockets that have a name in a directory.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+
+/// Listens under a name in a directory. A socket that an earlier process left there is removed.
+pub fn listen_in(directory: &Path, name: &str, backlog: i32) -> io::Result<OwnedFd> {
+    match fs::remove_file(directory.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = new_socket()?;
+    with_address(directory, name, |address| bind(&socket, address))?;
+    listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Connects to whoever listens under a name in a directory.
+pub fn connect_in(directory: &Path, name: &str) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    with_address(directory, name, |address| connect(&socket, address))?;
+    Ok(socket)
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The directory may lie deeper than the 108 bytes of a socket's address allow, so the address goes through an open one.
+fn with_address(
+    directory: &Path,
+    name: &str,
+    act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    let directory = File::open(directory)?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
+    Ok(act(&address)?)
+}

@@ -1,0 +1,148 @@
+//! The connection on which a guest hears what its clients have got.
+//!
+//! A report is written at once by whoever makes it, without a task in between: see the parent module. Only what a slow
+//! guest has no room for waits here, the latest report of each stream.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use axum::body::Body;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use isopod_wire::delivery::{CHANNEL_HEADER, PATH, PROTOCOL, Report};
+use isopod_wire::node::{Incarnation, NodeApi, Target};
+use tokio::io::AsyncWrite as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::upstream::{CONTROL_HEADER, connect};
+
+#[derive(Debug)]
+pub(super) struct ReportChannel {
+    name: HeaderValue,
+    /// Written by whoever reports; held for one write.
+    writer: Mutex<Writer>,
+}
+
+/// Why there is no channel.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    Unsupported,
+    Failed,
+}
+
+#[derive(Debug)]
+struct Writer {
+    connection: TokioIo<Upgraded>,
+    /// The rest of a report of which a part was written.
+    rest: Vec<u8>,
+    waiting: BTreeMap<u64, Report>,
+    /// Reports of which at least a part was written.
+    sent: u64,
+    /// Whether a task waits for room.
+    blocked: bool,
+    broken: bool,
+}
+
+impl ReportChannel {
+    pub(super) async fn open(
+        node: &dyn NodeApi,
+        incarnation: &Incarnation,
+        gate: &CancellationToken,
+    ) -> Result<Self, OpenError> {
+        let mut sender = connect(node, incarnation, Target::Guest, gate).await.map_err(|_| OpenError::Failed)?;
+        let mut response = sender.send_request(opening()).await.map_err(|_| OpenError::Failed)?;
+        let name = response.headers().get(CHANNEL_HEADER).cloned();
+        let (StatusCode::SWITCHING_PROTOCOLS, Some(name)) = (response.status(), name) else {
+            return Err(OpenError::Unsupported);
+        };
+        let connection = hyper::upgrade::on(&mut response).await.map_err(|_| OpenError::Failed)?;
+        let writer = Writer {
+            connection: TokioIo::new(connection),
+            rest: Vec::new(),
+            waiting: BTreeMap::new(),
+            sent: 0,
+            blocked: false,
+            broken: false,
+        };
+        Ok(Self { name, writer: Mutex::new(writer) })
+    }
+
+    pub(super) fn name(&self) -> &HeaderValue {
+        &self.name
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.writer().broken
+    }
+
+    /// How many reports the guest can have heard of by now.
+    pub(super) fn sent(&self) -> u64 {
+        self.writer().sent
+    }
+
+    pub(super) fn report(self: &Arc<Self>, report: Report) {
+        let mut writer = self.writer();
+        writer.waiting.insert(report.stream, report);
+        if writer.blocked {
+            return;
+        }
+        let pending = writer.write(&mut Context::from_waker(Waker::noop())).is_pending();
+        // Without a runtime the server is being torn down, and the reports that were made have to do.
+        if let (true, Ok(runtime)) = (pending, tokio::runtime::Handle::try_current()) {
+            writer.blocked = true;
+            drop(writer);
+            runtime.spawn(wait_for_room(Arc::clone(self)));
+        }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn opening() -> Request<Body> {
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(PATH);
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    headers.insert(CONTROL_HEADER, HeaderValue::from_static("1"));
+    request
+}
+
+async fn wait_for_room(channel: Arc<ReportChannel>) {
+    std::future::poll_fn(|context| {
+        let mut writer = channel.writer();
+        let written = writer.write(context);
+        writer.blocked = written.is_pending();
+        written
+    })
+    .await;
+}
+
+impl Writer {
+    /// Writes everything, or as much as there is room for.
+    fn write(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.broken {
+                self.waiting.clear();
+                return Poll::Ready(());
+            }
+            if self.rest.is_empty() {
+                let Some((_, report)) = self.waiting.pop_first() else { return Poll::Ready(()) };
+                self.rest.extend(report.encode());
+                self.sent += 1;
+            }
+            match Pin::new(&mut self.connection).poll_write(context, &self.rest) {
+                Poll::Ready(Ok(written @ 1..)) => drop(self.rest.drain(..written)),
+                Poll::Ready(_) => self.broken = true,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! How much of a process's output has reached its client, told to the guest, which keeps the rest for whoever connects
+//! next ([docs/semantics/output.md](../../../../docs/semantics/output.md)).
+//!
+//! ```text
+//! guest ── body of a stream ──▶ TrackedBody ──▶ HTTP (and TLS) ──▶ Socket ──▶ client
+//!   ▲                               each frame ──▶ Outbox ◀── written, flushed, acknowledged
+//!   └────────── reports ──────── StreamDelivery ◀──┘
+//! ```
+//! A frame has left once HTTP has let go of it and the connection is flushed. Over HTTP/1 whatever was handed out is part of
+//! the next write, so it is reported just before: whoever kills this server because of something that a client has
+//! read finds it reported. If the connection has no room for the frame, the report is taken back until it has. Over
+//! HTTP/2 a frame may wait for the client's window, so it is reported after it has left. When a client is found gone, the last
+//! report takes back what its host never acknowledged.
+
+mod channel;
+mod outbox;
+mod stream;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use http::{HeaderMap, Method, Request};
+use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, STREAM_HEADER};
+use isopod_wire::node::{Incarnation, NodeApi};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use outbox::Outbox;
+pub use outbox::Unacknowledged;
+pub(crate) use stream::TrackedBody;
+
+use channel::{OpenError, ReportChannel};
+use stream::StreamDelivery;
+
+/// How long opening a channel may hold up a request.
+const OPEN_PATIENCE: Duration = Duration::from_secs(3);
+/// The calls whose answers are output of processes.
+const START: &str = "/process.Process/Start";
+const CONNECT: &str = "/process.Process/Connect";
+
+/// What one running sandbox has of this.
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    /// Held while a channel is being opened.
+    channel: tokio::sync::Mutex<Slot>,
+    /// Streams under way. Written when one begins.
+    streams: Mutex<Vec<Weak<StreamDelivery>>>,
+}
+
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Empty,
+    Open(Arc<ReportChannel>, Instant),
+    /// The guest is of an older version and knows no channels.
+    Unsupported,
+}
+
+/// Where an answer goes.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientConnection {
+    pub(crate) outbox: Arc<Outbox>,
+    /// One answer at a time, each written as soon as it is handed out.
+    pub(crate) is_http1: bool,
+}
+
+/// The guest that is told: of which run of a sandbox, and until when.
+#[derive(Clone, Copy)]
+pub(crate) struct RunningGuest<'g> {
+    pub(crate) node: &'g dyn NodeApi,
+    pub(crate) incarnation: &'g Incarnation,
+    /// Cancelled when the sandbox stops.
+    pub(crate) gate: &'g CancellationToken,
+}
+
+/// A call whose answer is to be tracked.
+pub(crate) struct Tracking {
+    channel: Arc<ReportChannel>,
+    outbox: Arc<Outbox>,
+    is_http1: bool,
+}
+
+impl Deliveries {
+    /// Prepares a call for being tracked if its answer is output. Where that cannot be done, the call goes without.
+    pub(crate) async fn track(
+        &self,
+        guest: RunningGuest<'_>,
+        request: &mut Request<Body>,
+        client: Option<ClientConnection>,
+    ) -> Option<Tracking> {
+        let is_connect = request.uri().path() == CONNECT;
+        if request.method() != Method::POST || !(is_connect || request.uri().path() == START) {
+            return None;
+        }
+        let ClientConnection { outbox, is_http1 } = client?;
+        let channel = self.channel(guest).await?;
+        if is_connect {
+            self.take_back_lost();
+        }
+        let headers = request.headers_mut();
+        headers.insert(CHANNEL_HEADER, channel.name().clone());
+        headers.insert(REPORTS_HEADER, channel.sent().into());
+        Some(Tracking { channel, outbox, is_http1 })
+    }
+
+    /// Begins to track the answer, if the guest agreed.
+    pub(crate) fn begin(&self, tracking: Tracking, headers: &mut HeaderMap) -> Option<Arc<StreamDelivery>> {
+        let stream = headers.remove(STREAM_HEADER)?.to_str().ok()?.parse().ok()?;
+        let delivery = Arc::new(StreamDelivery::new(tracking.channel, stream, Arc::clone(&tracking.outbox)));
+        if tracking.is_http1 {
+            tracking.outbox.announce(&delivery);
+        }
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&delivery));
+        Some(delivery)
+    }
+
+    /// Closes a channel that no stream has used for this long.
+    pub(crate) fn close_idle(&self, idle_for: Duration) {
+        let Ok(mut slot) = self.channel.try_lock() else { return };
+        if let Slot::Open(channel, used) = &*slot
+            && used.elapsed() >= idle_for
+            && Arc::strong_count(channel) == 1
+        {
+            *slot = Slot::Empty;
+        }
+    }
+
+    /// A client that comes back must get what was sent to a connection that it has left, or that leads nowhere.
+    fn take_back_lost(&self) {
+        let streams: Vec<_> = {
+            let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.iter().filter_map(Weak::upgrade).collect()
+        };
+        streams.iter().for_each(|stream| stream.take_back_lost());
+    }
+
+    async fn channel(&self, guest: RunningGuest<'_>) -> Option<Arc<ReportChannel>> {
+        let mut slot = self.channel.lock().await;
+        if let Slot::Open(channel, used) = &mut *slot
+            && !channel.is_broken()
+        {
+            *used = Instant::now();
+            return Some(Arc::clone(channel));
+        }
+        if matches!(*slot, Slot::Unsupported) {
+            return None;
+        }
+        let opening = ReportChannel::open(guest.node, guest.incarnation, guest.gate);
+        match tokio::time::timeout(OPEN_PATIENCE, opening).await {
+            Ok(Ok(channel)) => {
+                let channel = Arc::new(channel);
+                *slot = Slot::Open(Arc::clone(&channel), Instant::now());
+                Some(channel)
+            }
+            Ok(Err(OpenError::Unsupported)) => {
+                *slot = Slot::Unsupported;
+                None
+            }
+            Ok(Err(OpenError::Failed)) | Err(_) => {
+                tracing::debug!(sandbox = %guest.incarnation.sandbox, "no channel for reports of deliveries");
+                *slot = Slot::Empty;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A file that somebody writes at their own pace.
+
+use bytes::Bytes;
+use tokio::task::{JoinError, spawn_blocking};
+
+use super::FileSink;
+
+/// A sink whose calls run where waiting for the disk is no harm. Between two calls it holds no thread, however long its
+/// writer takes. Dropped before its end, it goes, on such a thread too.
+#[derive(Debug)]
+pub struct Offloaded<S: FileSink>(Option<S>);
+
+impl<S: FileSink> Offloaded<S>
+where
+    S::Error: From<JoinError>,
+{
+    pub async fn begin(begin: impl FnOnce() -> Result<S, S::Error> + Send + 'static) -> Result<Self, S::Error> {
+        Ok(Self(Some(spawn_blocking(begin).await??)))
+    }
+
+    pub async fn write(self, piece: Bytes) -> Result<Self, S::Error> {
+        let mut sink = self.into_sink();
+        Self::begin(move || sink.write(&piece).map(|()| sink)).await
+    }
+
+    pub async fn finish(self) -> Result<S::Done, S::Error> {
+        let sink = self.into_sink();
+        spawn_blocking(move || sink.finish()).await?
+    }
+
+    fn into_sink(mut self) -> S {
+        self.0.take().expect("only this takes it out, and then it is over")
+    }
+}
+
+impl<S: FileSink> Drop for Offloaded<S> {
+    fn drop(&mut self) {
+        let Some(sink) = self.0.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(sink))),
+            Err(_) => drop(sink),
+        }
+    }
+}

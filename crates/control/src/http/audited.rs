@@ -1,0 +1,164 @@
+//! The audit around every request that changes something, and around all requests of the service: who, what, on which
+//! sandbox, from where, with what outcome, in what time.
+//!
+//! Requests without a valid key aren't audited: there is nobody to name, and anybody could fill the disk.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use isopod_store::clock::Timestamp;
+use isopod_store::service::{AuditEntry, Record};
+use tracing::{Instrument as _, Span};
+
+use super::actions::{Actions, subject_of};
+use super::auth::Caller;
+use super::error::ApiError;
+use crate::audit::{Recorder, Subject};
+use crate::edge::Peer;
+
+/// Where the check of a route leaves who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditedCaller {
+    caller: Arc<OnceLock<Caller>>,
+    recorder: Recorder,
+}
+
+impl AuditedCaller {
+    /// Refuses the request while its line could not be written: it would wait with all others.
+    pub(crate) fn is(&self, caller: &Caller) -> Result<(), ApiError> {
+        self.recorder.is_ready().map_err(|down| ApiError::audit_down(&down))?;
+        // A handler that looks twice finds the same.
+        let _ = self.caller.set(caller.clone());
+        Ok(())
+    }
+}
+
+/// When the line of a request counts as told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Once it is queued, before the answer goes out. It is written in a batch with others; the answer doesn't wait for that.
+    Queued,
+    /// Once it is written. An answer whose line can't be written is replaced by that error, and a request goes on when its
+    /// client hangs up, so that its outcome is in the line.
+    Written,
+}
+
+/// Around routes that declare an action.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    pub recorder: Recorder,
+    pub actions: Actions,
+    pub durability: Durability,
+}
+
+/// Puts a line into the audit for every request whose route declares an action.
+pub async fn audited(State(audit): State<Audit>, request: Request, next: Next) -> Response {
+    let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    let Some(action) = audit.actions.find(request.method(), pattern) else { return next.run(request).await };
+    match audit.durability {
+        Durability::Queued => answer_queued(audit.recorder, action, request, next).await,
+        Durability::Written => {
+            let answering = answer_written(audit.recorder, action, request, next).instrument(Span::current());
+            tokio::spawn(answering).await.unwrap_or_else(|died| ApiError::internal(&died).into_response())
+        }
+    }
+}
+
+async fn answer_queued(recorder: Recorder, action: &'static str, mut request: Request, next: Next) -> Response {
+    let line = Line::begin(&recorder, action, &mut request);
+    let response = next.run(request).await;
+    if let Some(entry) = line.end(&response) {
+        recorder.note(Record::Audit(entry)).await;
+    }
+    response
+}
+
+async fn answer_written(recorder: Recorder, action: &'static str, mut request: Request, next: Next) -> Response {
+    let line = Line::begin(&recorder, action, &mut request);
+    let response = next.run(request).await;
+    let Some(entry) = line.end(&response) else { return response };
+    match recorder.audit(entry).await {
+        Ok(()) => response,
+        Err(down) => ApiError::audit_down(&down).into_response(),
+    }
+}
+
+/// What happens to have no outcome when its client hangs up.
+const CLIENT_GONE: u16 = 499;
+
+/// A line in the making. One that has no answer is noted when it is dropped: its client hung up, or its handler panicked.
+struct Line {
+    recorder: Recorder,
+    caller_seen: AuditedCaller,
+    action: &'static str,
+    subject: Subject,
+    source: Option<String>,
+    started: Instant,
+    is_told: bool,
+}
+
+impl Line {
+    fn begin(recorder: &Recorder, action: &'static str, request: &mut Request) -> Self {
+        let caller_seen = AuditedCaller { caller: Arc::default(), recorder: recorder.clone() };
+        request.extensions_mut().insert(caller_seen.clone());
+        let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+        Self {
+            recorder: recorder.clone(),
+            caller_seen,
+            action,
+            subject: subject_of(pattern, request.uri().path()),
+            source: request.extensions().get::<Peer>().map(|peer| peer.address.to_string()),
+            started: Instant::now(),
+            is_told: false,
+        }
+    }
+
+    /// None where nobody showed a valid key.
+    fn end(mut self, response: &Response) -> Option<AuditEntry> {
+        self.is_told = true;
+        if let Some(told) = response.extensions().get::<Subject>() {
+            self.subject.learn(told);
+        }
+        let code = match response.extensions().get::<ApiError>() {
+            Some(error) => Some(error.code_or_default()),
+            None => response.status().is_client_error().then_some("refused"),
+        };
+        self.entry(response.status().as_u16(), code)
+    }
+
+    fn entry(&self, status: u16, code: Option<&str>) -> Option<AuditEntry> {
+        let caller = self.caller_seen.caller.get()?;
+        Some(AuditEntry {
+            at: Timestamp::now(),
+            team: caller.team.clone(),
+            actor: caller.actor.clone(),
+            action: self.action.to_owned(),
+            sandbox: self.subject.sandbox.clone(),
+            agent: self.subject.agent.clone().or_else(|| caller.scope.agent().map(str::to_owned)),
+            task: self.subject.task.clone(),
+            source: self.source.clone(),
+            status,
+            code: code.map(str::to_owned),
+            micros: i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX),
+        })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.is_told {
+            return;
+        }
+        let (status, code) = match std::thread::panicking() {
+            true => (StatusCode::INTERNAL_SERVER_ERROR.as_u16(), "internal_server_error"),
+            false => (CLIENT_GONE, "client_gone"),
+        };
+        if let Some(entry) = self.entry(status, Some(code)) {
+            self.recorder.note_at_once(Record::Audit(entry));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One task per connection, and their common end.
+
+use axum::Router;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::dispatch::Dispatch;
+use super::handshake::shake_hands;
+use super::limits::ConnectionLimits;
+use super::patience::{Patience, PatientStream};
+use super::socket::Socket;
+use crate::delivery::{ClientConnection, Outbox, Unacknowledged};
+use crate::edge::{Edge, Peer};
+use crate::http::BrowserRules;
+use crate::tls::TlsIdentity;
+
+/// How long the end of a stream may take to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+const STREAM_WINDOW: u32 = 512 << 10;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// The connections of a server.
+pub struct Connections {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What connections go by.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerSettings {
+    pub(crate) limits: ConnectionLimits,
+    /// None means plain HTTP.
+    pub(crate) tls: Option<TlsIdentity>,
+    pub(crate) unacknowledged: Unacknowledged,
+}
+
+/// What every connection needs.
+struct Shared {
+    dispatch: Arc<Dispatch>,
+    builder: auto::Builder<TokioExecutor>,
+    limits: ConnectionLimits,
+    tls: Option<TlsIdentity>,
+    unacknowledged: Unacknowledged,
+    /// No further requests: finish what is under way.
+    draining: CancellationToken,
+    /// The time for that is over.
+    closing: CancellationToken,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("open", &self.tasks.len()).finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(edge: Edge, browsers: BrowserRules, api: Router, settings: ListenerSettings) -> Self {
+        let ListenerSettings { limits, tls, unacknowledged } = settings;
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // Patience is ours: hyper's timer does not tell an idle connection from a slow head.
+        builder.http1().header_read_timeout(None).max_buf_size(limits.max_head.max(8 << 10));
+        builder
+            .http2()
+            .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX))
+            // An SDK has all its streams on one connection, and each running command holds one.
+            .max_concurrent_streams(u32::try_from(limits.per_sandbox).unwrap_or(u32::MAX))
+            // One upload that a sandbox does not read must not stop the others on the same connection.
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let shared = Shared {
+            dispatch: Arc::new(Dispatch::new(edge, browsers, api, limits)),
+            builder,
+            limits,
+            tls,
+            unacknowledged,
+            draining: CancellationToken::new(),
+            closing: CancellationToken::new(),
+        };
+        Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
+    }
+
+    pub fn start(&self, stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) {
+        // Small frames of a stream must leave at once: without this the first one took 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection was gone before it began");
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            let _place = place;
+            shared.serve(stream, peer).await;
+        });
+    }
+
+    /// Lets requests under way finish, for a while. Then streams from sandboxes are ended, and what is left is closed.
+    pub async fn drain(&self, patience: Duration, streams_end: &CancellationToken) {
+        self.shared.draining.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_ok() {
+            return;
+        }
+        streams_end.cancel();
+        if tokio::time::timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+            self.shared.closing.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+impl Shared {
+    async fn serve(&self, stream: TcpStream, address: IpAddr) {
+        let socket = Socket::new(stream, self.unacknowledged);
+        let outbox = socket.outbox();
+        let Some(tls) = &self.tls else {
+            return self.serve_http(socket, outbox, Peer { address, tls: false }).await;
+        };
+        let encrypted = tokio::select! {
+            encrypted = shake_hands(tls, socket, self.limits.head_timeout) => encrypted,
+            () = self.draining.cancelled() => return,
+        };
+        match encrypted {
+            Ok(stream) => self.serve_http(stream, outbox, Peer { address, tls: true }).await,
+            Err(error) => {
+                tracing::debug!(%address, error = isopod_wire::error_chain(&error), "no TLS connection came about")
+            }
+        }
+    }
+
+    async fn serve_http<S>(&self, stream: S, outbox: Arc<Outbox>, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let patience = Arc::new(Patience::default());
+        let stream = PatientStream::new(stream, Arc::clone(&patience), Arc::clone(&outbox), self.limits);
+        let dispatch = Arc::clone(&self.dispatch);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let is_http1 = request.version() < Version::HTTP_2;
+            request.extensions_mut().insert(ClientConnection { outbox: Arc::clone(&outbox), is_http1 });
+            let (dispatch, patience) = (Arc::clone(&dispatch), Arc::clone(&patience));
+            async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &patience, request).await) }
+        });
+        let mut serving = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = self.draining.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = serving => ended,
+                    () = self.closing.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer = %peer.address, %error, "a connection broke");
+        }
+    }
+}

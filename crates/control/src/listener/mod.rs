@@ -1,0 +1,38 @@
+//! One listener, one task per connection.
+
+mod connection;
+mod dispatch;
+mod framing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod handshake;
+mod limits;
+mod patience;
+mod socket;
+mod unread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+pub use connection::Connections;
+pub(crate) use connection::ListenerSettings;
+pub use limits::ConnectionLimits;
+
+/// Accepts connections for ever, as many at the same time as is allowed.
+pub async fn accept_all(listener: &TcpListener, connections: &Connections, most: usize) {
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, peer)) => connections.start(stream, peer.ip(), place),
+            Err(error) => {
+                // Out of file descriptors, usually: others must end before it makes sense to try again.
+                tracing::warn!(error = isopod_wire::error_chain(&error), "could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}

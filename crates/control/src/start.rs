@@ -1,0 +1,138 @@
+//! What every server has before it answers: sandboxes that were taken over, templates, and the tasks behind them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use isopod_outbound::Trust;
+use isopod_store::StoreError;
+use isopod_wire::LimitsError;
+use isopod_wire::node::NodeApi;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ServeConfig;
+use crate::edge::{Domain, Edge};
+use crate::files::FileStore;
+use crate::http::{ApiSettings, App, Authenticator, BrowserRules};
+use crate::identity::TokenCheck;
+use crate::lifecycle::{
+    Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
+};
+use crate::listener::{Connections, ListenerSettings};
+use crate::templates::Catalogue;
+use crate::webhooks::{Poster, run_deliveries};
+use crate::workspace::Workspace;
+
+/// Why it could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store and the node could not be made to agree.
+    #[error("could not take over the sandboxes that exist")]
+    Reconcile(#[source] StoreError),
+    /// The settings contradict what any host can do.
+    #[error("the limits for sandboxes are not acceptable")]
+    Limits(#[from] LimitsError),
+}
+
+/// The core of a server. The tasks end when the token of its maker is cancelled.
+#[derive(Debug)]
+pub struct Core {
+    pub fleet: Arc<Fleet>,
+    pub catalogue: Arc<Catalogue>,
+    pub background: JoinSet<()>,
+    pub journal: JournalWriter,
+}
+
+/// Writes what happens to sandboxes.
+#[derive(Debug)]
+pub struct JournalWriter(JoinHandle<()>);
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Core {
+    /// Takes over the sandboxes of a node and a store that no other server uses.
+    ///
+    /// # Errors
+    /// When the settings cannot be, or the store fails.
+    pub async fn open(
+        config: &ServeConfig,
+        node: Arc<dyn NodeApi>,
+        stop: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        config.sandbox_limits.check()?;
+        let (journal, writer) = Journal::new(config.store.clone());
+        let journal_writer = JournalWriter(tokio::spawn(writer));
+        let fleet = Fleet::new(config.store.clone(), node, journal, fleet_settings(config), stop.clone());
+        let fleet = Arc::new(fleet);
+        let found = reconcile(&fleet).await.map_err(StartError::Reconcile)?;
+        tracing::info!(adopted = found.adopted, ended = found.ended, removed = found.removed, "took over");
+        let (store, node, limits) = (config.store.clone(), Arc::clone(&fleet.node), config.sandbox_limits);
+        let catalogue = Arc::new(Catalogue::new(store, node, config.builds, limits, stop.clone()));
+        let background = start_background(config, &fleet, stop);
+        Ok(Self { fleet, catalogue, background, journal: journal_writer })
+    }
+}
+
+impl JournalWriter {
+    /// Waits until everything is written. Owners drop their ends of the journal as they stop.
+    pub async fn finish(self) {
+        let _ = tokio::time::timeout(PATIENCE, self.0).await;
+    }
+}
+
+/// What requests of the API can reach.
+pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> App {
+    let check = |tokens| TokenCheck::new(tokens, config.webhook_authorities.clone());
+    let tokens = config.team_tokens.clone().map(check);
+    let authenticator = Authenticator::new(config.store.clone(), tokens, config.open_metrics);
+    let with_files = |workspace: Workspace| (workspace.clone(), Arc::new(FileStore::new(workspace, config.files)));
+    let settings = ApiSettings {
+        domain: config.domain.clone(),
+        is_tls: config.tls.is_some(),
+        webhook_policy: config.webhook_policy(),
+        sandbox_networks: config.sandbox_networks.clone(),
+        share_build_cache: config.share_build_cache,
+    };
+    let workspace = config.workspace.clone().map(with_files);
+    App::new(settings, fleet, catalogue, workspace, Arc::new(authenticator))
+}
+
+/// What takes connections: requests for sandboxes go to the edge, all others to `api`.
+pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connections {
+    let domain = Domain::new(&config.domain);
+    let browsers = BrowserRules {
+        domain: domain.clone(),
+        allowed_origins: config.allowed_origins.clone(),
+        allowed_hosts: config.allowed_hosts.clone(),
+    };
+    let edge = Edge { fleet: Arc::clone(&app.fleet), domain, tokens: app.authenticator.tokens.clone() };
+    let settings =
+        ListenerSettings { limits: config.connections, tls: config.tls.clone(), unacknowledged: config.unacknowledged };
+    Connections::new(edge, browsers, api, settings)
+}
+
+fn fleet_settings(config: &ServeConfig) -> FleetSettings {
+    FleetSettings {
+        team_limits: config.team_limits,
+        sandbox_limits: config.sandbox_limits,
+        max_lifetime: config.max_lifetime,
+        create_timeout: config.create_timeout,
+        node_timeout: config.node_timeout,
+        connections_per_sandbox: config.connections.per_sandbox,
+        upstream_idle: config.connections.upstream_idle,
+    }
+}
+
+fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &CancellationToken) -> JoinSet<()> {
+    let mut background = JoinSet::new();
+    background.spawn(run_sampler(Arc::clone(fleet), config.sample_every, config.retention));
+    background.spawn(run_output(Arc::clone(fleet), config.sample_every));
+    background.spawn(run_idle_close(Arc::clone(fleet)));
+    background.spawn(run_recheck(Arc::clone(fleet), config.recheck_every));
+    let follower = Arc::clone(fleet);
+    background.spawn(async move { follower.follow_node().await });
+    let poster = Poster::new(config.webhook_policy(), Trust::new(config.webhook_authorities.clone()));
+    background.spawn(run_deliveries(config.store.clone(), poster, stop.clone()));
+    background
+}

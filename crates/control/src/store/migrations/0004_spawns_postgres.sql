@@ -1,9 +1,0 @@
-CREATE FUNCTION count_spawn() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO template_spawns (template, count, last_at) VALUES (NEW.template, 1, NEW.started_at)
-    ON CONFLICT (template) DO UPDATE SET count = template_spawns.count + 1,
-        last_at = greatest(template_spawns.last_at, excluded.last_at);
-    RETURN NULL;
-END $$;
-CREATE TRIGGER sandboxes_spawned AFTER UPDATE OF state ON sandboxes FOR EACH ROW
-WHEN (OLD.state = 'creating' AND NEW.state = 'running') EXECUTE FUNCTION count_spawn();

@@ -1,0 +1,228 @@
+//! The disk of a state directory: its areas, and the image that they are in where there is one.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use isopod_wire::Bytes;
+
+use crate::choose::{Chosen, choose};
+use crate::error::{Context, DiskError, NoLimit};
+use crate::image::{self, Image, Unmounted};
+use crate::lock::SetupLock;
+use crate::name::AreaName;
+use crate::options::DiskOptions;
+use crate::places::{Areas, Places};
+use crate::projects;
+use crate::usage::Usage;
+use crate::watch::Watch;
+
+/// The place of all areas. Its methods may be called from many threads; they block, some for a disk access.
+pub struct Disk {
+    state_dir: PathBuf,
+    places: Places,
+    areas: Box<dyn Areas>,
+    image: Option<Watched>,
+}
+
+/// The image, and the thread that keeps it large enough.
+struct Watched {
+    image: Image,
+    max_size: u64,
+    watch: Watch,
+}
+
+/// The directory of one sandbox: empty, for root only (0700), limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    path: PathBuf,
+}
+
+impl Area {
+    /// The directory, as an absolute path without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Disk {
+    /// Finds or makes the disk of a state directory, which is made too if it is missing.
+    pub fn open(state_dir: &Path, options: &DiskOptions) -> Result<Self, DiskError> {
+        ensure_private(state_dir)?;
+        let state_dir = state_dir.canonicalize().doing("find", state_dir)?;
+        let lock = SetupLock::acquire(&state_dir)?;
+        ensure_private(&state_dir.join("disk"))?;
+        let Chosen { places, areas, image } = choose(&state_dir, options, &lock)?;
+        drop(lock);
+        let image = image.map(|image| watched(&state_dir, image, options.max_size())).transpose()?;
+        Ok(Self { state_dir, places, areas, image })
+    }
+
+    /// Whether areas can have a limit.
+    pub fn can_limit(&self) -> bool {
+        self.no_limit().is_none()
+    }
+
+    /// Why areas cannot have a limit, and what would help.
+    pub fn no_limit(&self) -> Option<&NoLimit> {
+        self.areas.no_limit()
+    }
+
+    /// Makes an area. A limit is refused where there can be none: whoever can do without asks [`Disk::can_limit`].
+    pub fn create_area(&self, name: &str, limit: Option<Bytes>) -> Result<Area, DiskError> {
+        let name = AreaName::parse(name)?;
+        self.areas.create(&self.places, &name, limit)?;
+        Ok(Area { path: self.places.path_of(&name) })
+    }
+
+    /// The area of this name, after a restart for example.
+    pub fn area(&self, name: &str) -> Result<Area, DiskError> {
+        let name = AreaName::parse(name)?;
+        self.places.open_area(&name)?;
+        Ok(Area { path: self.places.path_of(&name) })
+    }
+
+    /// Changes the limit; it may be below what is used, then nothing more can be written. `None` lifts it.
+    pub fn set_limit(&self, name: &str, limit: Option<Bytes>) -> Result<(), DiskError> {
+        self.areas.set_limit(&self.places, &AreaName::parse(name)?, limit)
+    }
+
+    /// What the area has used and may use.
+    pub fn usage(&self, name: &str) -> Result<Usage, DiskError> {
+        self.areas.usage(&self.places, &AreaName::parse(name)?)
+    }
+
+    /// Waits until everything in the area is on the disk. It takes the whole file system of all areas along.
+    pub fn sync_area(&self, name: &str) -> Result<(), DiskError> {
+        let area = self.places.open_area(&AreaName::parse(name)?)?;
+        rustix::fs::syncfs(&area).doing_area("sync", name)
+    }
+
+    /// Removes the area with everything in it. Its name is free at once, its space a little later.
+    pub fn remove_area(&self, name: &str) -> Result<(), DiskError> {
+        self.areas.remove(&self.places, &AreaName::parse(name)?)
+    }
+
+    /// The names of all areas, sorted.
+    pub fn area_names(&self) -> Result<Vec<AreaName>, DiskError> {
+        self.places.names()
+    }
+
+    /// What can still be written, by all areas together.
+    pub fn free_space(&self) -> Result<Bytes, DiskError> {
+        let Some(watched) = &self.image else { return self.host_free_space() };
+        let space = watched.image.space(watched.max_size).doing("look for free space in", &self.places.root)?;
+        Ok(Bytes(space.free + space.growable()))
+    }
+
+    /// What is free on the disk of the state directory itself, where records are written.
+    pub fn host_free_space(&self) -> Result<Bytes, DiskError> {
+        image::free_bytes(&self.state_dir).map(Bytes).doing("look for free space in", &self.state_dir)
+    }
+
+    /// Takes a disk away that cannot be opened or removed any more, for example because the device below it fails.
+    /// Sandboxes that are still on it lose their files.
+    pub fn abandon(state_dir: &Path) -> Result<(), DiskError> {
+        let state_dir = state_dir.canonicalize().doing("find", state_dir)?;
+        let _lock = SetupLock::acquire(&state_dir)?;
+        Image::in_dir(&state_dir).abandon()
+    }
+
+    /// Unmounts the image and frees its loop device if there is no area and nobody else uses it. False when it stays.
+    /// The image file is kept, so the next start is quick. [`DiskError::StillInUse`] when it is unmounted here, but
+    /// another mount namespace has a copy of the mount.
+    pub fn close_if_unused(self) -> Result<bool, DiskError> {
+        let _lock = SetupLock::acquire(&self.state_dir)?;
+        if !self.area_names()?.is_empty() {
+            return Ok(false);
+        }
+        let root = self.places.root.clone();
+        let Self { places, image, .. } = self;
+        // An open directory would keep the file system mounted.
+        drop(places);
+        let Some(Watched { image, watch, .. }) = image else { return Ok(true) };
+        drop(watch);
+        match image.unmount()? {
+            Unmounted::Free => image.remove_if_large().map(|()| true),
+            Unmounted::Busy => Ok(false),
+            Unmounted::HeldElsewhere => Err(DiskError::StillInUse(root)),
+        }
+    }
+
+    /// Removes the disk with all areas and leaves nothing of it in the state directory.
+    ///
+    /// Refused with [`DiskError::StillInUse`] while something in it is open. The same error comes after the removal
+    /// when another mount namespace has a copy of the mount: the space is given back when that namespace ends.
+    pub fn destroy(self) -> Result<(), DiskError> {
+        let lock = SetupLock::acquire(&self.state_dir)?;
+        let Self { state_dir, places, areas, image } = self;
+        match image {
+            Some(watched) => destroy_image(places, watched)?,
+            None => destroy_directories(&state_dir, places, &*areas)?,
+        }
+        lock.remove()
+    }
+}
+
+fn watched(state_dir: &Path, image: Image, max_size: u64) -> Result<Watched, DiskError> {
+    let watch = Watch::start(state_dir, &image, max_size).doing("start to watch", state_dir.join("disk"))?;
+    Ok(Watched { image, max_size, watch })
+}
+
+fn destroy_image(places: Places, Watched { image, watch, .. }: Watched) -> Result<(), DiskError> {
+    let root = places.root.clone();
+    drop((places, watch));
+    let unmounted = image.unmount()?;
+    if unmounted == Unmounted::Busy {
+        return Err(DiskError::StillInUse(root));
+    }
+    image.remove_files()?;
+    remove_directories(&root)?;
+    match unmounted {
+        Unmounted::HeldElsewhere => Err(DiskError::StillInUse(root)),
+        _ => Ok(()),
+    }
+}
+
+fn destroy_directories(state_dir: &Path, places: Places, areas: &dyn Areas) -> Result<(), DiskError> {
+    let root = places.root.clone();
+    for name in places.names()? {
+        areas.remove(&places, &name)?;
+    }
+    let left = places.trash.empty().doing("empty", root.join("trash"))?;
+    if left > 0 {
+        return Err(DiskError::TrashLeft(left));
+    }
+    drop(places);
+    remove_directories(&root)?;
+    let ids = state_dir.join(projects::IDS_FILE);
+    if_there(std::fs::remove_file(&ids)).doing("remove", ids)
+}
+
+/// Removes the empty directories of a disk. What someone else put there stays, and is told as an error.
+fn remove_directories(root: &Path) -> Result<(), DiskError> {
+    for path in [root.join("areas"), root.join("trash"), root.to_owned()] {
+        if_there(std::fs::remove_dir(&path)).doing("remove", path)?;
+    }
+    Ok(())
+}
+
+fn if_there(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.image.is_some() { "image" } else { "directory" };
+        f.debug_struct("Disk").field("root", &self.places.root).field("kept_in", &how).finish_non_exhaustive()
+    }
+}
+
+/// Makes the directory, for root only, if it is missing.
+fn ensure_private(path: &Path) -> Result<(), DiskError> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).doing("make", path)
+}

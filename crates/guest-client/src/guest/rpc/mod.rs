@@ -1,0 +1,13 @@
+//! The Connect protocol from the caller's side: unary calls and server streams, JSON or protobuf, no compression.
+
+mod call;
+mod codec;
+mod frames;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;
+mod stream;
+
+pub use codec::Codec;
+
+pub(crate) use call::{Caller, Options};
+pub(crate) use stream::MessageStream;

@@ -1,0 +1,48 @@
+//! Running a command to its end and collecting what it writes.
+
+use super::{Event, Guest, GuestError, Output, Process, StartProcess};
+
+impl Guest {
+    /// Runs a command and waits for its end. All of its output is kept in memory.
+    ///
+    /// A command that fails is not an error: see [`Output::ended`].
+    ///
+    /// # Errors
+    /// Like [`Guest::start`] and [`Process::next`].
+    pub async fn run(&self, command: impl Into<StartProcess>) -> Result<Output, GuestError> {
+        self.start(command).await?.collect().await
+    }
+}
+
+impl Process {
+    /// Waits for its end and keeps all that it writes until then, whatever memory that takes.
+    ///
+    /// # Errors
+    /// Like [`Process::next`].
+    pub async fn collect(self) -> Result<Output, GuestError> {
+        self.collect_up_to(usize::MAX).await
+    }
+
+    /// Waits for its end and keeps the first `most` bytes of each of its streams. It may write more, which is read and
+    /// left out.
+    ///
+    /// # Errors
+    /// Like [`Process::next`].
+    pub async fn collect_up_to(mut self, most: usize) -> Result<Output, GuestError> {
+        let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
+        let mut keep = |all: &mut Vec<u8>, more: &[u8]| {
+            let room = most - all.len();
+            all.extend_from_slice(&more[..more.len().min(room)]);
+            truncated |= more.len() > room;
+        };
+        loop {
+            match self.next().await? {
+                Some(Event::Stdout(bytes) | Event::Pty(bytes)) => keep(&mut stdout, &bytes),
+                Some(Event::Stderr(bytes)) => keep(&mut stderr, &bytes),
+                Some(Event::End(ended)) => return Ok(Output { stdout, stderr, truncated, ended }),
+                Some(Event::Started(_)) => {}
+                None => return Err(GuestError::Protocol("the process had already ended".to_owned())),
+            }
+        }
+    }
+}

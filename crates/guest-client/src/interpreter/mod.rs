@@ -1,0 +1,80 @@
+//! The code interpreter of one sandbox: contexts that keep their state, and code that runs in them.
+
+mod contexts;
+mod event;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+mod lines;
+mod run;
+mod weight;
+
+use std::time::Duration;
+
+use http::header::InvalidHeaderValue;
+use http::{HeaderMap, Method, Response};
+use hyper::body::Incoming;
+
+pub use contexts::CodeContext;
+pub use event::{CodeError, CodeEvent, CodeResult};
+pub use run::{Executed, Execution, RunCode};
+
+use crate::guest::GuestError;
+use crate::transport::{Body, Connector, Http, read_limited};
+
+const MAX_REFUSAL: usize = 64 << 10;
+/// How large one event may be, unless less is asked for: a result may hold a large picture, but not everything.
+const MAX_EVENT: usize = 256 << 20;
+/// A first context of a language may have to be started from nothing.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Speaks with the code interpreter of one sandbox. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    http: Http,
+    max_event: usize,
+}
+
+impl Interpreter {
+    /// The interpreter at the other end of a connector, without a server in between.
+    pub fn over(connector: Connector) -> Self {
+        let base = "http://localhost".parse().expect("it is a URL");
+        Self::over_http(Http::new(connector, base, HeaderMap::new(), REQUEST_TIMEOUT))
+    }
+
+    /// The interpreter that an HTTP client leads to.
+    pub fn over_http(http: Http) -> Self {
+        Self { http, max_event: MAX_EVENT }
+    }
+
+    /// Shows this token with every request.
+    ///
+    /// # Errors
+    /// When it has characters that cannot stand in a header.
+    pub fn with_access_token(mut self, token: &str) -> Result<Self, InvalidHeaderValue> {
+        self.http.show_tokens(Some(token), None)?;
+        Ok(self)
+    }
+
+    /// How large one event of running code may be: as a line, and in memory once it is read, which is estimated before it
+    /// is read. A larger one is an error. The default is 256 MiB.
+    pub fn with_event_limit(mut self, limit: usize) -> Self {
+        self.max_event = limit;
+        self
+    }
+
+    fn request(&self, method: Method, path: &str, body: Body) -> Result<http::Request<Body>, GuestError> {
+        let json = http::HeaderValue::from_static("application/json");
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, json)]);
+        Ok(self.http.request(method, path, headers, body)?)
+    }
+
+    /// Turns a reply that is not a success into an error.
+    async fn accept(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
+        if reply.status().is_success() {
+            return Ok(reply);
+        }
+        let status = reply.status();
+        let body = read_limited(reply.into_body(), MAX_REFUSAL).await.map_err(|error| self.http.broken(error))?;
+        Err(GuestError::from_reply(status, &body))
+    }
+}

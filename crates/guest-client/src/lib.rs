@@ -1,0 +1,30 @@
+//! Speaks with what runs inside one sandbox, over a Unix socket of this machine or through a server's edge.
+//!
+//! - [`guest`]: processes, terminals, files, watches.
+//! - [`interpreter`]: code that runs and keeps its state.
+//! - [`transport`]: HTTP over whatever carries bytes, for these two and for clients of servers.
+//!
+//! What a sandbox sends may be anybody's: every reply has a limit of size and of time. Streams end with a result or with an
+//! error, never with silence; reading slowly slows the sender down. Nothing here reads the environment. What is dropped on
+//! this side goes on running on the other, except code of the interpreter, which is interrupted.
+//!
+//! ```no_run
+//! use isopod_guest_client::Guest;
+//!
+//! # async fn example() -> Result<(), isopod_guest_client::GuestError> {
+//! let guest = Guest::over_unix("/run/guest.sock");
+//! let output = guest.run("echo hello; exit 3").await?;
+//! assert_eq!((output.text().as_str(), output.ended.exit_code), ("hello\n", 3));
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod guest;
+pub mod interpreter;
+pub mod transport;
+
+pub use guest::{Guest, GuestError};
+pub use interpreter::Interpreter;
+pub use transport::{ByteStream, Connector, Dial, DialFuture, Origin, TransportError};

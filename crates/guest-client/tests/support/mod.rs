@@ -1,0 +1,6 @@
+//! What the tests share. Each test file uses a part of it.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod frames;
+pub mod real_guest;
+pub mod server;

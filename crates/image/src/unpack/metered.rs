@@ -1,0 +1,54 @@
+//! A stream that gives an archive's headers only so much.
+//!
+//! The library reads long names, extended headers and the maps of sparse files into memory whole, and a few compressed
+//! kilobytes may hold gigabytes of them.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+/// What may stand before an entry: its header, a long name, a long target, extended attributes. Attributes have at most
+/// 64 KiB each, and a file has few.
+const MAX_HEADERS: u64 = 4 << 20;
+
+/// How much may be read now. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Allowance(Rc<Cell<u64>>);
+
+impl Allowance {
+    /// From here on headers are read.
+    pub(super) fn for_headers(&self) {
+        self.0.set(MAX_HEADERS);
+    }
+
+    /// From here on contents are read, which the reader counts.
+    pub(super) fn for_contents(&self) {
+        self.0.set(u64::MAX);
+    }
+}
+
+/// The stream.
+pub(super) struct Metered<R> {
+    inner: R,
+    allowance: Allowance,
+}
+
+impl<R> Metered<R> {
+    pub(super) fn new(inner: R, allowance: &Allowance) -> Self {
+        Self { inner, allowance: allowance.clone() }
+    }
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = &self.allowance.0;
+        let allowed = usize::try_from(left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if allowed == 0 && !buffer.is_empty() {
+            let message = format!("the headers of an entry have more than {MAX_HEADERS} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let read = self.inner.read(&mut buffer[..allowed])?;
+        left.set(left.get() - read as u64);
+        Ok(read)
+    }
+}

@@ -1,0 +1,69 @@
+//! Getting the holder's sandbox: the one that it has, or a new one.
+
+use super::seats::{Remembered, Seat};
+use super::{Holder, LeaseEnded, Leased, Leases, Opened};
+
+impl Leases {
+    /// Sees to it that the holder has a sandbox that it can use.
+    pub async fn hold<H: Holder>(&self, holder: H) -> Result<Leased<H::Sandbox>, H::Error> {
+        let seat = self.seat(holder.name());
+        // Before anything is waited for: an end that comes meanwhile counts.
+        let endings = seat.endings();
+        if let Some(leased) = reuse(&holder, &seat).await? {
+            return Ok(leased);
+        }
+        let aborted = holder.ended(LeaseEnded::Aborted);
+        // In a task of its own, so that a caller who goes away leaves nothing half made.
+        let holding = tokio::spawn(async move {
+            let _alone = seat.alone.lock().await;
+            hold_alone(&holder, &seat, endings).await
+        });
+        holding.await.unwrap_or(Err(aborted))
+    }
+}
+
+async fn reuse<H: Holder>(holder: &H, seat: &Seat) -> Result<Option<Leased<H::Sandbox>>, H::Error> {
+    let Some(Remembered { sandbox, restarts }) = seat.remembered() else { return Ok(None) };
+    let reused = holder.reuse(&sandbox).await?;
+    Ok(reused.map(|sandbox| Leased { sandbox, replaced: None, restarts }))
+}
+
+async fn hold_alone<H: Holder>(holder: &H, seat: &Seat, endings: u64) -> Result<Leased<H::Sandbox>, H::Error> {
+    if seat.endings() != endings {
+        return Err(holder.ended(LeaseEnded::Meanwhile));
+    }
+    // Whoever was alone before may have made it.
+    if let Some(leased) = reuse(holder, seat).await? {
+        return Ok(leased);
+    }
+    let mut opened = holder.open().await?;
+    let held = find_or_make(holder, &mut opened).await;
+    if let (Ok(leased), true) = (&held, H::IS_REMEMBERED) {
+        seat.remember(Some(Remembered { sandbox: H::id(&leased.sandbox).clone(), restarts: leased.restarts }));
+    }
+    holder.close(opened.record).await;
+    held
+}
+
+async fn find_or_make<H: Holder>(
+    holder: &H,
+    opened: &mut Opened<H::Record, H::Sandbox>,
+) -> Result<Leased<H::Sandbox>, H::Error> {
+    let live = opened.live.take();
+    let is_new = live.is_none();
+    let sandbox = match live {
+        Some(live) => live,
+        None => holder.create(&opened.record).await?,
+    };
+    let replaced = opened.recorded.take().filter(|old| old != H::id(&sandbox));
+    let restarts = opened.restarts + u32::from(replaced.is_some());
+    let leased = Leased { sandbox, replaced, restarts };
+    let recorded = holder.record(&opened.record, &leased).await;
+    if let Err(error) = recorded {
+        if is_new {
+            holder.discard(leased.sandbox).await;
+        }
+        return Err(error);
+    }
+    Ok(leased)
+}

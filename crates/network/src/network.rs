@@ -1,0 +1,362 @@
+//! The network of one node: its rules, its slots and their policies.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use isopod_wire::{Cidr, NetworkPolicy};
+
+use crate::host_network::{HostNetwork, Overlap};
+use crate::names::{Slot, Tag};
+use crate::netlink::{NetlinkError, Socket};
+use crate::nft::{self, Range, Transaction};
+use crate::policy::{self, Allowed};
+use crate::resolver::Resolvers;
+use crate::rules::{self, RulesConfig};
+use crate::slot::{self, GATEWAY, SlotConfig, SlotError};
+use crate::uplink::{self, UplinkError};
+use crate::witness::Witness;
+use crate::{flows, route};
+
+/// The pool when nothing else is configured.
+pub const DEFAULT_POOL: Cidr = Cidr::new(Ipv4Addr::new(10, 200, 0, 0), 16);
+/// The connections that one sandbox may have open when nothing else is configured.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 4096;
+/// Ethernet's, for hosts without any uplink.
+const DEFAULT_MTU: u32 = 1500;
+/// The least that IPv4 works with on every path.
+const MIN_MTU: u32 = 576;
+
+/// What a node's network depends on.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Tells the nodes of one host apart.
+    pub tag: Tag,
+    /// Where sandboxes get their addresses from.
+    pub pool: Cidr,
+    /// The DNS servers that sandboxes may ask.
+    pub resolvers: Resolvers,
+    /// What policies may open of private networks (10/8, 172.16/12, 192.168/16, 100.64/10).
+    pub private_networks: Vec<Cidr>,
+    /// The connections that one sandbox may have open.
+    pub max_connections: u32,
+}
+
+impl NetworkConfig {
+    /// The defaults, with the host's resolvers.
+    pub fn new(tag: Tag) -> Self {
+        Self {
+            tag,
+            pool: DEFAULT_POOL,
+            resolvers: Resolvers::of_host(),
+            private_networks: Vec::new(),
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+        }
+    }
+
+    pub(crate) fn rules(&self) -> RulesConfig {
+        RulesConfig {
+            tag: self.tag,
+            pool: self.pool,
+            resolvers: self.resolvers.servers().to_vec(),
+            max_connections: self.max_connections,
+        }
+    }
+
+    /// What must be reachable besides the internet.
+    fn resolver_ranges(&self) -> Vec<Range> {
+        self.resolvers.servers().iter().map(|server| (*server, *server)).collect()
+    }
+}
+
+/// What a sandbox's network looks like from inside.
+#[derive(Debug)]
+pub struct Plumbed {
+    /// The sandbox's address.
+    pub address: Ipv4Addr,
+    /// Where it sends everything.
+    pub gateway: Ipv4Addr,
+    /// Tells later whether it was ever used.
+    pub witness: Witness,
+}
+
+/// Why the network cannot do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The host already uses addresses of the pool.
+    #[error("the address pool {pool} overlaps the route to {destination} by {interface}")]
+    PoolInUse {
+        /// The pool.
+        pool: Cidr,
+        /// The route's destination.
+        destination: Cidr,
+        /// Where the route leads.
+        interface: String,
+    },
+    /// The slot lies beyond the end of the pool.
+    #[error("slot {slot} has no address in the pool {pool}")]
+    PoolTooSmall {
+        /// The slot.
+        slot: Slot,
+        /// The pool.
+        pool: Cidr,
+    },
+    /// The slot could not be connected.
+    #[error("cannot connect slot {slot} to the network")]
+    Plumb {
+        /// The slot.
+        slot: Slot,
+        /// Why not.
+        source: SlotError,
+    },
+    /// Slots could not be disconnected.
+    #[error("cannot disconnect slots from the network")]
+    Unplumb(#[source] NetlinkError),
+    /// The policy could not be put in force; the one before still holds.
+    #[error("cannot change the network policy of slot {slot}")]
+    Policy {
+        /// The slot.
+        slot: Slot,
+        /// Why not.
+        source: NetlinkError,
+    },
+    /// The common rules could not be installed.
+    #[error("cannot install the firewall rules")]
+    Rules(#[source] NetlinkError),
+    /// The host's network could not be looked at.
+    #[error("cannot inspect the host's network")]
+    Inspect(#[source] NetlinkError),
+    /// Answers from the world cannot be forwarded.
+    #[error("cannot arrange forwarding on the host's interfaces")]
+    Forwarding(#[source] UplinkError),
+}
+
+/// The network of one node.
+#[derive(Debug)]
+pub struct Network {
+    config: NetworkConfig,
+    /// Sockets that are not in use; each caller takes one or opens another, so that slots are made side by side.
+    idle: Mutex<Vec<Socket>>,
+    filter: Mutex<Filter>,
+    /// The host's network at the last look. Looking again takes longer the more slots there are.
+    host_network: Mutex<HostNetwork>,
+    /// Of the narrowest uplink, so that no packet of a sandbox is too large for the way out.
+    mtu: AtomicU32,
+}
+
+/// nftables takes one transaction at a time anyway; the lock also keeps the list equal to what the kernel has.
+#[derive(Debug)]
+struct Filter {
+    socket: Socket,
+    with_policy: BTreeSet<Slot>,
+}
+
+impl Network {
+    /// Installs the node's rules, or takes over those of an earlier process together with its slots' policies.
+    pub fn open(config: NetworkConfig) -> Result<Self, NetworkError> {
+        let filter_socket = Socket::open(Some(rustix::net::netlink::NETFILTER)).map_err(NetworkError::Rules)?;
+        let network = Self {
+            config,
+            idle: Mutex::default(),
+            filter: Mutex::new(Filter { socket: filter_socket.with_large_send_buffer(), with_policy: BTreeSet::new() }),
+            host_network: Mutex::default(),
+            mtu: AtomicU32::new(DEFAULT_MTU),
+        };
+        network.look_around()?;
+        network.check_pool()?;
+        network.install_rules()?;
+        network.reach_the_world()?;
+        Ok(network)
+    }
+
+    /// Adapts to a host whose routes and uplinks have changed. To be called now and then.
+    pub fn refresh(&self) -> Result<(), NetworkError> {
+        self.look_around()?;
+        uplink::yield_to_routing_host(&mut self.filter().socket, self.config.tag).map_err(NetworkError::Forwarding)?;
+        self.reach_the_world()
+    }
+
+    /// Connects a namespace that has no network yet. It must belong to the initial user namespace, or the sandbox's
+    /// root could undo what is done here. A policy that an earlier sandbox left on the slot is removed first.
+    pub fn plumb(&self, slot: Slot, netns: BorrowedFd<'_>) -> Result<Plumbed, NetworkError> {
+        let address = self.address(slot)?;
+        self.clear_policy(slot)?;
+        let mtu = self.mtu.load(Ordering::Relaxed);
+        let config = SlotConfig { interface: self.config.tag.interface(slot), address, mtu };
+        let source = match self.with_route_socket(|socket| slot::connect(socket, &config, netns)) {
+            Ok(Ok(witness)) => return Ok(Plumbed { address, gateway: GATEWAY, witness }),
+            Ok(Err(error)) => error,
+            Err(error) => error.into(),
+        };
+        Err(NetworkError::Plumb { slot, source })
+    }
+
+    /// Whether a slot's namespace, in which no process is left, may go to another sandbox as it is. It has no policy of its
+    /// own any more: that is cleared first.
+    pub fn is_as_new(&self, witness: &mut Witness) -> bool {
+        let saw_nothing = witness.saw_nothing().unwrap_or_else(|error| {
+            tracing::debug!(error = %error, "cannot tell whether a network was used");
+            false
+        });
+        saw_nothing && witness.mtu() == self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// Disconnects a slot, see [`Self::unplumb_all`].
+    pub fn unplumb(&self, slot: Slot) -> Result<(), NetworkError> {
+        self.unplumb_all(&[slot].into())
+    }
+
+    /// Disconnects slots and forgets their policies and connections; only then may they be used again. May run twice.
+    /// The kernel takes tens of milliseconds for it, hardly more for many than for one, so callers gather what has
+    /// ended.
+    pub fn unplumb_all(&self, slots: &BTreeSet<Slot>) -> Result<(), NetworkError> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let addresses: BTreeSet<_> = slots.iter().filter_map(|slot| slot.address(self.config.pool)).collect();
+        let interfaces: Vec<_> = slots.iter().map(|slot| self.config.tag.interface(*slot)).collect();
+        self.with_route_socket(|socket| slot::disconnect(socket, &interfaces))
+            .and_then(|done| done)
+            .map_err(NetworkError::Unplumb)?;
+        self.clear_policies(slots)?;
+        // Without connection tracking's own netlink the connections end by their timeouts.
+        let forgotten = Socket::open(Some(rustix::net::netlink::NETFILTER))
+            .and_then(|mut socket| flows::forget(&mut socket, &addresses));
+        if let Err(error) = forgotten {
+            tracing::warn!(error = %error, "could not forget the connections of ended slots");
+        }
+        Ok(())
+    }
+
+    /// Puts the policy in force as a whole, also for connections that are open.
+    pub fn set_policy(&self, slot: Slot, policy: &NetworkPolicy) -> Result<(), NetworkError> {
+        if policy::is_default(policy) {
+            return self.clear_policy(slot);
+        }
+        let table = self.config.tag.table();
+        let allowed = Allowed::of(policy, &self.config.private_networks, self.config.resolvers.servers());
+        let mut transaction = Transaction::new(&table);
+        policy::replace(&mut transaction, self.config.tag, slot, policy, &allowed);
+        {
+            let mut filter = self.filter();
+            transaction.commit(&mut filter.socket).map_err(|source| NetworkError::Policy { slot, source })?;
+            filter.with_policy.insert(slot);
+        }
+        // What is allowed may lie behind another interface than the internet.
+        if allowed.networks.is_empty() { Ok(()) } else { self.reach(&allowed.networks).map(drop) }
+    }
+
+    /// Leaves the slot with what holds for every sandbox.
+    pub fn clear_policy(&self, slot: Slot) -> Result<(), NetworkError> {
+        self.clear_policies(&[slot].into())
+    }
+
+    fn clear_policies(&self, slots: &BTreeSet<Slot>) -> Result<(), NetworkError> {
+        let mut filter = self.filter();
+        let present: Vec<_> = filter.with_policy.intersection(slots).copied().collect();
+        let Some(first) = present.first() else { return Ok(()) };
+        let table = self.config.tag.table();
+        let mut transaction = Transaction::new(&table);
+        present.iter().for_each(|slot| policy::remove(&mut transaction, self.config.tag, *slot));
+        transaction.commit(&mut filter.socket).map_err(|source| NetworkError::Policy { slot: *first, source })?;
+        filter.with_policy.retain(|slot| !present.contains(slot));
+        Ok(())
+    }
+
+    /// The slots that have an interface on the host.
+    pub fn plumbed_slots(&self) -> Result<BTreeSet<Slot>, NetworkError> {
+        let links = self.with_route_socket(route::links).and_then(|links| links).map_err(NetworkError::Inspect)?;
+        Ok(links.iter().filter_map(|link| self.config.tag.slot_of_interface(&link.name)).collect())
+    }
+
+    /// The slots that have a policy of their own.
+    pub fn policy_slots(&self) -> BTreeSet<Slot> {
+        self.filter().with_policy.clone()
+    }
+
+    /// Removes whatever belongs to slots that are not in use, and says which those were.
+    pub fn sweep(&self, live: &BTreeSet<Slot>) -> Result<BTreeSet<Slot>, NetworkError> {
+        let found = &self.plumbed_slots()? | &self.policy_slots();
+        let stale = &found - live;
+        self.unplumb_all(&stale)?;
+        Ok(stale)
+    }
+
+    /// The node's table and the forwarding of the uplinks go. Only for the last one to leave: without the table, the
+    /// sandboxes that still run would have the whole network of the host before them.
+    pub fn close(self) -> Result<(), NetworkError> {
+        uplink::remove_table(&mut self.filter().socket, self.config.tag).map_err(NetworkError::Forwarding)
+    }
+
+    /// The address of a slot.
+    pub fn address(&self, slot: Slot) -> Result<Ipv4Addr, NetworkError> {
+        slot.address(self.config.pool).ok_or(NetworkError::PoolTooSmall { slot, pool: self.config.pool })
+    }
+
+    /// The DNS servers and settings for a sandbox's `/etc/resolv.conf`.
+    pub fn resolvers(&self) -> &Resolvers {
+        &self.config.resolvers
+    }
+
+    fn look_around(&self) -> Result<(), NetworkError> {
+        let seen = self.with_route_socket(HostNetwork::read);
+        *lock(&self.host_network) = seen.and_then(|seen| seen).map_err(NetworkError::Inspect)?;
+        Ok(())
+    }
+
+    fn check_pool(&self) -> Result<(), NetworkError> {
+        let pool = self.config.pool;
+        match lock(&self.host_network).find_overlap(pool) {
+            None => Ok(()),
+            Some(Overlap { destination, interface }) => Err(NetworkError::PoolInUse { pool, destination, interface }),
+        }
+    }
+
+    fn install_rules(&self) -> Result<(), NetworkError> {
+        let table = self.config.tag.table();
+        let mut transaction = Transaction::new(&table);
+        rules::install(&mut transaction, &self.config.rules());
+        let mut filter = self.filter();
+        transaction.commit(&mut filter.socket).map_err(NetworkError::Rules)?;
+        let chains = nft::chains(&mut filter.socket).map_err(NetworkError::Rules)?;
+        let ours = chains.iter().filter(|chain| chain.family == nft::FAMILY_INET && chain.table == table);
+        filter.with_policy = ours.filter_map(|chain| Slot::of_chain(&chain.name)).collect();
+        Ok(())
+    }
+
+    fn reach_the_world(&self) -> Result<(), NetworkError> {
+        let narrowest = self.reach(&self.config.resolver_ranges())?.unwrap_or(DEFAULT_MTU);
+        self.mtu.store(narrowest.clamp(MIN_MTU, DEFAULT_MTU), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sees to it that answers from the internet and from these networks come back, and tells the narrowest way's MTU.
+    fn reach(&self, targets: &[Range]) -> Result<Option<u32>, NetworkError> {
+        let uplinks = lock(&self.host_network).find_uplinks(targets);
+        uplink::switch_on(&mut self.filter().socket, self.config.tag, &uplinks).map_err(NetworkError::Forwarding)?;
+        Ok(uplinks.iter().map(|link| link.mtu).min())
+    }
+
+    /// Lends a socket. Each use reads its answers to the end, so the next finds none of them.
+    fn with_route_socket<T>(&self, work: impl FnOnce(&mut Socket) -> T) -> Result<T, NetlinkError> {
+        let idle = lock(&self.idle).pop();
+        let mut socket = match idle {
+            Some(socket) => socket,
+            None => Socket::open(None)?,
+        };
+        let result = work(&mut socket);
+        lock(&self.idle).push(socket);
+        Ok(result)
+    }
+
+    fn filter(&self) -> MutexGuard<'_, Filter> {
+        lock(&self.filter)
+    }
+}
+
+/// What the locks guard is whole at every moment, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,276 @@
+//! The sandbox in which steps run, one after the other, and from whose writable layer their layers are taken.
+//!
+//! One sandbox serves all steps that follow each other: after each, what it left running is ended and what has changed
+//! becomes a layer. That costs a look at the changed files instead of a new sandbox.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_guest_client::guest::{Event, Guest, GuestError, StartProcess};
+use isopod_image::unpack::Quota;
+use isopod_isolation::cgroup::SandboxCgroup;
+use isopod_wire::node::Incarnation;
+use isopod_wire::{Bytes, Limits, NetworkPolicy};
+
+use super::cache::Found;
+use super::log::Log;
+use super::stack::{Stack, max_layers};
+use super::step_error::{StepError, chain};
+use super::view::View;
+use super::work::Work;
+use crate::guest_request;
+use crate::sandbox::{Fleet, build_spec};
+use crate::template::{Stamps, Template, commit_changes, layer_bounds};
+
+/// How often processes that a step left are ended before the build gives up, and how long to wait in between.
+const ATTEMPTS: usize = 500;
+const PAUSE: Duration = Duration::from_millis(2);
+/// How much of a failed step's output its error repeats.
+const MAX_ERROR_BYTES: usize = 2000;
+/// A longer line is cut.
+const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// A sandbox for steps.
+#[derive(Debug)]
+pub(super) struct BuildSandbox {
+    fleet: Arc<Fleet>,
+    incarnation: Incarnation,
+    pub(super) guest: Guest,
+    /// The guest's socket is reached through it.
+    _directory: File,
+    pub(super) view: Arc<View>,
+    area: PathBuf,
+    /// What it may write, and so what a layer of it may hold.
+    disk: Option<Bytes>,
+    pub(super) work: Arc<Work>,
+    cgroup: SandboxCgroup,
+    init: u32,
+    stamps: Stamps,
+    /// What its files are now, as [`Stack::chain`].
+    pub(super) chain: String,
+    is_closed: bool,
+}
+
+impl BuildSandbox {
+    /// Starts one on a stack.
+    pub(super) async fn open(
+        fleet: &Arc<Fleet>,
+        stack: &Stack,
+        limits: Limits,
+        work: &Arc<Work>,
+    ) -> Result<Self, StepError> {
+        if stack.layers.len() >= max_layers() {
+            let max = max_layers();
+            return Err(StepError::invalid(format!("a template has at most {max} layers here: let one RUN do more")));
+        }
+        let base = fleet.template_pools.base().template();
+        let template = Template::for_build(&base, stack.on_host, stack.topmost_first());
+        Self::on_template(fleet, template, stack.chain.clone(), limits, work).await
+    }
+
+    /// Starts one on a template.
+    pub(super) async fn on_template(
+        fleet: &Arc<Fleet>,
+        template: Arc<Template>,
+        chain: String,
+        limits: Limits,
+        work: &Arc<Work>,
+    ) -> Result<Self, StepError> {
+        let spec = build_spec(limits, NetworkPolicy::default(), BTreeMap::new());
+        let incarnation = fleet
+            .create_on(template, spec)
+            .await
+            .map_err(|error| StepError::internal("start a sandbox for the step", error))?;
+        let opened = Self::of_incarnation(fleet, &incarnation, chain, limits.disk, work).await;
+        if opened.is_err() {
+            // The first failure is the one to tell.
+            let _ = fleet.kill(&incarnation).await;
+        }
+        opened
+    }
+
+    async fn of_incarnation(
+        fleet: &Arc<Fleet>,
+        incarnation: &Incarnation,
+        chain: String,
+        disk: Option<Bytes>,
+        work: &Arc<Work>,
+    ) -> Result<Self, StepError> {
+        let failed = |error: std::io::Error| StepError::internal("look into the sandbox of the step", error);
+        let parts =
+            fleet.parts_of_build(incarnation).await.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+        let directory = File::open(&parts.directory).map_err(failed)?;
+        let view = View::of_sandbox(&parts.init, parts.first_id).map_err(failed)?;
+        let area = parts.area.clone();
+        let quota = work.quota(layer_bounds(disk));
+        let read = move || {
+            Stamps::read(&area, &quota).map_err(|error| StepError::internal("look at the sandbox's files", error))
+        };
+        let stamps = work.run(read).await?;
+        Ok(Self {
+            fleet: Arc::clone(fleet),
+            incarnation: incarnation.clone(),
+            guest: guest_request::client(&directory).with_user("root"),
+            _directory: directory,
+            view: Arc::new(view),
+            area: parts.area,
+            disk,
+            work: Arc::clone(work),
+            cgroup: parts.cgroup,
+            init: parts.init.pid,
+            stamps,
+            chain,
+            is_closed: false,
+        })
+    }
+
+    /// Runs something to its end and tells what it writes, line by line.
+    pub(super) async fn run(&self, start: StartProcess, log: &Log) -> Result<(), StepError> {
+        let failed = |error: GuestError| StepError::step(format!("could not run it: {}", chain(&error)));
+        let mut process = self.guest.start(start).await.map_err(failed)?;
+        let mut output = Output::default();
+        while let Some(event) = process.next().await.map_err(failed)? {
+            match event {
+                Event::Stdout(bytes) | Event::Stderr(bytes) | Event::Pty(bytes) => {
+                    for line in output.push(&bytes) {
+                        log.info(line).await;
+                    }
+                }
+                Event::End(ended) => {
+                    if let Some(line) = output.rest() {
+                        log.info(line).await;
+                    }
+                    return match ended.exit_code {
+                        0 => Ok(()),
+                        code => Err(StepError::step(output.explain(code, ended.error.as_deref()))),
+                    };
+                }
+                Event::Started(_) => {}
+            }
+        }
+        Err(StepError::step("its sandbox ended: it may have used too much memory"))
+    }
+
+    /// Ends what a step has left running and commits what it has changed as the layer with this id.
+    pub(super) async fn commit(&mut self, id: &str) -> Result<Found, StepError> {
+        self.settle().await?;
+        let mut stamps = std::mem::take(&mut self.stamps);
+        let (area, templates, id) = (self.area.clone(), self.fleet.templates_directory(), id.to_owned());
+        let quota = self.quota();
+        let committed = self.work.run(move || {
+            let committed = commit_changes(&area, &mut stamps, &templates, &id, &quota);
+            Ok((committed, stamps))
+        });
+        let (committed, stamps) = committed.await?;
+        self.stamps = stamps;
+        match committed {
+            Ok(Some((layer, bytes))) => Ok(Found::Layer(Arc::new(layer), bytes)),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if error.is_about_the_files() => {
+                Err(StepError::step(format!("could not keep what the step made: {error}")))
+            }
+            Err(error) => Err(StepError::internal("keep what the step made", error)),
+        }
+    }
+
+    /// What may be written into it, or taken from it, at once.
+    pub(super) fn quota(&self) -> Quota {
+        self.work.quota(layer_bounds(self.disk))
+    }
+
+    async fn settle(&self) -> Result<(), StepError> {
+        for _ in 0..ATTEMPTS {
+            if self.cgroup.kill_all_but(self.init) == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(StepError::step("what it left running cannot be ended"))
+    }
+
+    /// Its first process on the host.
+    pub(super) fn init(&self) -> u32 {
+        self.init
+    }
+
+    /// Ends the sandbox.
+    pub(super) async fn close(mut self) {
+        self.is_closed = true;
+        end_sandbox(&self.fleet, &self.incarnation).await;
+    }
+}
+
+async fn end_sandbox(fleet: &Arc<Fleet>, incarnation: &Incarnation) {
+    if let Err(error) = fleet.kill(incarnation).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "could not remove the sandbox of a build");
+    }
+}
+
+impl Drop for BuildSandbox {
+    /// Whoever forgets a build, or is ended in the middle of one, leaves no sandbox.
+    fn drop(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        let (fleet, incarnation) = (Arc::clone(&self.fleet), self.incarnation.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { end_sandbox(&fleet, &incarnation).await });
+        }
+    }
+}
+
+/// What a step writes: lines as they come, and the end of it for the error.
+#[derive(Debug, Default)]
+struct Output {
+    tail: Vec<u8>,
+    line: Vec<u8>,
+}
+
+impl Output {
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.tail.extend_from_slice(bytes);
+        let surplus = self.tail.len().saturating_sub(MAX_ERROR_BYTES);
+        self.tail.drain(..surplus);
+        let mut lines = Vec::new();
+        for byte in bytes {
+            match byte {
+                b'\n' => lines.extend(self.rest()),
+                // Progress bars draw over themselves.
+                b'\r' => self.line.clear(),
+                byte if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
+                _ => {}
+            }
+        }
+        lines
+    }
+
+    fn rest(&mut self) -> Option<String> {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim_end().to_owned();
+        (!line.is_empty()).then_some(line)
+    }
+
+    fn explain(&self, code: i32, error: Option<&str>) -> String {
+        let tail = String::from_utf8_lossy(&self.tail);
+        let tail = tail.trim();
+        let how = error.map_or_else(|| format!("exit code {code}"), |error| format!("exit code {code} ({error})"));
+        if tail.is_empty() { how } else { format!("{how}: {tail}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_told_by_lines_and_its_end_is_kept() {
+        let mut output = Output::default();
+        assert!(output.push(b"one").is_empty());
+        assert_eq!(output.push(b" line\n10%\r20%\r\n\nlast"), ["one line"]);
+        assert_eq!(output.rest().as_deref(), Some("last"));
+        output.push(&[b'x'; 5000]);
+        assert_eq!(output.explain(1, None), format!("exit code 1: {}", "x".repeat(MAX_ERROR_BYTES)));
+    }
+}

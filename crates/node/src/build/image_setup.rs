@@ -1,0 +1,140 @@
+//! What every sandbox needs and an image may lack: the person `user` with a home and a `/workspace`, `sudo`, a shell under the name that
+//! clients use. E2B does the same to images.
+
+use std::io;
+use std::path::Path;
+
+use super::accounts::accounts;
+use super::view::{FileStat, Owner, View, Writer};
+use crate::guest_program::guest_program_bytes;
+
+/// Raised when this file does something else than before.
+pub(super) const VERSION: &str = "2";
+
+const USER: &str = "user";
+const USER_ID: u32 = 1000;
+
+/// Adds what is missing; blocks. What is told is worth a line of the log.
+pub(super) fn set_up_image(view: &View) -> io::Result<Vec<String>> {
+    let mut notes = Vec::new();
+    let mut writer = view.writer()?;
+    for (path, mode) in [("/etc", 0o755), ("/home", 0o755), ("/root", 0o700), ("/run", 0o755), ("/tmp", 0o1777)] {
+        writer.ensure_directory(Path::new(path), Owner::ROOT, mode)?;
+    }
+    let has_bash = view.exists("/bin/bash");
+    let shell = if has_bash { "/bin/bash" } else { "/bin/sh" };
+    add_accounts(view, &mut writer, shell)?;
+    if !view.exists("/etc/hosts") {
+        let text = "127.0.0.1\tlocalhost\n::1\tlocalhost\n";
+        write(&mut writer, "/etc/hosts", text, 0o644)?;
+    }
+    if !view.exists("/usr/bin/sudo") {
+        let stat = FileStat { mode: 0o4755, modified: None };
+        writer.file(Path::new("/usr/bin/sudo"), &mut guest_program_bytes(), Owner::ROOT, stat)?;
+    }
+    match (has_bash, view.exists("/bin/sh")) {
+        (true, _) => {}
+        (false, true) => {
+            writer.symlink(Path::new("/bin/bash"), "sh".as_ref(), Owner::ROOT)?;
+            notes.push("the image has no bash: /bin/bash is its sh".to_owned());
+        }
+        (false, false) => notes.push("the image has no shell: commands can only be run by their path".to_owned()),
+    }
+    Ok(notes)
+}
+
+fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result<()> {
+    let mut passwd = view.read_small("/etc/passwd");
+    let mut group = view.read_small("/etc/group");
+    let known: Vec<_> = accounts(&passwd).collect();
+    if !known.iter().any(|account| account.uid == 0) {
+        append(&mut passwd, &format!("root:x:0:0:root:/root:{shell}"));
+        append(&mut group, "root:x:0:");
+    }
+    let existing = known.iter().find(|account| account.name == USER);
+    let owner = match existing {
+        Some(account) => Owner { uid: account.uid, gid: account.gid },
+        None => {
+            let is_free = |id: &u32| !known.iter().any(|account| account.uid == *id || account.gid == *id);
+            let id = (USER_ID..60_000).find(is_free).unwrap_or(USER_ID);
+            append(&mut passwd, &format!("{USER}:x:{id}:{id}::/home/{USER}:{shell}"));
+            append(&mut group, &format!("{USER}:x:{id}:"));
+            append_shadow(view, writer)?;
+            Owner { uid: id, gid: id }
+        }
+    };
+    if !group.lines().any(|line| line.starts_with("sudo:")) {
+        append(&mut group, &format!("sudo:x:27:{USER}"));
+    } else if existing.is_none() {
+        group = join_sudo(&group);
+    }
+    write(writer, "/etc/passwd", &passwd, 0o644)?;
+    write(writer, "/etc/group", &group, 0o644)?;
+    let home = existing.map_or("/home/user", |account| account.home.as_str());
+    writer.ensure_directory(Path::new(home), owner, 0o755)?;
+    // `/home/user` is where clients look, whoever it belongs to; `/workspace` is where repositories are cloned to.
+    for path in ["/home/user", "/workspace"] {
+        writer.ensure_directory(Path::new(path), owner, 0o755)?;
+    }
+    Ok(())
+}
+
+fn append_shadow(view: &View, writer: &mut Writer<'_>) -> io::Result<()> {
+    let mut shadow = view.read_small("/etc/shadow");
+    if shadow.is_empty() {
+        return Ok(());
+    }
+    append(&mut shadow, &format!("{USER}:*:20000:0:99999:7:::"));
+    write(writer, "/etc/shadow", &shadow, 0o640)
+}
+
+fn join_sudo(group: &str) -> String {
+    let joined = group.lines().map(|line| match line.strip_prefix("sudo:") {
+        Some(rest) if rest.ends_with(':') => format!("{line}{USER}\n"),
+        Some(_) => format!("{line},{USER}\n"),
+        None => format!("{line}\n"),
+    });
+    joined.collect()
+}
+
+fn append(text: &mut String, line: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn write(writer: &mut Writer<'_>, path: &str, text: &str, mode: u32) -> io::Result<()> {
+    let stat = FileStat { mode, modified: None };
+    writer.file(Path::new(path), &mut text.as_bytes(), Owner::ROOT, stat).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn an_image_gets_the_user_whose_number_may_be_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let etc = root.path().join("etc");
+        std::fs::create_dir_all(&etc).unwrap();
+        std::fs::create_dir_all(root.path().join("bin")).unwrap();
+        std::fs::write(root.path().join("bin/sh"), "").unwrap();
+        std::fs::write(etc.join("passwd"), "root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh").unwrap();
+        std::fs::write(etc.join("group"), "sudo:x:27:node\n").unwrap();
+        let view = View::of_directory(root.path()).unwrap();
+        for _ in 0..2 {
+            set_up_image(&view).unwrap();
+        }
+        let passwd = std::fs::read_to_string(etc.join("passwd")).unwrap();
+        assert!(passwd.ends_with("\nuser:x:1001:1001::/home/user:/bin/sh\n"), "{passwd}");
+        assert_eq!(std::fs::read_to_string(etc.join("group")).unwrap(), "sudo:x:27:node,user\nuser:x:1001:\n");
+        for path in ["home/user", "workspace"] {
+            assert_eq!(std::fs::metadata(root.path().join(path)).unwrap().uid(), 1001);
+        }
+        assert!(root.path().join("bin/bash").is_symlink());
+    }
+}

@@ -1,0 +1,298 @@
+//! Making a sandbox that has no owner yet: first everything that is slow and the same for all, then the first process.
+
+mod area;
+mod launch;
+mod workspace;
+mod zygote;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use isopod_disk::DiskError;
+use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
+use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
+use isopod_isolation::launch::{AdmissionError, Figures, LaunchError, Preparation, Role};
+use isopod_network::{NetworkError, make_network_namespace};
+use isopod_wire::{ExecutionId, Limits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+pub(crate) use workspace::lost_mounts;
+
+use crate::disposal::{Remains, dispose};
+use crate::guest_request::socket_in;
+use crate::home::Home;
+use crate::host::Host;
+use crate::record::Record;
+use crate::recycle::SandboxNetwork;
+use crate::slot::{Slot, SlotError};
+use crate::state::{StateError, make_private_directory};
+use crate::template::Template;
+use crate::workspace::WorkspaceError;
+use crate::zygote::{Zygote, role};
+
+/// The name that programs inside see as the host's.
+const HOST_NAME: &str = "isopod";
+/// Why a sandbox could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProvisionError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("could not write the sandbox's record")]
+    Record(#[source] io::Error),
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("could not make the writable layer")]
+    Area(#[from] DiskError),
+    #[error("could not fill the writable layer")]
+    Fill(#[source] io::Error),
+    #[error("could not make a network namespace")]
+    Netns(#[source] io::Error),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("could not mount the workspace")]
+    Workspace(#[from] WorkspaceError),
+    #[error("could not make the guest's socket")]
+    Socket(#[source] io::Error),
+    #[error("the guest did not come up")]
+    Guest(#[source] io::Error),
+    #[error(transparent)]
+    Interpreter(#[from] AdmissionError),
+}
+
+/// What is needed to make sandboxes.
+#[derive(Debug)]
+pub(crate) struct Provisioner {
+    pub(crate) host: Arc<Host>,
+    pub(crate) home: Arc<Home>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) guest: OwnedFd,
+    /// Variables that every sandbox gets before its own.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Whom this host trusts, for images that do not know.
+    pub(crate) certificates: Option<Vec<u8>>,
+}
+
+/// Where an image's sandbox finds the certificates of the host. Never part of a layer.
+const CERTIFICATES: &str = "etc/isopod/certificates.pem";
+
+/// Everything but the guest.
+#[derive(Debug)]
+pub(crate) struct PreparedSandbox {
+    pub(crate) record: Record,
+    template: Arc<Template>,
+    /// The zygote that may enter it.
+    zygote: Option<Arc<Zygote>>,
+    pub(crate) directory: PathBuf,
+    pub(crate) slot: Slot,
+    cgroup: SandboxCgroup,
+    network: SandboxNetwork,
+    listener: UnixListener,
+    stat_files: Option<StatFiles>,
+    launcher: Box<dyn PreparedLaunch>,
+}
+
+/// What is being prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Sandbox,
+    Zygote,
+}
+
+/// Where a network namespace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NetworkSource {
+    /// Made here, or left unused by another sandbox.
+    Host,
+    /// What a zygote enters must belong to the sandbox's own user namespace, which the launcher makes.
+    Launcher,
+    /// A zygote talks to nobody.
+    Nothing,
+}
+
+impl NetworkSource {
+    fn of(purpose: Purpose, zygote: Option<&Arc<Zygote>>) -> Self {
+        match (purpose, zygote) {
+            (Purpose::Zygote, _) => Self::Nothing,
+            (Purpose::Sandbox, Some(_)) => Self::Launcher,
+            (Purpose::Sandbox, None) => Self::Host,
+        }
+    }
+}
+
+/// A sandbox whose guest listens and that nobody has been given.
+#[derive(Debug)]
+pub(crate) struct ReadySandbox {
+    pub(crate) record: Record,
+    /// Keeps its layers from being pruned.
+    pub(crate) template: Arc<Template>,
+    pub(crate) directory: PathBuf,
+    pub(crate) slot: Slot,
+    pub(crate) cgroup: SandboxCgroup,
+    pub(crate) network: SandboxNetwork,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Provisioner {
+    /// The variables of a sandbox: files that they name are those of the host's base, and an image has its own place.
+    pub(crate) fn environment_for(&self, on_host: bool) -> BTreeMap<String, String> {
+        if on_host {
+            return self.environment.clone();
+        }
+        let adapt = |(name, value): (&String, &String)| match (value.starts_with('/'), &self.certificates) {
+            (true, Some(_)) if !name.ends_with("DIR") && !name.ends_with("CAPATH") => {
+                Some((name.clone(), format!("/{CERTIFICATES}")))
+            }
+            (true, _) => None,
+            (false, _) => Some((name.clone(), value.clone())),
+        };
+        self.environment.iter().filter_map(adapt).collect()
+    }
+
+    /// Prepares a sandbox on a new writable layer, or on one that exists. Nothing is left on an error.
+    pub(crate) fn prepare(
+        &self,
+        execution: ExecutionId,
+        template: &Arc<Template>,
+        limits: &Limits,
+        area: Option<&str>,
+    ) -> Result<PreparedSandbox, ProvisionError> {
+        let mut record = Record::new(execution, &template.name, template.generation(), *limits);
+        record.area = area.is_none().then(|| record.execution.as_str().to_owned());
+        let remains = Remains::of(&record, &self.home);
+        let prepared = self.prepare_steps(record, template, limits, area, Purpose::Sandbox);
+        prepared.inspect_err(|_| dispose(&self.host, &remains))
+    }
+
+    fn prepare_steps(
+        &self,
+        mut record: Record,
+        template: &Arc<Template>,
+        limits: &Limits,
+        area: Option<&str>,
+        purpose: Purpose,
+    ) -> Result<PreparedSandbox, ProvisionError> {
+        let name = record.execution.as_str().to_owned();
+        let directory = self.home.execution_directory(&record.execution);
+        if !self.host.recycled_directories.take(&directory) {
+            make_private_directory(&directory)?;
+        }
+        // A writable layer that comes back is its owner's work: nothing that has rights for a moment may read from it.
+        let zygote = template.zygote().filter(|_| purpose == Purpose::Sandbox && area.is_none()).cloned();
+        record.owner = zygote.as_ref().map(|zygote| zygote.slot());
+        record.save(&directory).map_err(ProvisionError::Record)?;
+        let source = NetworkSource::of(purpose, zygote.as_ref());
+        let (slot, recycled) = match source {
+            NetworkSource::Host => self.host.take_slot(&name)?,
+            NetworkSource::Launcher | NetworkSource::Nothing => (Slot::claim(&self.host.claim(&name))?, None),
+        };
+        // Saved when it has an owner. Until then a claim tells whose the slot is.
+        record.slot = Some(slot);
+
+        let cgroup = self.host.cgroups.create(&name)?;
+        let upper = self.ensure_area(&name, area, template.is_on_host())?;
+        if purpose == Purpose::Zygote {
+            self.host.disk.set_limit(&name, limits.disk)?;
+        }
+        let role = match purpose {
+            Purpose::Sandbox => {
+                Role::Sandbox { owner: zygote.as_ref().map_or(slot.first_id(), |zygote| zygote.owner()) }
+            }
+            Purpose::Zygote => role(slot.first_id()),
+        };
+        let network = match (source, recycled) {
+            (_, Some(network)) => Some(network),
+            (NetworkSource::Host, None) => Some(self.make_network(slot)?),
+            (NetworkSource::Launcher, None) => None,
+            (NetworkSource::Nothing, None) => {
+                Some(SandboxNetwork { netns: make_network_namespace().map_err(ProvisionError::Netns)?, witness: None })
+            }
+        };
+        let templates = self.host.state.templates();
+        let mut launcher = self.backend.prepare(&Preparation {
+            role,
+            first_id: slot.first_id(),
+            netns: network.as_ref().map(|network| network.netns.as_fd()),
+            cgroup_entrances: &cgroup.entrances()?,
+            layers: template.root_with(&templates, &upper),
+            guest: self.guest.as_fd(),
+            tmpfs_bytes: tmpfs_bytes(limits),
+            host_name: HOST_NAME,
+            figures: &Figures::for_limits(limits),
+        })?;
+        let listener = listen_in(&directory).map_err(ProvisionError::Socket)?;
+        let stat_files = cgroup.stat_files()?;
+        let network = match network {
+            Some(network) => network,
+            None => {
+                let netns = launcher.network()?;
+                self.host.network.plumb(slot.on_network(), netns.as_fd())?;
+                // It belongs to this sandbox and can go to no other.
+                SandboxNetwork { netns, witness: None }
+            }
+        };
+        launcher.wait()?;
+        // Not earlier: a small share of the CPU is for the sandbox, not for making it.
+        cgroup.set_limits(limits)?;
+        let template = Arc::clone(template);
+        Ok(PreparedSandbox {
+            record,
+            template,
+            zygote,
+            directory,
+            slot,
+            cgroup,
+            network,
+            listener,
+            stat_files,
+            launcher,
+        })
+    }
+
+    fn make_network(&self, slot: Slot) -> Result<SandboxNetwork, ProvisionError> {
+        let netns = make_network_namespace().map_err(ProvisionError::Netns)?;
+        let plumbed = self.host.network.plumb(slot.on_network(), netns.as_fd())?;
+        Ok(SandboxNetwork { netns, witness: Some(plumbed.witness) })
+    }
+
+    /// Removes a prepared sandbox that is not needed.
+    pub(crate) fn discard_prepared(&self, prepared: PreparedSandbox) {
+        let remains = Remains::of(&prepared.record, &self.home);
+        drop(prepared);
+        dispose(&self.host, &remains);
+    }
+
+    /// Removes a ready sandbox that is not needed.
+    pub(crate) fn discard_ready(&self, ready: ReadySandbox) {
+        let remains = Remains::of(&ready.record, &self.home);
+        drop(ready);
+        dispose(&self.host, &remains);
+    }
+}
+
+impl ReadySandbox {
+    /// Whether its first process still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+/// A path below a state directory may be longer than a socket's address: go through an open directory.
+fn listen_in(directory: &Path) -> io::Result<UnixListener> {
+    let open = File::open(directory)?;
+    UnixListener::bind(socket_in(&open))
+}
+
+/// As on any Linux: a full tmpfs leaves half of the memory to clean up with.
+fn tmpfs_bytes(limits: &Limits) -> u64 {
+    limits.memory.0 / 2
+}

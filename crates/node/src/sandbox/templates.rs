@@ -1,0 +1,231 @@
+//! Opening templates: the base at once, others when they are asked for, building what is missing.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use isopod_wire::node::CreateError;
+
+use super::Fleet;
+use crate::home::HomeKind;
+use crate::pool::{Pool, PoolSize};
+use crate::template::{BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Recipe, Step, Template, find_recipe};
+use crate::template_pool::{Entry, TemplatePool};
+
+/// How long a create waits for a template that is being built. Clients give up a little later.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(45);
+
+impl Fleet {
+    /// The template of that name or alias, ready to be used.
+    pub(crate) async fn template_pool(self: &Arc<Self>, name: &str) -> Result<Arc<TemplatePool>, CreateError> {
+        if name == BASE {
+            return Ok(self.template_pools.base());
+        }
+        if name.starts_with(BUILT_PREFIX) {
+            return self.built_template_pool(name);
+        }
+        let recipe = find_recipe(name).ok_or_else(|| CreateError::UnknownTemplate(name.to_owned()))?;
+        if let Some(Entry::Open(template_pool)) = self.template_pools.get(recipe.name) {
+            return Ok(template_pool);
+        }
+        self.start_opening(recipe);
+        match tokio::time::timeout(BUILD_TIMEOUT, self.wait_until_open(recipe)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(self.not_ready(recipe)),
+        }
+    }
+
+    /// Begins to open a template, unless somebody does already.
+    pub(crate) fn start_opening(self: &Arc<Self>, recipe: &'static Recipe) {
+        if self.template_pools.begin_building(recipe.name) {
+            let fleet = Arc::downgrade(self);
+            tokio::spawn(async move {
+                let Some(fleet) = fleet.upgrade() else { return };
+                let opened = fleet.find_or_build(recipe).await;
+                fleet.open_built(recipe, opened);
+            });
+        }
+    }
+
+    async fn wait_until_open(&self, recipe: &'static Recipe) -> Result<Arc<TemplatePool>, CreateError> {
+        loop {
+            let changed = self.template_pools.changed.notified();
+            match self.template_pools.get(recipe.name) {
+                Some(Entry::Open(template_pool)) => return Ok(template_pool),
+                Some(Entry::Building(_)) => changed.await,
+                None => return Err(self.not_ready(recipe)),
+            }
+        }
+    }
+
+    fn not_ready(&self, recipe: &Recipe) -> CreateError {
+        let progress = match self.template_pools.get(recipe.name) {
+            Some(Entry::Building(Step { done, total, message })) => format!("step {done} of {total}, {message}"),
+            _ => "it could not be made; the server's log says why".to_owned(),
+        };
+        CreateError::TemplateNotReady { template: recipe.name.to_owned(), progress }
+    }
+
+    async fn find_or_build(self: &Arc<Self>, recipe: &'static Recipe) -> Result<Layer, String> {
+        let base = self.template_pools.base().template();
+        let id = recipe.layer_id(base.facts());
+        let templates = self.provisioner.host.state.templates();
+        if let Ok(layer) = Layer::open(&templates, &id) {
+            return Ok(layer);
+        }
+        tracing::info!(template = recipe.name, "building a template, which takes a minute or two");
+        let fleet = Arc::downgrade(self);
+        let on_step = move |step: Step| {
+            tracing::info!(template = recipe.name, done = step.done, total = step.total, step.message);
+            if let Some(fleet) = Weak::upgrade(&fleet) {
+                fleet.template_pools.set(recipe.name, Entry::Building(step));
+            }
+        };
+        self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())
+    }
+
+    /// A recipe that failed still gives a template, if it is one that can do without.
+    fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Layer, String>) {
+        if self.template_pools.is_closed() {
+            return;
+        }
+        let (layer, reduced) = match built {
+            Ok(layer) => (Some(Arc::new(layer)), None),
+            Err(reason) => {
+                tracing::warn!(template = recipe.name, reason, "could not build a template");
+                (None, Some(reason))
+            }
+        };
+        if layer.is_none() && !recipe.has_interpreter {
+            return self.template_pools.forget(recipe.name);
+        }
+        let interpreter = recipe.has_interpreter.then(Interpreter::default);
+        let template = self.template_pools.base().template().derive(recipe.name, layer, interpreter);
+        let pool = Pool::new(Arc::clone(&self.provisioner), Arc::clone(&template), self.limits, self.pool_size);
+        let template_pool = TemplatePool::new(recipe.name, template, pool, reduced);
+        self.template_pools.set(recipe.name, Entry::Open(Arc::clone(&template_pool)));
+        self.warm_up(&template_pool);
+    }
+
+    /// Lets sandboxes of a template wait for their owners, with warm interpreters if they have one.
+    pub(super) fn warm_up(self: &Arc<Self>, template_pool: &TemplatePool) {
+        let template = template_pool.template();
+        if self.has_zygotes(&template) {
+            self.start_zygote(template_pool.key.clone());
+        } else {
+            template_pool.pool.start();
+        }
+    }
+
+    /// One sandbox of a command is not worth a zygote.
+    pub(super) fn has_zygotes(&self, template: &Template) -> bool {
+        template.takes_zygotes()
+            && *self.provisioner.home.kind() == HomeKind::Server
+            && self.pool_size != PoolSize::NONE
+    }
+
+    /// Starts a zygote for the present generation of a template. From then on its sandboxes come with a warm interpreter.
+    fn start_zygote(self: &Arc<Self>, key: String) {
+        let fleet = Arc::downgrade(self);
+        let handle = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || {
+            let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.template_pools.is_closed()) else { return };
+            let Some(Entry::Open(template_pool)) = strong.template_pools.get(&key) else { return };
+            let cold = template_pool.template();
+            let restart = Restart { handle, fleet, key };
+            let (on_end, began) = (restart.clone(), Instant::now());
+            match strong.provisioner.start_zygote(&cold, move || on_end.after(began.elapsed())) {
+                // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
+                Ok(_)
+                    if strong.template_pools.is_closed()
+                        || template_pool.template().generation() != cold.generation() =>
+                {
+                    return;
+                }
+                Ok(zygote) => template_pool.replace(cold.with_zygote(zygote)),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, template = cold.name, "no zygote: interpreters start cold");
+                    restart.after(Duration::ZERO);
+                }
+            }
+            template_pool.pool.start();
+        });
+    }
+
+    /// Looks whether the host has changed, and begins new generations when it has.
+    pub(crate) fn refresh_templates(self: &Arc<Self>) {
+        let layers = self.provisioner.host.state.layers();
+        let base = self.template_pools.base();
+        let current = base.template();
+        if current.is_current(&layers, &self.base) {
+            return;
+        }
+        match Template::base(&layers, &self.base) {
+            Ok(fresh) if fresh.generation() != current.generation() => {
+                tracing::info!(generation = fresh.generation(), "the host has changed, a new base begins");
+                base.replace(Arc::clone(&fresh));
+                self.renew_derived(&fresh);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not renew the base template");
+            }
+        }
+    }
+
+    fn renew_derived(self: &Arc<Self>, base: &Template) {
+        for template_pool in self.template_pools.open_pools() {
+            let old = template_pool.template();
+            if let Some(manifest) = old.manifest() {
+                self.renew_built(&template_pool, base, manifest);
+                continue;
+            }
+            let Some(recipe) = find_recipe(&old.name) else { continue };
+            let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == recipe.layer_id(base.facts()));
+            if !is_for_this_host {
+                // Its packages are for another Python. The next create builds it anew.
+                self.template_pools.forget(recipe.name);
+                continue;
+            }
+            let interpreter = old.interpreter().map(|_| Interpreter::default());
+            template_pool.replace(base.derive(recipe.name, old.layer().cloned(), interpreter));
+            self.warm_up(&template_pool);
+        }
+    }
+}
+
+/// How another zygote is started when one is gone.
+#[derive(Clone)]
+struct Restart {
+    handle: tokio::runtime::Handle,
+    fleet: Weak<Fleet>,
+    key: String,
+}
+
+impl Restart {
+    /// In a while, if the node still lives. One that dies again and again is waited for ever longer.
+    fn after(self, lived: Duration) {
+        let Self { handle, fleet, key } = self;
+        handle.clone().spawn(async move {
+            let Some(template_pool) = open_pool(&fleet, &key) else { return };
+            let wait = template_pool.zygote_backoff(lived);
+            let template = template_pool.template().name.clone();
+            tracing::warn!(template, wait = wait.as_secs(), "the zygote is gone; starting another after a wait");
+            drop(template_pool);
+            tokio::time::sleep(wait).await;
+            // A zygote that was replaced by a newer one is not missed.
+            if open_pool(&fleet, &key).is_some_and(|template_pool| template_pool.template().zygote().is_none())
+                && let Some(fleet) = fleet.upgrade()
+            {
+                fleet.start_zygote(key);
+            }
+        });
+    }
+}
+
+fn open_pool(fleet: &Weak<Fleet>, key: &str) -> Option<Arc<TemplatePool>> {
+    match fleet.upgrade()?.template_pools.get(key)? {
+        Entry::Open(template_pool) => Some(template_pool),
+        Entry::Building(_) => None,
+    }
+}

@@ -1,0 +1,43 @@
+//! Which templates and layers sandboxes stand on: what records name, as manifests explain it.
+
+use std::io;
+use std::path::Path;
+
+use super::manifest::{BUILT_PREFIX, Manifest, ManifestError};
+use crate::generation_name::GenerationName;
+use crate::layer_users::LayerUsers;
+
+impl LayerUsers {
+    /// Whether a sandbox is of this built template.
+    pub(crate) fn have_template(&self, id: &str) -> io::Result<bool> {
+        Ok(self.generations()?.iter().any(|used| GenerationName::parse(used).top == Some(id)))
+    }
+
+    /// Whether a sandbox stands on this layer, by itself or through a built template.
+    ///
+    /// # Errors
+    /// Also when the manifest of a sandbox's template is damaged, of a later version or gone: the sandbox may then stand
+    /// on any layer.
+    pub(crate) fn have_layer(&self, templates: &Path, layer: &str) -> io::Result<bool> {
+        for used in self.generations()? {
+            let is_used = match GenerationName::parse(&used).top {
+                Some(id) if id.starts_with(BUILT_PREFIX) => self.layers_of(templates, id)?.iter().any(|on| on == layer),
+                top => top == Some(layer),
+            };
+            if is_used {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What sandboxes of this built template stand on.
+    fn layers_of(&self, templates: &Path, id: &str) -> io::Result<Vec<String>> {
+        match Manifest::load(templates, id) {
+            Ok(manifest) => Ok(manifest.template.layers),
+            // Its last sandbox has ended and it was removed, all since the records were read.
+            Err(ManifestError::Missing(_)) if !self.have_template(id)? => Ok(Vec::new()),
+            Err(error) => Err(error.into_io()),
+        }
+    }
+}

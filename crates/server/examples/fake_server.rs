@@ -1,0 +1,43 @@
+//! The API over sandboxes that run nothing, to try clients against: `cargo run --example fake_server -- 127.0.0.1:3000`.
+
+#[path = "../tests/support/backend.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod backend;
+#[path = "../tests/support/builder.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod builder;
+#[path = "../tests/support/guest.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod guest;
+#[path = "../tests/support/hostile.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod hostile;
+#[path = "../tests/support/node.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
+mod node;
+
+use isopod_control::workspace::Workspace;
+use isopod_server::{ServerConfig, serve};
+use isopod_store::Store;
+use isopod_wire::node::Secret;
+
+const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let dir = tempfile::tempdir()?;
+    std::fs::create_dir(dir.path().join("workspace"))?;
+    let store = Store::open(dir.path().join("isopod.db")).await?;
+    store.ensure_first_key(Some(Secret(KEY.to_owned()))).await?;
+    let listener = tokio::net::TcpListener::bind(&address).await?;
+    let mut config = ServerConfig::new(store);
+    config.control.workspace = Some(Workspace::new(dir.path().join("workspace")));
+    // The service's commands run a few words; the guest of the fake node knows none.
+    config.service.backend = Some(backend::fake());
+    config.control.domain = format!("isopod.localhost:{}", listener.local_addr()?.port());
+    tracing::info!(%address, key = KEY, "serving sandboxes that run nothing");
+    serve(config, listener, node::FakeNode::new(), std::future::pending::<()>()).await?;
+    Ok(())
+}

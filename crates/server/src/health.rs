@@ -1,0 +1,25 @@
+//! `GET /health` and `GET /metrics`: for machines that watch the server.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use http::{StatusCode, header};
+use isopod_control::telemetry::{render, render_database, render_stock};
+
+use crate::parts::Parts;
+
+pub(super) async fn health() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+pub(super) async fn metrics(State(parts): State<Arc<Parts>>) -> impl IntoResponse {
+    let states: Vec<_> = parts.app.fleet.all().iter().filter_map(|sandbox| sandbox.view().row.state.shown()).collect();
+    let count = |wanted: &str| states.iter().filter(|state| **state == wanted).count();
+    let live = [("running", count("running")), ("paused", count("paused"))];
+    let mut text = render(&parts.app.fleet.counters, &live, parts.app.fleet.node.free_memory().await.0);
+    render_stock(&mut text, &parts.app.fleet.node.pool_status().await);
+    render_database(&mut text, parts.app.fleet.store.connections());
+    text += &parts.service.metrics_text().await;
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}

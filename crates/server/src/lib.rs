@@ -1,0 +1,13 @@
+//! A whole server, put together: the core with E2B's API (`isopod-control`), what agents get beyond it (`isopod-agents`)
+//! and the sandbox service (`isopod-service`), on one port.
+
+mod config;
+mod health;
+mod openapi;
+mod parts;
+mod routes;
+mod serve;
+
+pub use config::ServerConfig;
+pub use routes::declared_routes;
+pub use serve::{ServeError, serve};

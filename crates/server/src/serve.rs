@@ -1,0 +1,85 @@
+//! The server itself: its parts are opened, requests are answered until it is told to stop, and everything ends in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_agents::{Agents, OpenError};
+use isopod_control::audit::Recorder;
+use isopod_control::files::run_retention;
+use isopod_control::listener::accept_all;
+use isopod_control::templates::run_template_upkeep;
+use isopod_control::{Core, StartError, open_app, open_connections};
+use isopod_service::{Service, run_reconciler};
+use isopod_store::StoreError;
+use isopod_wire::node::NodeApi;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ServerConfig;
+use crate::parts::Parts;
+use crate::routes::router;
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The sandboxes of a former server could not be taken over.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Its sessions and runs could not.
+    #[error(transparent)]
+    Agents(#[from] OpenError),
+    /// Its builds or its audit could not.
+    #[error("could not take over the sandboxes that exist")]
+    Store(#[from] StoreError),
+}
+
+/// Serves until `shutdown` is ready, then lets requests under way finish. Sandboxes go on running.
+///
+/// # Errors
+/// When something that a former server left cannot be taken over.
+pub async fn serve(
+    config: ServerConfig,
+    listener: TcpListener,
+    node: Arc<dyn NodeApi>,
+    shutdown: impl Future,
+) -> Result<(), ServeError> {
+    let ServerConfig { control: config, agents: agents_config, service: service_config } = config;
+    let stop = CancellationToken::new();
+    // Also when this future is dropped: nothing of the server outlives it.
+    let _stopped_at_the_end = stop.clone().drop_guard();
+    let Core { fleet, catalogue, mut background, journal } = Core::open(&config, node, &stop).await?;
+    catalogue.recover().await?;
+    let app = Arc::new(open_app(&config, Arc::clone(&fleet), Arc::clone(&catalogue)));
+    let (recorder, records) = Recorder::open(&config.store).await?;
+    let records = tokio::spawn(records);
+    // Streams that never end by themselves end before the others are waited for.
+    let closing = stop.child_token();
+    let service = Service::open(&service_config, &app, recorder.clone(), closing.clone()).await?;
+    background.spawn(run_template_upkeep(catalogue, stop.clone()));
+    background.spawn(run_reconciler(Arc::clone(&service), stop.clone()));
+    let agents = Agents::open(&agents_config, &config, &app, &stop, &mut background).await?;
+    if let Some(files) = &app.files {
+        background.spawn(run_retention(Arc::clone(files), Arc::clone(&fleet), config.recheck_every, stop.clone()));
+    }
+    let streams_end = fleet.streams_end.clone();
+    drop(fleet);
+    let api = router(Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service }, recorder);
+    let connections = open_connections(&config, &app, api);
+    // Kept, it would hold the fleet, and with it the journal, beyond the end of the connections.
+    drop(app);
+    tokio::select! {
+        () = accept_all(&listener, &connections, config.connections.total) => {}
+        _ = shutdown => {}
+    }
+    drop(listener);
+    closing.cancel();
+    connections.drain(config.drain, &streams_end).await;
+    stop.cancel();
+    background.join_all().await;
+    agents.drain().await;
+    drop((connections, agents));
+    // Owners drop their ends of the journal and of the audit as they stop; what is queued is written before we leave.
+    journal.finish().await;
+    let _ = tokio::time::timeout(Duration::from_secs(5), records).await;
+    Ok(())
+}

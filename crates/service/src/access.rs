@@ -1,0 +1,124 @@
+//! Who may do what to whose sandbox. Decided by a pure function; every verb asks it first.
+
+use isopod_control::http::Caller;
+use isopod_store::service::ServiceSandbox;
+use isopod_store::{Scope, TeamId};
+
+use super::{Service, ServiceError};
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) team: TeamId,
+    pub(crate) scope: Scope,
+    /// For the records: `key:…` or `user:…`.
+    pub(crate) actor: String,
+}
+
+impl From<&Caller> for Access {
+    fn from(caller: &Caller) -> Self {
+        Self { team: caller.team.clone(), scope: caller.scope.clone(), actor: caller.actor.clone() }
+    }
+}
+
+/// Looking or changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Look,
+    Change,
+}
+
+impl Access {
+    /// Whether this may be done to something of that team and agent. What another team has does not exist.
+    pub(crate) fn check(&self, aim: Aim, team: &TeamId, agent: Option<&str>) -> Result<(), Denied> {
+        if self.scope != Scope::Admin && self.team != *team {
+            return Err(Denied::NotThere);
+        }
+        match &self.scope {
+            Scope::Agent(own) if agent != Some(own.as_str()) => Err(Denied::NotOwner),
+            Scope::ReadOnly if aim == Aim::Change => Err(Denied::LookOnly),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether something may be changed at all, before there is something to own.
+    pub(crate) fn check_change(&self) -> Result<(), ServiceError> {
+        if self.scope == Scope::ReadOnly { Err(ServiceError::ScopeForbids) } else { Ok(()) }
+    }
+
+    /// The team whose things are listed; none for all.
+    pub(crate) fn team_filter(&self) -> Option<TeamId> {
+        if self.scope == Scope::Admin { None } else { Some(self.team.clone()) }
+    }
+
+    /// The agent whose things are listed: a key of an agent sees its own, others what they ask for.
+    pub(crate) fn agent_filter(&self, wanted: Option<&str>) -> Result<Option<String>, ServiceError> {
+        match (&self.scope, wanted) {
+            (Scope::Agent(own), None) => Ok(Some(own.clone())),
+            (Scope::Agent(own), Some(wanted)) if own != wanted => Err(ServiceError::NotOwner),
+            (_, wanted) => Ok(wanted.map(str::to_owned)),
+        }
+    }
+}
+
+/// Why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    NotThere,
+    NotOwner,
+    LookOnly,
+}
+
+impl Denied {
+    pub(crate) fn error(self, what: &'static str, id: &str) -> ServiceError {
+        match self {
+            Self::NotThere => ServiceError::not_found(what, id),
+            Self::NotOwner => ServiceError::NotOwner,
+            Self::LookOnly => ServiceError::ScopeForbids,
+        }
+    }
+}
+
+impl Service {
+    /// The sandbox, if the caller may do this to it.
+    pub(crate) async fn find(&self, access: &Access, aim: Aim, id: &str) -> Result<ServiceSandbox, ServiceError> {
+        let row = match self.store.find_service_sandbox(id).await? {
+            Some(row) => row,
+            None => self.adopt(access, id).await?.ok_or_else(|| ServiceError::not_found("sandbox", id))?,
+        };
+        access.check(aim, &row.team, row.agent.as_deref()).map_err(|denied| denied.error("sandbox", id))?;
+        if row.server != self.server {
+            return Err(ServiceError::Elsewhere(self.store.server_name(&row.server).await?));
+        }
+        Ok(row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn access(scope: Scope) -> Access {
+        Access { team: TeamId("t".to_owned()), scope, actor: String::new() }
+    }
+
+    proptest! {
+        /// Nobody but an admin reaches another team's things, and an agent's key only its own agent's.
+        #[test]
+        fn ownership_holds_for_every_scope(scope in 0..4, same_team: bool, agent in proptest::option::of("[ab]"), change: bool) {
+            let scope = [Scope::Team, Scope::Agent("a".to_owned()), Scope::ReadOnly, Scope::Admin][scope as usize].clone();
+            let team = TeamId(if same_team { "t" } else { "other" }.to_owned());
+            let aim = if change { Aim::Change } else { Aim::Look };
+            let allowed = access(scope.clone()).check(aim, &team, agent.as_deref()).is_ok();
+            let expected = match scope {
+                Scope::Admin => true,
+                Scope::Team => same_team,
+                Scope::ReadOnly => same_team && !change,
+                Scope::Agent(own) => same_team && agent == Some(own),
+            };
+            prop_assert_eq!(allowed, expected);
+        }
+    }
+}

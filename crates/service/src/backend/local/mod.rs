@@ -1,0 +1,192 @@
+//! Sandboxes of this server's own node, through the same fleet that the E2B API uses.
+//!
+//! A sandbox that stops cuts what is under way in it; nothing waits for one that will not answer.
+
+mod create;
+mod error;
+mod open;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures::{Stream, StreamExt as _, stream};
+use isopod_control::lifecycle::{ActError, Fleet, Refusal, Sandbox, View};
+use isopod_control::templates::Catalogue;
+use isopod_guest_client::Guest;
+use isopod_wire::SandboxId;
+use isopod_wire::node::PauseMode;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Backend, BackendError, BackendSandbox, BackendState, Command, CommandStream, CreateSpec, Effect, FileBody,
+    FileRead, Place, inside,
+};
+use error::of_act;
+use open::Alone;
+
+/// This server's own sandboxes.
+#[derive(Debug)]
+pub struct LocalBackend {
+    fleet: Arc<Fleet>,
+    catalogue: Arc<Catalogue>,
+    /// Where no server keeps the fleet.
+    alone: Option<Alone>,
+}
+
+impl LocalBackend {
+    pub(crate) fn new(fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> Self {
+        Self { fleet, catalogue, alone: None }
+    }
+
+    fn find(&self, id: &SandboxId) -> Result<Arc<Sandbox>, BackendError> {
+        self.fleet.find(id).ok_or_else(|| gone(id))
+    }
+
+    /// The guest of a running sandbox, and what is cancelled when it stops. One that is paused is woken if it wants to be.
+    async fn guest(&self, id: &SandboxId) -> Result<(Guest, CancellationToken), BackendError> {
+        let sandbox = self.find(id)?;
+        let mut view = sandbox.view();
+        if view.life.is_none() {
+            sandbox.wake().await.map_err(|error| of_act(id, error))?;
+            view = sandbox.view();
+        }
+        let life = view.life.as_ref().ok_or_else(|| stopped(id))?;
+        let inside = life.guest_connection(&self.fleet.node, view.row.access_token.as_ref());
+        Ok((inside.guest, life.gate.clone()))
+    }
+}
+
+#[async_trait]
+impl Backend for LocalBackend {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
+        let sandbox = create::create(&self.fleet, &self.catalogue, spec).await?;
+        shown(&sandbox.view()).ok_or_else(|| gone(sandbox.id()))
+    }
+
+    async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError> {
+        shown(&self.find(id)?.view()).ok_or_else(|| gone(id))
+    }
+
+    async fn list(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<BackendSandbox>, BackendError> {
+        let has_all =
+            |found: &BackendSandbox| metadata.iter().all(|(key, value)| found.metadata.get(key) == Some(value));
+        let all = self.fleet.all().into_iter().filter_map(|sandbox| shown(&sandbox.view()));
+        Ok(all.filter(has_all).collect())
+    }
+
+    async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
+        let (guest, gate) = self.guest(id).await?;
+        let events = while_running(id, &gate, inside::start(&guest, command)).await?;
+        Ok(CommandStream::new(until_stopped(id, gate, events)))
+    }
+
+    async fn write_file(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        user: Option<&str>,
+        contents: FileBody,
+    ) -> Result<(), BackendError> {
+        let (guest, gate) = self.guest(id).await?;
+        while_running(id, &gate, inside::write_file(guest, path, user, contents)).await
+    }
+
+    async fn read_file(&self, id: &SandboxId, path: &str, user: Option<&str>) -> Result<FileRead, BackendError> {
+        let (guest, gate) = self.guest(id).await?;
+        let file = while_running(id, &gate, inside::read_file(guest, path, user)).await?;
+        Ok(FileRead { size: file.size, body: until_stopped(id, gate, file.body).boxed() })
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), BackendError> {
+        match self.find(id)?.pause(PauseMode::Memory, false).await {
+            Err(ActError::Refused(Refusal::AlreadyPaused)) => Ok(()),
+            other => other.map_err(|error| of_act(id, error)),
+        }
+    }
+
+    async fn resume(&self, id: &SandboxId, timeout: Duration) -> Result<BackendSandbox, BackendError> {
+        let sandbox = self.find(id)?;
+        create::check_timeout(&self.fleet, timeout)?;
+        sandbox.connect(timeout, true, None).await.map_err(|error| of_act(id, error))?;
+        shown(&sandbox.view()).ok_or_else(|| gone(id))
+    }
+
+    async fn set_timeout(&self, id: &SandboxId, timeout: Duration) -> Result<(), BackendError> {
+        create::check_timeout(&self.fleet, timeout)?;
+        self.find(id)?.set_timeout(timeout).await.map_err(|error| of_act(id, error))
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<bool, BackendError> {
+        let Some(sandbox) = self.fleet.find(id) else { return Ok(false) };
+        match sandbox.kill().await {
+            Ok(()) => Ok(true),
+            Err(ActError::Refused(Refusal::NotFound)) => Ok(false),
+            Err(error) => Err(of_act(id, error)),
+        }
+    }
+}
+
+/// None for what is being made or removed.
+fn shown(view: &View) -> Option<BackendSandbox> {
+    let row = &view.row;
+    let state = match row.state.shown()? {
+        "running" => BackendState::Running,
+        _ => BackendState::Paused,
+    };
+    Some(BackendSandbox {
+        id: row.id.clone(),
+        template: row.template.clone(),
+        state,
+        started_at: SystemTime::from(row.started_at),
+        ends_at: SystemTime::from(row.ends_at),
+        metadata: row.metadata.clone(),
+    })
+}
+
+fn gone(id: &SandboxId) -> BackendError {
+    BackendError::not_found(format!("sandbox {id} does not exist"))
+}
+
+fn stopped(id: &SandboxId) -> BackendError {
+    BackendError::Unavailable {
+        message: format!("sandbox {id} was paused or ended"),
+        retry_after: None,
+        effect: Effect::Unknown,
+        place: Place::Sandbox,
+        source: None,
+    }
+}
+
+/// The work, unless the sandbox stops first.
+async fn while_running<T>(
+    id: &SandboxId,
+    gate: &CancellationToken,
+    work: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    tokio::select! {
+        done = work => done,
+        () = gate.cancelled() => Err(stopped(id)),
+    }
+}
+
+/// The same items, and an error in the place of those that cannot come any more.
+fn until_stopped<T: Send + 'static>(
+    id: &SandboxId,
+    gate: CancellationToken,
+    items: impl Stream<Item = Result<T, BackendError>> + Send + Unpin + 'static,
+) -> impl Stream<Item = Result<T, BackendError>> + Send + 'static {
+    stream::unfold(Some((items, gate, id.clone())), |state| async move {
+        let (mut items, gate, id) = state?;
+        tokio::select! {
+            biased;
+            item = items.next() => item.map(|item| (item, Some((items, gate, id)))),
+            () = gate.cancelled() => Some((Err(stopped(&id)), None)),
+        }
+    })
+}

@@ -1,0 +1,291 @@
+//! Making a sandbox, as a lease: an intent row that counts against the quotas, the backend, the row again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isopod_lease::{Holder, LeaseEnded, LeaseName, Leased, Opened};
+use isopod_store::TeamId;
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::{new_sandbox_id, new_uuid};
+use isopod_store::service::{ServiceSandbox, Status, Taken};
+use isopod_wire::{Limits, SandboxId};
+use serde_json::json;
+
+use super::access::{Access, Aim};
+use super::backend::{BackendError, CreateKey, CreateSpec, Effect};
+use super::{SERVER_LABEL, Service, ServiceError};
+
+/// What is asked for, checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewServiceSandbox {
+    pub(crate) agent: Option<String>,
+    pub(crate) task: Option<String>,
+    pub(crate) template: Option<String>,
+    pub(crate) limits: Option<Limits>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) repo_url: Option<String>,
+    pub(crate) branch_name: Option<String>,
+    /// The caller's name for this create, and a digest of what it asks for.
+    pub(crate) idempotency: Option<(String, [u8; 32])>,
+}
+
+impl Service {
+    /// Makes a sandbox and waits until it answers. The same request under the same name gives the same sandbox.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        access: &Access,
+        wanted: NewServiceSandbox,
+    ) -> Result<ServiceSandbox, ServiceError> {
+        access.check_change()?;
+        access
+            .check(Aim::Change, &access.team, wanted.agent.as_deref())
+            .map_err(|denied| denied.error("agent", wanted.agent.as_deref().unwrap_or_default()))?;
+        self.check_task(access, wanted.task.as_deref()).await?;
+        let (service, key) = (Arc::clone(self), CreateKey::random());
+        let intent = self.intent(access.team.clone(), &wanted, &key);
+        let lessee = Lessee { service, access: access.clone(), wanted, key, intent, started: Instant::now() };
+        let leased = self.fleet.leases.hold(lessee).await?;
+        Ok(leased.sandbox.row)
+    }
+
+    /// An agent's key makes no sandbox for another agent's task: it would count as that one's.
+    async fn check_task(&self, access: &Access, task: Option<&str>) -> Result<(), ServiceError> {
+        let (Some(_), Some(task)) = (access.scope.agent(), task) else { return Ok(()) };
+        match self.store.find_task(&access.team, task).await? {
+            Some(row) if row.assigned_agent_id.is_some() => self.find_task(access, Aim::Change, task).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn intent(&self, team: TeamId, wanted: &NewServiceSandbox, key: &CreateKey) -> ServiceSandbox {
+        let limits = wanted.limits.unwrap_or_else(|| self.fleet.sandbox_limits());
+        ServiceSandbox {
+            id: new_sandbox_id().to_string(),
+            team,
+            server: self.server.clone(),
+            agent: wanted.agent.clone(),
+            task: wanted.task.clone(),
+            sandbox: None,
+            template: wanted.template.clone().unwrap_or_else(|| self.config.template.clone()),
+            status: Status::Creating,
+            reason: None,
+            repo_url: wanted.repo_url.clone(),
+            branch_name: wanted.branch_name.clone(),
+            cpu_millis: Some(i64::from(limits.cpu_millis)),
+            memory_mib: i64::try_from(limits.memory.as_mib()).unwrap_or(i64::MAX),
+            metadata: wanted.metadata.clone(),
+            timeout: wanted.timeout.unwrap_or(self.config.timeout),
+            create_key: key.to_string(),
+            idempotency: wanted.idempotency.clone(),
+            created_at: Timestamp::now(),
+            running_at: None,
+            destroyed_at: None,
+        }
+    }
+
+    fn spec_of(&self, row: &ServiceSandbox, wanted: &NewServiceSandbox, key: CreateKey) -> CreateSpec {
+        let mut spec = CreateSpec::new(row.team.clone(), row.template.clone());
+        spec.key = key;
+        spec.timeout = row.timeout;
+        spec.limits = wanted.limits;
+        spec.env = wanted.env.clone();
+        spec.metadata = wanted.metadata.clone();
+        let labels =
+            [(SERVER_LABEL, Some(self.server.clone())), ("agent_id", row.agent.clone()), ("task_id", row.task.clone())];
+        spec.metadata.extend(labels.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        spec
+    }
+
+    /// Ends the row of a sandbox that was not made. Its caller's name is free again.
+    async fn give_up(&self, mut row: ServiceSandbox, error: BackendError) -> ServiceError {
+        self.metrics.failure(error.kind().text());
+        let why = isopod_wire::error_chain(&error);
+        tracing::warn!(sandbox = row.id, agent = row.agent, task = row.task, error = why, "a sandbox was not made");
+        if error.effect() == Effect::Unknown {
+            self.remove_labelled(&row.create_key).await;
+        }
+        row.idempotency = None;
+        row.status = Status::Error;
+        row.reason = Some(format!("create_failed: {}", error.kind().text()));
+        row.destroyed_at = Some(Timestamp::now());
+        if let Err(error) = self.store.save_service_sandbox(&row).await {
+            // The row stays `creating`; the reconciler ends it when its deadline is over.
+            tracing::warn!(
+                sandbox = row.id,
+                error = isopod_wire::error_chain(&error),
+                "a failed create was not recorded"
+            );
+        }
+        self.tell_status(&row);
+        error.into()
+    }
+
+    /// Ends whatever a create of this key has made.
+    pub(super) async fn remove_labelled(&self, create_key: &str) {
+        let label = BTreeMap::from([(super::backend::CREATE_LABEL.to_owned(), create_key.to_owned())]);
+        match self.backend.list(&label).await {
+            Ok(found) => {
+                for sandbox in found {
+                    self.remove(Some(&sandbox.id)).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    create_key,
+                    error = isopod_wire::error_chain(&error),
+                    "what a create left was not looked for"
+                );
+            }
+        }
+    }
+
+    /// Ends a sandbox that has no live row. What fails here is found by the reconciler again.
+    pub(super) async fn remove(&self, sandbox: Option<&SandboxId>) {
+        let Some(id) = sandbox else { return };
+        if let Err(error) = self.backend.destroy(id).await {
+            tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "a sandbox without a row was not removed yet");
+        }
+    }
+
+    /// A sandbox of this node that was made by E2B's own API: it gets a row when it is first named here.
+    pub(super) async fn adopt(&self, access: &Access, id: &str) -> Result<Option<ServiceSandbox>, ServiceError> {
+        let Ok(parsed) = id.parse::<SandboxId>() else { return Ok(None) };
+        let Some(found) = self.fleet.find(&parsed).filter(|_| self.backend.name() == "local") else { return Ok(None) };
+        let view = found.view();
+        if view.row.state.shown().is_none() || access.check(Aim::Look, &view.row.team, None).is_err() {
+            return Ok(None);
+        }
+        let row = ServiceSandbox {
+            id: id.to_owned(),
+            team: view.row.team.clone(),
+            server: self.server.clone(),
+            agent: None,
+            task: None,
+            sandbox: Some(parsed),
+            template: view.row.template.clone(),
+            status: if view.life.is_some() { Status::Running } else { Status::Paused },
+            reason: None,
+            repo_url: None,
+            branch_name: None,
+            cpu_millis: Some(i64::from(view.row.limits.cpu_millis)),
+            memory_mib: i64::try_from(view.row.limits.memory.as_mib()).unwrap_or(i64::MAX),
+            metadata: view.row.metadata.clone(),
+            timeout: view.row.timeout,
+            create_key: new_uuid(),
+            idempotency: None,
+            created_at: view.row.created_at,
+            running_at: Some(view.row.started_at),
+            destroyed_at: None,
+        };
+        self.store.adopt_service_sandbox(&row).await?;
+        Ok(self.store.find_service_sandbox(id).await?)
+    }
+
+    /// Tells those who follow the agent.
+    pub(super) fn tell_status(&self, row: &ServiceSandbox) {
+        let data = json!({
+            "sandbox_id": row.id, "task_id": row.task, "status": row.status.text(), "reason": row.reason,
+        });
+        self.hub.publish(&row.team, row.agent.as_deref(), "sandbox_status", data);
+    }
+}
+
+/// One create of a caller's.
+struct Lessee {
+    service: Arc<Service>,
+    access: Access,
+    wanted: NewServiceSandbox,
+    key: CreateKey,
+    intent: ServiceSandbox,
+    started: Instant,
+}
+
+/// A sandbox with its row.
+struct Made {
+    id: SandboxId,
+    row: ServiceSandbox,
+}
+
+impl Holder for Lessee {
+    /// As it was before the sandbox was made.
+    type Record = ServiceSandbox;
+    type Sandbox = Made;
+    type Error = ServiceError;
+
+    fn name(&self) -> LeaseName {
+        LeaseName { team: self.intent.team.clone(), key: format!("service/{}", self.intent.id) }
+    }
+
+    fn id(made: &Made) -> &SandboxId {
+        &made.id
+    }
+
+    fn ended(&self, _: LeaseEnded) -> ServiceError {
+        ServiceError::Aborted
+    }
+
+    async fn open(&self) -> Result<Opened<ServiceSandbox, Made>, ServiceError> {
+        let service = &self.service;
+        let (record, live) = match service.store.insert_service_sandbox(&self.intent, &service.config.quotas).await? {
+            Taken::First => {
+                service.tell_status(&self.intent);
+                (self.intent.clone(), None)
+            }
+            Taken::Before(row) if self.access.check(Aim::Change, &row.team, row.agent.as_deref()).is_ok() => {
+                let made = made_before(*row)?;
+                (made.row.clone(), Some(made))
+            }
+            Taken::Before(_) | Taken::Mismatch => {
+                let message = "this Idempotency-Key was used for another request";
+                return Err(ServiceError::conflict("idempotency_request_mismatch", message));
+            }
+            Taken::Exceeded(quota) => return Err(quota.into()),
+        };
+        Ok(Opened { record, live, recorded: None, restarts: 0 })
+    }
+
+    async fn create(&self, intent: &ServiceSandbox) -> Result<Made, ServiceError> {
+        let spec = self.service.spec_of(intent, &self.wanted, self.key.clone());
+        let id = match self.service.backend.create(&spec).await {
+            Ok(made) => made.id,
+            Err(error) => return Err(self.service.give_up(intent.clone(), error).await),
+        };
+        let (sandbox, running_at) = (Some(id.clone()), Some(Timestamp::now()));
+        Ok(Made { id, row: ServiceSandbox { sandbox, running_at, status: Status::Running, ..intent.clone() } })
+    }
+
+    async fn record(&self, before: &ServiceSandbox, leased: &Leased<Made>) -> Result<(), ServiceError> {
+        if before.status != Status::Creating {
+            return Ok(());
+        }
+        let row = &leased.sandbox.row;
+        if !self.service.store.save_service_sandbox(row).await? {
+            return Err(ServiceError::conflict("ended_meanwhile", "the sandbox was ended while it was made"));
+        }
+        self.service.metrics.created(self.started.elapsed());
+        self.service.tell_status(row);
+        Ok(())
+    }
+
+    async fn discard(&self, made: Made) {
+        self.service.remove(Some(&made.id)).await;
+    }
+}
+
+/// What the same request made before.
+fn made_before(row: ServiceSandbox) -> Result<Made, ServiceError> {
+    match (row.destroyed_at, row.status, row.sandbox.clone()) {
+        (Some(_), ..) => {
+            let message = format!("sandbox {}, which this Idempotency-Key made, has ended", row.id);
+            Err(ServiceError::conflict("sandbox_ended", message))
+        }
+        (None, Status::Creating, _) | (None, _, None) => {
+            let message = "a request with this Idempotency-Key is under way";
+            Err(ServiceError::conflict("idempotency_in_progress", message))
+        }
+        (None, _, Some(id)) => Ok(Made { id, row }),
+    }
+}

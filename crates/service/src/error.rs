@@ -1,0 +1,90 @@
+//! Why the service did not do something. Each has a code that does not change.
+
+use isopod_store::StoreError;
+use isopod_store::service::{QuotaExceeded, Status};
+
+use super::backend::{BackendError, ErrorKind};
+use super::policy::PolicyRefusal;
+
+/// Why not.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServiceError {
+    #[error("{what} {id:?} doesn't exist or you don't have access to it")]
+    NotFound { what: &'static str, id: String },
+    #[error("it belongs to another agent")]
+    NotOwner,
+    #[error("your key may only look")]
+    ScopeForbids,
+    #[error("it is on another server: {0}")]
+    Elsewhere(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Policy(#[from] PolicyRefusal),
+    #[error(transparent)]
+    Quota(#[from] QuotaExceeded),
+    #[error("the sandbox is {}", .0.text())]
+    NotRunning(Status),
+    #[error("{message}")]
+    Conflict { code: &'static str, message: String },
+    /// The backend refused or failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error("git failed: {0}")]
+    Git(String),
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// A task of ours did not end as it should.
+    #[error("it was not done")]
+    Aborted,
+}
+
+impl ServiceError {
+    pub(crate) fn not_found(what: &'static str, id: &str) -> Self {
+        Self::NotFound { what, id: id.chars().take(64).collect() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::Invalid(message.into())
+    }
+
+    pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::Conflict { code, message: message.into() }
+    }
+
+    /// Its stable code.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { what: "sandbox", .. } => "sandbox_not_found",
+            Self::NotFound { what: "task", .. } => "task_not_found",
+            Self::NotFound { what: "agent", .. } => "agent_not_found",
+            Self::NotFound { .. } => "not_found",
+            Self::NotOwner => "not_owner",
+            Self::ScopeForbids => "scope_forbids",
+            Self::Elsewhere(_) => "on_another_server",
+            Self::Invalid(_) => "invalid_request",
+            Self::Policy(_) => "command_refused",
+            Self::Quota(_) => "quota_exceeded",
+            Self::NotRunning(_) => "sandbox_not_running",
+            Self::Conflict { code, .. } => code,
+            Self::Backend(error) => backend_code(error.kind()),
+            Self::Git(_) => "git_failed",
+            Self::Store(_) => "store_unavailable",
+            Self::Aborted => "internal_server_error",
+        }
+    }
+}
+
+fn backend_code(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Quota => "backend_quota_exceeded",
+        ErrorKind::InvalidKey => "backend_invalid_key",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Invalid => "invalid_request",
+        ErrorKind::Timeout => "backend_timeout",
+        ErrorKind::Unavailable => "backend_unavailable",
+        ErrorKind::BreakerOpen => "backend_down",
+        ErrorKind::Internal => "backend_failed",
+    }
+}

@@ -1,0 +1,394 @@
+//! Git in a sandbox, for agents: clone, branch, commit, push and history in `/workspace/repo`.
+//!
+//! A token reaches git as a header through its environment: it is in no command line, no file, no history and no log, and
+//! what git prints is cleaned of it. Credential helpers are off, and git asks nobody anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::service::{GitRow, Record, ServiceSandbox};
+use isopod_wire::node::Secret;
+use serde_json::{Value, json};
+
+use super::access::{Access, Aim};
+use super::backend::{Command, Output};
+use super::pause::live_sandbox;
+use super::{Service, ServiceError};
+
+const REPOSITORY: &str = "/workspace/repo";
+const AUTHOR: (&str, &str) = ("Agent Squad Bot", "bot@agentsquad.dev");
+const CLONE_TIMEOUT: Duration = Duration::from_secs(30);
+const GIT_TIMEOUT: Duration = Duration::from_secs(60);
+const PUSH_TRIES: u32 = 3;
+const HISTORY: u32 = 20;
+/// Between two fields of a line, which no message holds.
+const FIELD: char = '\u{1f}';
+
+/// What git is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum GitAction {
+    Clone {
+        repo_url: String,
+        branch: Option<String>,
+        token: Option<Secret>,
+    },
+    /// A branch for the sandbox's task, or of this name.
+    Branch {
+        name: Option<String>,
+    },
+    Commit {
+        message: String,
+        paths: Vec<String>,
+    },
+    Push {
+        token: Option<Secret>,
+    },
+}
+
+/// What git did.
+#[derive(Clone, Debug)]
+pub(crate) struct GitReply {
+    pub(crate) sandbox: String,
+    pub(crate) data: Value,
+}
+
+impl GitAction {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Clone { .. } => "clone",
+            Self::Branch { .. } => "branch",
+            Self::Commit { .. } => "commit",
+            Self::Push { .. } => "push",
+        }
+    }
+}
+
+impl Service {
+    pub(crate) async fn git(
+        self: &Arc<Self>,
+        access: &Access,
+        id: &str,
+        action: GitAction,
+    ) -> Result<GitReply, ServiceError> {
+        let row = self.find(access, Aim::Change, id).await?;
+        live_sandbox(&row)?;
+        let name = action.name();
+        let done = match action {
+            GitAction::Clone { repo_url, branch, token } => self.clone_repository(&row, &repo_url, branch, token).await,
+            GitAction::Branch { name } => self.branch(&row, name).await,
+            GitAction::Commit { message, paths } => self.commit(&row, &message, &paths).await,
+            GitAction::Push { token } => self.push(&row, token).await,
+        };
+        self.note_git(&row, name, done.as_ref()).await;
+        done.map(|data| GitReply { sandbox: row.id.clone(), data })
+    }
+
+    /// The last commits, newest first.
+    pub(crate) async fn git_history(&self, access: &Access, id: &str) -> Result<GitReply, ServiceError> {
+        let row = self.find(access, Aim::Look, id).await?;
+        let format = format!("--format=%H{FIELD}%an{FIELD}%aI{FIELD}%s");
+        let count = format!("-{HISTORY}");
+        let output = self.run_git(&row, &["log", &count, &format], None, GIT_TIMEOUT).await?;
+        let commits: Vec<Value> = text(&output.stdout)
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.splitn(4, FIELD);
+                let mut next = || fields.next();
+                Some(json!({ "sha": next()?, "author": next()?, "date": next()?, "message": next()? }))
+            })
+            .collect();
+        Ok(GitReply { sandbox: row.id, data: json!({ "commits": commits }) })
+    }
+
+    async fn clone_repository(
+        &self,
+        row: &ServiceSandbox,
+        repo_url: &str,
+        branch: Option<String>,
+        token: Option<Secret>,
+    ) -> Result<Value, ServiceError> {
+        check_url(repo_url)?;
+        self.make_workspace(row).await?;
+        let mut arguments = vec!["clone", "--quiet"];
+        if let Some(branch) = &branch {
+            check_ref(branch)?;
+            arguments.extend(["--branch", branch]);
+        }
+        arguments.extend(["--", repo_url, REPOSITORY]);
+        self.run_git_in(row, "/", &arguments, token.as_ref(), CLONE_TIMEOUT).await?;
+        let mut saved = row.clone();
+        saved.repo_url = Some(repo_url.to_owned());
+        saved.branch_name = Some(self.current_branch(row).await?);
+        self.store.save_service_sandbox(&saved).await?;
+        let commit = self.head(row).await?;
+        Ok(json!({ "path": REPOSITORY, "branch": saved.branch_name, "commit_sha": commit }))
+    }
+
+    /// The directory belongs to the one who works in it.
+    async fn make_workspace(&self, row: &ServiceSandbox) -> Result<(), ServiceError> {
+        let sandbox = live_sandbox(row)?;
+        let line = "mkdir -p /workspace && chown \"$(stat -c %u:%g /home/user 2>/dev/null || echo 0:0)\" /workspace";
+        let mut command = Command::argv("/bin/sh", ["-c", line]);
+        command.user = Some("root".to_owned());
+        command.timeout = GIT_TIMEOUT;
+        let output = self.backend.execute(&sandbox, command).await?;
+        if output.exit_code == 0 { Ok(()) } else { Err(ServiceError::Git(text(&output.stderr))) }
+    }
+
+    async fn branch(&self, row: &ServiceSandbox, name: Option<String>) -> Result<Value, ServiceError> {
+        let wanted = match (name, &row.task) {
+            (Some(name), _) => name,
+            (None, Some(task)) => format!("task-{task}"),
+            (None, None) => return Err(ServiceError::invalid("name the branch: the sandbox has no task")),
+        };
+        check_ref(&wanted)?;
+        let reference = format!("refs/heads/{wanted}");
+        let exists = self.git_status(row, &["show-ref", "--verify", "--quiet", &reference]).await? == 0;
+        // A name that is taken gets the time behind it.
+        let branch = if exists { format!("{wanted}-{}", Timestamp::now().0) } else { wanted };
+        self.run_git(row, &["checkout", "--quiet", "-b", &branch], None, GIT_TIMEOUT).await?;
+        let mut saved = row.clone();
+        saved.branch_name = Some(branch.clone());
+        self.store.save_service_sandbox(&saved).await?;
+        if let Some(task) = &row.task {
+            self.store.note_task(&row.team, task, None, Some(&branch), None).await?;
+        }
+        Ok(json!({ "branch": branch }))
+    }
+
+    async fn commit(&self, row: &ServiceSandbox, message: &str, paths: &[String]) -> Result<Value, ServiceError> {
+        check_message(message)?;
+        let mut add = vec!["add", "--all", "--"];
+        if paths.is_empty() {
+            add.push(".");
+        }
+        add.extend(paths.iter().map(String::as_str));
+        self.run_git(row, &add, None, GIT_TIMEOUT).await?;
+        self.run_git(row, &["commit", "--quiet", "-m", message], None, GIT_TIMEOUT).await?;
+        Ok(json!({ "commit_sha": self.head(row).await? }))
+    }
+
+    async fn push(&self, row: &ServiceSandbox, token: Option<Secret>) -> Result<Value, ServiceError> {
+        let branch = self.current_branch(row).await?;
+        let arguments = ["push", "--quiet", "-u", "origin", branch.as_str()];
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.run_git(row, &arguments, token.as_ref(), GIT_TIMEOUT).await {
+                Ok(_) => break,
+                Err(ServiceError::Git(why)) if tries < PUSH_TRIES && !is_refusal(&why) => {
+                    tokio::time::sleep(Duration::from_secs(1 << tries)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(json!({ "branch": branch, "commit_sha": self.head(row).await? }))
+    }
+
+    async fn head(&self, row: &ServiceSandbox) -> Result<String, ServiceError> {
+        let output = self.run_git(row, &["rev-parse", "HEAD"], None, GIT_TIMEOUT).await?;
+        Ok(text(&output.stdout).trim().to_owned())
+    }
+
+    async fn current_branch(&self, row: &ServiceSandbox) -> Result<String, ServiceError> {
+        let output = self.run_git(row, &["rev-parse", "--abbrev-ref", "HEAD"], None, GIT_TIMEOUT).await?;
+        Ok(text(&output.stdout).trim().to_owned())
+    }
+
+    async fn git_status(&self, row: &ServiceSandbox, arguments: &[&str]) -> Result<i32, ServiceError> {
+        let sandbox = live_sandbox(row)?;
+        let command = git_command(REPOSITORY, arguments, None, GIT_TIMEOUT);
+        Ok(self.backend.execute(&sandbox, command).await?.exit_code)
+    }
+
+    async fn run_git(
+        &self,
+        row: &ServiceSandbox,
+        arguments: &[&str],
+        token: Option<&Secret>,
+        timeout: Duration,
+    ) -> Result<Output, ServiceError> {
+        self.run_git_in(row, REPOSITORY, arguments, token, timeout).await
+    }
+
+    async fn run_git_in(
+        &self,
+        row: &ServiceSandbox,
+        cwd: &str,
+        arguments: &[&str],
+        token: Option<&Secret>,
+        timeout: Duration,
+    ) -> Result<Output, ServiceError> {
+        let sandbox = live_sandbox(row)?;
+        let command = git_command(cwd, arguments, token, timeout);
+        let output = match self.backend.execute(&sandbox, command).await {
+            Ok(output) => output,
+            Err(error) => return Err(self.explain(row, error).await),
+        };
+        if output.timed_out {
+            return Err(ServiceError::Git(format!("it took longer than {} s", timeout.as_secs())));
+        }
+        if output.exit_code != 0 {
+            let said = cleaned(&text(&output.stderr), token);
+            return Err(ServiceError::Git(said.trim().chars().take(2000).collect()));
+        }
+        Ok(output)
+    }
+
+    async fn note_git(&self, row: &ServiceSandbox, operation: &'static str, done: Result<&Value, &ServiceError>) {
+        let commit_sha = done.ok().and_then(|data| data["commit_sha"].as_str()).map(str::to_owned);
+        let error = done.err().map(ToString::to_string);
+        let data = json!({
+            "sandbox_id": row.id, "task_id": row.task, "operation": operation,
+            "status": if error.is_none() { "success" } else { "failed" },
+            "commit_sha": commit_sha, "error": error,
+        });
+        self.hub.publish(&row.team, row.agent.as_deref(), "git_operation", data);
+        let entry = GitRow {
+            id: new_uuid(),
+            team: row.team.clone(),
+            sandbox: row.id.clone(),
+            operation,
+            ok: error.is_none(),
+            commit_sha,
+            error,
+            at: Timestamp::now(),
+        };
+        self.recorder.note(Record::Git(entry)).await;
+    }
+}
+
+/// Settings go through the environment: they end with the command, and no list of processes shows them to other users.
+fn git_command(cwd: &str, arguments: &[&str], token: Option<&Secret>, timeout: Duration) -> Command {
+    let mut command = Command::argv("git", arguments.iter().copied());
+    command.cwd = Some(cwd.to_owned());
+    command.timeout = timeout;
+    let mut settings = vec![("credential.helper".to_owned(), String::new())];
+    if let Some(token) = token {
+        settings.push(("http.extraHeader".to_owned(), format!("Authorization: Basic {}", basic(token))));
+    }
+    command.env.insert("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string());
+    for (index, (key, value)) in settings.into_iter().enumerate() {
+        command.env.insert(format!("GIT_CONFIG_KEY_{index}"), key);
+        command.env.insert(format!("GIT_CONFIG_VALUE_{index}"), value);
+    }
+    for (name, value) in [
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_AUTHOR_NAME", AUTHOR.0),
+        ("GIT_AUTHOR_EMAIL", AUTHOR.1),
+        ("GIT_COMMITTER_NAME", AUTHOR.0),
+        ("GIT_COMMITTER_EMAIL", AUTHOR.1),
+    ] {
+        command.env.insert(name.to_owned(), value.to_owned());
+    }
+    command
+}
+
+/// As the usual hosts take tokens.
+fn basic(token: &Secret) -> String {
+    STANDARD.encode(format!("x-access-token:{}", token.0))
+}
+
+fn cleaned(said: &str, token: Option<&Secret>) -> String {
+    let Some(token) = token.filter(|token| !token.0.is_empty()) else { return said.to_owned() };
+    said.replace(&basic(token), "***").replace(&token.0, "***")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Trying again does not help.
+fn is_refusal(why: &str) -> bool {
+    ["[rejected]", "Authentication failed", "Permission denied", "not found", "protected branch", "403"]
+        .iter()
+        .any(|word| why.contains(word))
+}
+
+/// A URL with a password in it would be stored with the sandbox.
+fn check_url(url: &str) -> Result<(), ServiceError> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let is_known = ["https", "http", "file", "git", "ssh"].contains(&scheme);
+    let has_password = scheme.starts_with("http") && rest.split('/').next().unwrap_or_default().contains('@');
+    if !is_known || url.len() > 2048 || url.chars().any(char::is_control) {
+        return Err(ServiceError::invalid("repo_url must be an https, http, ssh, git or file URL"));
+    }
+    if has_password {
+        return Err(ServiceError::invalid("repo_url must not hold a name or token; send it as token"));
+    }
+    Ok(())
+}
+
+/// A part of what git itself allows, which nothing can take for an option.
+fn check_ref(name: &str) -> Result<(), ServiceError> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let is_bad = name.is_empty()
+        || name.len() > 200
+        || !name.chars().all(is_fine)
+        || name.starts_with(['-', '/', '.'])
+        || name.ends_with(['/', '.'])
+        || ["..", "//", "/."].iter().any(|bad| name.contains(bad))
+        || name.ends_with(".lock");
+    if is_bad { Err(ServiceError::invalid("this cannot be the name of a branch")) } else { Ok(()) }
+}
+
+/// `^(feat|fix|docs|chore|refactor|test|ci)(\(.+\))?!?: .{1,100}$`, of the first line.
+fn check_message(message: &str) -> Result<(), ServiceError> {
+    let is_good = || {
+        let first = message.lines().next()?;
+        let (head, subject) = first.split_once(": ")?;
+        let head = head.strip_suffix('!').unwrap_or(head);
+        let kind = match head.split_once('(') {
+            Some((kind, scope)) => scope.strip_suffix(')').filter(|scope| !scope.is_empty()).map(|_| kind)?,
+            None => head,
+        };
+        let kinds = ["feat", "fix", "docs", "chore", "refactor", "test", "ci"];
+        (kinds.contains(&kind) && (1..=100).contains(&subject.chars().count())).then_some(())
+    };
+    if is_good().is_some() && message.len() <= 64 << 10 {
+        return Ok(());
+    }
+    Err(ServiceError::invalid("message must be a conventional commit such as \"feat(api): add a verb\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages are conventional commits.
+    #[test]
+    fn messages_are_conventional_commits() {
+        for good in ["feat: x", "fix(api)!: y", "ci: z\n\nbody", "docs(a b): c"] {
+            assert!(check_message(good).is_ok(), "{good}");
+        }
+        let long = format!("feat: {}", "x".repeat(101));
+        for bad in ["", "feat", "feat:x", "feature: x", "feat(): x", "feat(a: x", "Feat: x", "feat: ", &long] {
+            assert!(check_message(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// A token is in no argument, and what git says is cleaned of it.
+    #[test]
+    fn a_token_is_in_no_argument_and_no_word_of_git() {
+        let token = Secret("ghp_geheim".to_owned());
+        let command = git_command("/", &["clone", "--", "https://host/x"], Some(&token), GIT_TIMEOUT);
+        assert!(!format!("{:?}", command.line).contains("geheim"));
+        assert_eq!(command.env["GIT_CONFIG_VALUE_0"], "");
+        let said = format!("fatal: bad ghp_geheim and {}", basic(&token));
+        assert_eq!(cleaned(&said, Some(&token)), "fatal: bad *** and ***");
+        assert!(check_url("https://user:pass@host/x").is_err() && check_url("ext::sh -c x").is_err());
+        assert!(check_url("--upload-pack=x").is_err() && check_url("https://host/x.git").is_ok());
+    }
+
+    #[test]
+    fn branch_names_cannot_be_options_or_paths() {
+        for bad in ["", "-x", "a..b", "/a", "a/", "a b", "a;b", "x.lock", "a//b", ".a"] {
+            assert!(check_ref(bad).is_err(), "{bad}");
+        }
+        assert!(check_ref("task-7/part_2.1").is_ok());
+    }
+}

@@ -1,0 +1,86 @@
+//! `/api/v1/agents`: those who work.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use isopod_control::http::{ApiError, Caller, JsonBody, Query};
+use isopod_store::clock::Timestamp;
+use isopod_store::secrets::new_uuid;
+use isopod_store::service::AgentRow;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::names::{checked_option, checked_text};
+use crate::Access;
+use crate::Service;
+use crate::{Aim, ServiceError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewAgentBody {
+    id: Option<String>,
+    name: String,
+    role: Option<String>,
+    avatar_url: Option<String>,
+}
+
+const MOST: u32 = 1000;
+
+pub(super) async fn create(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<AgentRow>), ApiError> {
+    let body: NewAgentBody = body.parse()?;
+    let now = Timestamp::now();
+    let row = AgentRow {
+        id: checked_option("id", body.id)?.unwrap_or_else(new_uuid),
+        team: caller.team,
+        name: checked_text("name", body.name, 128)?,
+        role: checked_text("role", body.role.unwrap_or_else(|| "agent".to_owned()), 128)?,
+        status: "idle".to_owned(),
+        current_task_id: None,
+        sandbox_id: None,
+        avatar_url: body.avatar_url.map(|url| checked_text("avatar_url", url, 2048)).transpose()?,
+        created_at: now,
+        updated_at: now,
+    };
+    if !service.store.insert_agent(&row).await? {
+        return Err(ServiceError::conflict("agent_exists", format!("there is an agent {:?} already", row.id)).into());
+    }
+    Ok((StatusCode::CREATED, Json(row)))
+}
+
+pub(super) async fn list(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
+    query.only(&[])?;
+    let access = Access::from(&caller);
+    let mut agents = service.store.list_agents(&caller.team, MOST).await?;
+    agents.retain(|agent| access.check(Aim::Look, &agent.team, Some(&agent.id)).is_ok());
+    Ok(Json(json!({ "agents": agents })))
+}
+
+pub(super) async fn get(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<AgentRow>, ApiError> {
+    Ok(Json(service.find_agent(&Access::from(&caller), Aim::Look, &id).await?))
+}
+
+pub(super) async fn remove(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let row = service.find_agent(&Access::from(&caller), Aim::Change, &id).await?;
+    if !service.store.remove_agent(&row.team, &id).await? {
+        return Err(ServiceError::conflict("agent_busy", "the agent has a task").into());
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,44 @@
+//! Counts the requests of the service by action and outcome, and sees to it that every refusal has a stable code.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use isopod_control::audit::Subject;
+use isopod_control::http::{Actions, ApiError};
+
+use crate::Service;
+
+/// What a request is counted as whose route declares no action.
+const UNDECLARED: &str = "other";
+
+pub(super) async fn counted(
+    State((service, actions)): State<(Arc<Service>, Actions)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    let action = actions.find(request.method(), pattern).unwrap_or(UNDECLARED);
+    let (response, code) = with_code(next.run(request).await);
+    service.metrics.operation(action, code.unwrap_or("ok"));
+    response
+}
+
+/// The response with its code, which is none where the request was not refused.
+fn with_code(mut response: Response) -> (Response, Option<&'static str>) {
+    match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => {
+            let error = error.with_default_code();
+            let code = error.code_or_default();
+            let mut renewed: Response<Body> = error.into_response();
+            if let Some(subject) = response.extensions_mut().remove::<Subject>() {
+                renewed.extensions_mut().insert(subject);
+            }
+            (renewed, Some(code))
+        }
+        None if response.status().is_client_error() => (response, Some("refused")),
+        None => (response, None),
+    }
+}

@@ -1,0 +1,64 @@
+//! How the service's refusals look outside: a status, a stable code, words, and the figures where there are some.
+
+use http::StatusCode;
+use isopod_control::http::ApiError;
+use serde_json::json;
+
+use crate::ServiceError;
+use crate::backend::{BackendError, ErrorKind};
+
+impl From<ServiceError> for ApiError {
+    fn from(error: ServiceError) -> Self {
+        let (code, message) = (error.code(), error.to_string());
+        let status = match &error {
+            ServiceError::NotFound { .. } => StatusCode::NOT_FOUND,
+            ServiceError::NotOwner | ServiceError::ScopeForbids | ServiceError::Policy(_) => StatusCode::FORBIDDEN,
+            ServiceError::Elsewhere(_) => StatusCode::MISDIRECTED_REQUEST,
+            ServiceError::Invalid(_) => StatusCode::BAD_REQUEST,
+            ServiceError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            ServiceError::NotRunning(_) | ServiceError::Conflict { .. } => StatusCode::CONFLICT,
+            ServiceError::Git(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ServiceError::Backend(_) => return backend_error(error),
+            ServiceError::Store(_) => return store_error(error),
+            ServiceError::Aborted => return Self::internal(&error),
+        };
+        let answer = Self::new(status, message).with_code(code);
+        match error {
+            ServiceError::Quota(quota) => answer.with_details(json!(quota)),
+            ServiceError::NotRunning(status) => answer.with_details(json!({ "status": status.text() })),
+            ServiceError::Elsewhere(server) => answer.with_details(json!({ "server": server })),
+            _ => answer,
+        }
+    }
+}
+
+fn store_error(error: ServiceError) -> ApiError {
+    match error {
+        ServiceError::Store(error) => ApiError::from(error),
+        other => ApiError::internal(&other),
+    }
+}
+
+/// What the backend says is passed on where it concerns the caller; what broke inside goes to the log.
+fn backend_error(error: ServiceError) -> ApiError {
+    let (code, message) = (error.code(), error.to_string());
+    let ServiceError::Backend(inner) = &error else { return ApiError::internal(&error) };
+    let status = match inner.kind() {
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Quota => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::InvalidKey => StatusCode::BAD_GATEWAY,
+        ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorKind::Unavailable | ErrorKind::BreakerOpen => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Internal => return ApiError::internal(inner).with_code(code),
+    };
+    if status.is_server_error() {
+        tracing::warn!(error = isopod_wire::error_chain(inner), code, "the backend did not do it");
+    }
+    let answer = ApiError::new(status, message).with_code(code);
+    match BackendError::retry_after(inner) {
+        Some(wait) => answer.retry_in(wait),
+        None => answer,
+    }
+}

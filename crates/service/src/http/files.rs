@@ -1,0 +1,59 @@
+//! `PUT` and `GET /api/v1/sandboxes/{id}/files?path=`: a file as it is, streamed. Its size is bounded by the sandbox's disk.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use futures::TryStreamExt as _;
+use http::{HeaderValue, StatusCode, header};
+use isopod_control::http::{ApiError, Caller, Query};
+use serde_json::{Value, json};
+
+use crate::Access;
+use crate::Service;
+
+pub(super) async fn write(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let (path, user) = place(query)?;
+    let contents = request.into_body().into_data_stream().map_err(io::Error::other);
+    let size = service.write_file(&Access::from(&caller), &id, &path, user.as_deref(), contents).await?;
+    Ok((StatusCode::OK, Json(json!({ "path": path, "size": size }))))
+}
+
+pub(super) async fn read(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let (path, user) = place(query)?;
+    let file = service.read_file(&Access::from(&caller), &id, &path, user.as_deref()).await?;
+    let size = file.size;
+    let mut response = Body::from_stream(file.body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    // What is inside a sandbox is not ours to be shown as a page of ours.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    if let Some(size) = size {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+    }
+    Ok(response)
+}
+
+fn place(query: Query) -> Result<(String, Option<String>), ApiError> {
+    let query = query.only(&["path", "user"])?;
+    let path = query.text("path").ok_or_else(|| ApiError::bad_request("path is missing"))?;
+    if path.len() > 4096 || path.contains('\0') {
+        return Err(ApiError::bad_request("path must have up to 4096 bytes and no zero byte"));
+    }
+    Ok((path.to_owned(), query.text("user").map(str::to_owned)))
+}

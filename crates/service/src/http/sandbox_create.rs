@@ -1,0 +1,143 @@
+//! `POST /api/v1/sandboxes`: make a sandbox for an agent and a task, or for neither.
+//!
+//! Sent again with the same `Idempotency-Key`, or with the same agent, task and `attempt`, it gives the same sandbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use isopod_control::http::{ApiError, Caller, JsonBody, until_answered};
+use isopod_wire::{Bytes, Limits};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::names::{checked_env, checked_metadata, checked_option};
+use super::views::sandbox_answer;
+use crate::Access;
+use crate::Service;
+use crate::{NewServiceSandbox, ServiceError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewBody {
+    agent_id: Option<String>,
+    task_id: Option<String>,
+    template: Option<String>,
+    limits: Option<LimitsBody>,
+    metadata: Option<BTreeMap<String, String>>,
+    env: Option<BTreeMap<String, String>>,
+    timeout: Option<u64>,
+    attempt: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsBody {
+    cpu_millis: Option<u32>,
+    memory_mb: Option<u64>,
+    disk_mb: Option<u64>,
+    pids: Option<u32>,
+}
+
+pub(super) async fn create(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let request = body.0.clone();
+    let body: NewBody = body.parse()?;
+    let name = attempt_name(&headers, &body, caller.scope.agent())?;
+    let mut wanted = body.checked(&service)?;
+    // An agent's key makes sandboxes for its agent.
+    if let (None, Some(agent)) = (&wanted.agent, caller.scope.agent()) {
+        wanted.agent = Some(agent.to_owned());
+    }
+    wanted.idempotency = name.map(|name| (name, digest(&request)));
+    // A task or a name leads back to it. Without either, a client that hung up never finds it.
+    if wanted.task.is_some() || wanted.idempotency.is_some() {
+        let row = service.create(&Access::from(&caller), wanted).await?;
+        return Ok(sandbox_answer(StatusCode::CREATED, &row));
+    }
+    let (maker, access) = (Arc::clone(&service), Access::from(&caller));
+    let making = async move { maker.create(&access, wanted).await };
+    let undo = |row| async move { service.end_unanswered(row).await };
+    let made = until_answered(making, undo).await.unwrap_or(Err(ServiceError::Aborted));
+    let (row, receipt) = made?;
+    Ok(receipt.on(sandbox_answer(StatusCode::CREATED, &row)))
+}
+
+impl NewBody {
+    pub(super) fn checked(self, service: &Service) -> Result<NewServiceSandbox, ApiError> {
+        let template = match self.template {
+            Some(name) if name.is_empty() || name.len() > 256 => {
+                return Err(ApiError::bad_request("template must have 1 to 256 characters"));
+            }
+            template => template,
+        };
+        Ok(NewServiceSandbox {
+            agent: checked_option("agent_id", self.agent_id)?,
+            task: checked_option("task_id", self.task_id)?,
+            template,
+            limits: self.limits.map(|limits| limits.checked(service)).transpose()?,
+            metadata: checked_metadata(self.metadata.unwrap_or_default())?,
+            env: checked_env(self.env.unwrap_or_default())?,
+            timeout: self.timeout.map(|seconds| checked_timeout(service, seconds)).transpose()?,
+            ..NewServiceSandbox::default()
+        })
+    }
+}
+
+impl LimitsBody {
+    fn checked(self, service: &Service) -> Result<Limits, ApiError> {
+        let usual = service.fleet.sandbox_limits();
+        let limits = Limits {
+            cpu_millis: self.cpu_millis.unwrap_or(usual.cpu_millis),
+            memory: self.memory_mb.map_or(usual.memory, |mib| Bytes(mib.saturating_mul(1 << 20))),
+            disk: self.disk_mb.map(|mib| Bytes(mib.saturating_mul(1 << 20))).or(usual.disk),
+            pids: self.pids.unwrap_or(usual.pids),
+        };
+        limits.check().map_err(|error| ApiError::bad_request(format!("limits: {error}")))?;
+        Ok(limits)
+    }
+}
+
+fn checked_timeout(service: &Service, seconds: u64) -> Result<Duration, ApiError> {
+    let most = service.fleet.max_lifetime().min(service.config.stale_after);
+    let timeout = Duration::from_secs(seconds);
+    if seconds == 0 || timeout > most {
+        return Err(ApiError::bad_request(format!("timeout must be 1 to {} seconds", most.as_secs())));
+    }
+    Ok(timeout)
+}
+
+/// The caller's name for this create: its key, or agent, task and attempt together. What an agent's key calls it is that
+/// agent's own name for it.
+fn attempt_name(headers: &HeaderMap, body: &NewBody, agent: Option<&str>) -> Result<Option<String>, ApiError> {
+    if let Some(key) = headers.get("idempotency-key") {
+        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_';
+        let bytes = key.as_bytes();
+        if bytes.is_empty() || bytes.len() > 255 || !bytes.iter().all(is_allowed) {
+            return Err(ApiError::bad_request("Idempotency-Key must be 1 to 255 of letters, digits, - and _"));
+        }
+        let key = String::from_utf8_lossy(bytes);
+        return Ok(Some(match agent {
+            Some(agent) => format!("agent:{agent}/key:{key}"),
+            None => format!("key:{key}"),
+        }));
+    }
+    match (&body.agent_id, &body.task_id, body.attempt) {
+        (_, _, None) => Ok(None),
+        (Some(agent), Some(task), Some(attempt)) => Ok(Some(format!("attempt:{agent}/{task}/{attempt}"))),
+        _ => Err(ApiError::bad_request("attempt needs agent_id and task_id")),
+    }
+}
+
+/// Objects are printed with sorted keys: the same request gives the same digest.
+fn digest(body: &Value) -> [u8; 32] {
+    Sha256::digest(body.to_string()).into()
+}

@@ -1,0 +1,130 @@
+//! `/api/v1/tasks`: what is to be done. Whatever way a task ends, its sandbox goes.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use isopod_control::http::{ApiError, Caller, JsonBody, Query};
+use isopod_store::service::TaskRow;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::names::{checked_option, checked_text};
+use crate::Access;
+use crate::Service;
+use crate::{Aim, NewTask, TaskEnd};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTaskBody {
+    id: Option<String>,
+    title: String,
+    description: Option<String>,
+    priority: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeBody {
+    git_branch: Option<String>,
+    pull_request_url: Option<String>,
+}
+
+const MOST: i64 = 100;
+const STATES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
+const PRIORITIES: [&str; 4] = ["low", "medium", "high", "urgent"];
+
+pub(super) async fn create(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<TaskRow>), ApiError> {
+    let body: NewTaskBody = body.parse()?;
+    let description = body.description.unwrap_or_default();
+    if description.len() > 64 << 10 || description.contains('\0') {
+        return Err(ApiError::bad_request("description must have at most 65536 bytes and no zero byte"));
+    }
+    let priority = one_of("priority", body.priority.as_deref().unwrap_or("medium"), &PRIORITIES)?;
+    let wanted = NewTask {
+        id: checked_option("id", body.id)?,
+        title: checked_text("title", body.title, 500)?,
+        description,
+        priority: priority.to_owned(),
+    };
+    Ok((StatusCode::CREATED, Json(service.create_task(&Access::from(&caller), wanted).await?)))
+}
+
+pub(super) async fn list(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
+    let query = query.only(&["agent_id", "status", "limit"])?;
+    let agent = Access::from(&caller).agent_filter(query.text("agent_id"))?;
+    let status = query.text("status").map(|text| one_of("status", text, &STATES)).transpose()?;
+    let limit = query.number("limit", 1, MOST)?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
+    let tasks = service.store.list_tasks(&caller.team, agent.as_deref(), status, limit).await?;
+    Ok(Json(json!({ "tasks": tasks })))
+}
+
+pub(super) async fn get(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<TaskRow>, ApiError> {
+    Ok(Json(service.find_task(&Access::from(&caller), Aim::Look, &id).await?))
+}
+
+pub(super) async fn change(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<TaskRow>, ApiError> {
+    let body: ChangeBody = body.parse()?;
+    let branch = body.git_branch.map(|name| checked_text("git_branch", name, 200)).transpose()?;
+    let url = body.pull_request_url.map(|url| checked_text("pull_request_url", url, 2048)).transpose()?;
+    let row = service.note_task(&Access::from(&caller), &id, branch.as_deref(), url.as_deref()).await?;
+    Ok(Json(row))
+}
+
+pub(super) async fn finish(
+    state: State<Arc<Service>>,
+    caller: Caller,
+    id: Path<String>,
+) -> Result<Json<TaskRow>, ApiError> {
+    end(state, caller, id, TaskEnd::Completed).await
+}
+
+pub(super) async fn fail(
+    state: State<Arc<Service>>,
+    caller: Caller,
+    id: Path<String>,
+) -> Result<Json<TaskRow>, ApiError> {
+    end(state, caller, id, TaskEnd::Failed).await
+}
+
+pub(super) async fn cancel(
+    state: State<Arc<Service>>,
+    caller: Caller,
+    id: Path<String>,
+) -> Result<Json<TaskRow>, ApiError> {
+    end(state, caller, id, TaskEnd::Cancelled).await
+}
+
+async fn end(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    how: TaskEnd,
+) -> Result<Json<TaskRow>, ApiError> {
+    Ok(Json(service.end_task(&Access::from(&caller), &id, how).await?))
+}
+
+fn one_of<'a>(field: &str, text: &'a str, known: &[&str]) -> Result<&'a str, ApiError> {
+    if known.contains(&text) {
+        return Ok(text);
+    }
+    Err(ApiError::bad_request(format!("{field} must be one of {}", known.join(", "))))
+}

@@ -1,0 +1,84 @@
+//! What the verbs of the service share.
+
+use std::sync::Arc;
+
+use isopod_control::App;
+use isopod_control::audit::Recorder;
+use isopod_control::lifecycle::Fleet;
+use isopod_control::templates::Catalogue;
+use isopod_store::clock::Timestamp;
+use isopod_store::{Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, LocalBackend, Resilient};
+use crate::config::ServiceConfig;
+use crate::hub::Hub;
+use crate::metrics::ServiceMetrics;
+use crate::resuming::Resuming;
+
+/// The label of every sandbox that the service makes: which server made it.
+pub(crate) const SERVER_LABEL: &str = "isopod.service";
+
+/// What the verbs share.
+#[derive(Debug)]
+pub struct Service {
+    pub(crate) backend: Arc<dyn Backend>,
+    /// The same, for what it counts.
+    pub(crate) resilient: Arc<Resilient>,
+    pub(crate) store: Store,
+    pub(crate) recorder: Recorder,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) metrics: ServiceMetrics,
+    pub(crate) resuming: Resuming,
+    pub(crate) config: ServiceConfig,
+    /// Who this server is in rows that several may share.
+    pub(crate) server: String,
+    /// For what only sandboxes of this node can tell.
+    pub(crate) fleet: Arc<Fleet>,
+    /// Cancelled when the server stops, for streams that would otherwise go on for ever.
+    pub(crate) stop: CancellationToken,
+    /// Creates that began before were begun by a process that is gone.
+    pub(crate) started: Timestamp,
+}
+
+impl Service {
+    /// Opens it for this server's rows.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn open(
+        config: &ServiceConfig,
+        app: &App,
+        recorder: Recorder,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        let (fleet, catalogue) = (Arc::clone(&app.fleet), Arc::clone(&app.catalogue));
+        let resilient = Arc::new(Resilient::new(backend_of(config, &fleet, catalogue), config.resilience));
+        let backend = Arc::clone(&resilient) as Arc<dyn Backend>;
+        let started = Timestamp::now();
+        let store = fleet.store.clone();
+        let server = store.server_identity().await?;
+        Ok(Arc::new(Self {
+            backend,
+            resilient,
+            store,
+            recorder,
+            hub: Hub::new(),
+            metrics: ServiceMetrics::default(),
+            resuming: Resuming::default(),
+            config: config.clone(),
+            server,
+            fleet,
+            stop,
+            started,
+        }))
+    }
+}
+
+fn backend_of(config: &ServiceConfig, fleet: &Arc<Fleet>, catalogue: Arc<Catalogue>) -> Arc<dyn Backend> {
+    match (&config.backend, &config.remote) {
+        (Some(own), _) => Arc::clone(own),
+        (None, Some(remote)) => Arc::new(remote.clone()),
+        (None, None) => Arc::new(LocalBackend::new(Arc::clone(fleet), catalogue)),
+    }
+}

@@ -1,0 +1,138 @@
+//! Connections and transactions.
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool};
+
+/// Connections to the database; clones share them.
+#[derive(Clone, Debug)]
+pub(crate) enum Pool {
+    /// With the words that a transaction begins with.
+    Sqlite(SqlitePool, &'static str),
+    Postgres(PgPool),
+}
+
+/// Several statements that happen together or not at all: not at all unless they are committed.
+#[derive(Debug)]
+pub(crate) enum Transaction {
+    Sqlite(sqlx::Transaction<'static, Sqlite>),
+    Postgres(sqlx::Transaction<'static, Postgres>),
+}
+
+/// Where a statement runs: on any connection, or in a transaction.
+#[derive(Debug)]
+pub(crate) enum Target<'t> {
+    Pool(&'t Pool),
+    Transaction(&'t mut Transaction),
+}
+
+/// A connection to run one statement on.
+pub(super) enum Held<'t> {
+    Sqlite(Borrowed<'t, Sqlite>),
+    Postgres(Borrowed<'t, Postgres>),
+}
+
+/// Its own, or the one of a transaction.
+pub(super) enum Borrowed<'t, D: sqlx::Database> {
+    Own(PoolConnection<D>),
+    Of(&'t mut D::Connection),
+}
+
+impl Pool {
+    pub(crate) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
+        match self {
+            Self::Sqlite(pool, words) => pool.begin_with(*words).await.map(Transaction::Sqlite),
+            Self::Postgres(pool) => pool.begin().await.map(Transaction::Postgres),
+        }
+    }
+
+    /// The end of a subquery whose rows are to be changed: those that another server is changing are left to it.
+    pub(crate) fn skip_locked(&self) -> &'static str {
+        match self {
+            Self::Sqlite(..) => "",
+            Self::Postgres(_) => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Sqlite(..) => "sqlite",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// How many connections are open, and how many of them have nothing to do.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let (open, idle) = match self {
+            Self::Sqlite(pool, _) => (pool.size(), pool.num_idle()),
+            Self::Postgres(pool) => (pool.size(), pool.num_idle()),
+        };
+        (usize::try_from(open).unwrap_or(usize::MAX), idle)
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Sqlite(pool, _) => pool.close().await,
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Transaction {
+    pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(transaction) => transaction.commit().await,
+            Self::Postgres(transaction) => transaction.commit().await,
+        }
+    }
+
+    /// From here to the end of the transaction nobody else is between here and there with the same name. SQLite has one
+    /// writer at a time anyway.
+    pub(crate) async fn lock(&mut self, name: &str) -> Result<(), sqlx::Error> {
+        if let Self::Postgres(transaction) = self {
+            let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name);
+            lock.execute(&mut **transaction).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<'t> From<&'t Pool> for Target<'t> {
+    fn from(pool: &'t Pool) -> Self {
+        Self::Pool(pool)
+    }
+}
+
+impl<'t> From<&'t mut Transaction> for Target<'t> {
+    fn from(transaction: &'t mut Transaction) -> Self {
+        Self::Transaction(transaction)
+    }
+}
+
+impl<'t> Target<'t> {
+    pub(super) async fn hold(self) -> Result<Held<'t>, sqlx::Error> {
+        Ok(match self {
+            Self::Pool(Pool::Sqlite(pool, _)) => Held::Sqlite(Borrowed::Own(pool.acquire().await?)),
+            Self::Pool(Pool::Postgres(pool)) => Held::Postgres(Borrowed::Own(pool.acquire().await?)),
+            Self::Transaction(Transaction::Sqlite(transaction)) => Held::Sqlite(Borrowed::Of(&mut **transaction)),
+            Self::Transaction(Transaction::Postgres(transaction)) => Held::Postgres(Borrowed::Of(&mut **transaction)),
+        })
+    }
+}
+
+impl Borrowed<'_, Sqlite> {
+    pub(super) fn connection(&mut self) -> &mut SqliteConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Of(connection) => connection,
+        }
+    }
+}
+
+impl Borrowed<'_, Postgres> {
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Of(connection) => connection,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Puts the store's file back when it was removed under the running server.
+//!
+//! SQLite does not notice: its connections go on writing to a file that has no name any more, and the next server would
+//! find nothing. They still have all of it, so it can be written out again. A file that somebody has put in its place is
+//! theirs and stays; then the log says so.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use sqlx::AssertSqlSafe;
+
+use super::file::{READERS, StoreFilePlace, make_private};
+use super::{Place, Store, StoreError};
+
+/// Which file on which device.
+pub(super) type Identity = (u64, u64);
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFile {
+    /// It is where it should be.
+    InPlace,
+    /// It was gone and is back.
+    Restored,
+    /// Another file has its name.
+    Replaced,
+}
+
+pub(super) fn identity(path: &Path) -> io::Result<Identity> {
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+impl Store {
+    /// Looks whether the file is still there, and puts it back if not.
+    pub async fn ensure_file(&self) -> Result<StoreFile, StoreError> {
+        match &*self.place {
+            Place::File(file) => file.ensure().await,
+            // A database looks after its own files.
+            Place::Server(_) => Ok(StoreFile::InPlace),
+        }
+    }
+}
+
+impl StoreFilePlace {
+    async fn ensure(&self) -> Result<StoreFile, StoreError> {
+        let mut known = self.identity.lock().await;
+        match identity(&self.path) {
+            Ok(found) if found == *known => return Ok(StoreFile::InPlace),
+            Ok(_) => return Ok(StoreFile::Replaced),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(self.not_restored(sqlx::Error::Io(error))),
+        }
+        *known = self.restore().await.map_err(|error| self.not_restored(error))?;
+        Ok(StoreFile::Restored)
+    }
+
+    /// Holds all connections meanwhile: nobody writes to the old file after it was copied, and all open the new one.
+    async fn restore(&self) -> Result<Identity, sqlx::Error> {
+        let mut writer = self.write.acquire().await?;
+        let mut readers = Vec::new();
+        for _ in 0..READERS {
+            readers.push(self.read.acquire().await?);
+        }
+        let copy = beside(&self.path, ".restored");
+        remove(&copy)?;
+        make_private(&copy)?;
+        let name = copy.to_string_lossy().replace('\'', "''");
+        sqlx::raw_sql(AssertSqlSafe(format!("VACUUM INTO '{name}'"))).execute(&mut *writer).await?;
+        // The last one to close removes the old log by its name, so this comes before the new file has one.
+        for reader in readers {
+            reader.close().await?;
+        }
+        writer.close().await?;
+        remove(&beside(&self.path, "-wal"))?;
+        remove(&beside(&self.path, "-shm"))?;
+        std::fs::File::open(&copy)?.sync_all()?;
+        std::fs::rename(&copy, &self.path)?;
+        Ok(identity(&self.path)?)
+    }
+
+    fn not_restored(&self, source: sqlx::Error) -> StoreError {
+        StoreError::Open { path: self.path.display().to_string(), source }
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_was_removed_comes_back_with_all_that_was_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isopod.db");
+        let store = Store::open(&path).await.unwrap();
+        let key = store.create_team("first").await.unwrap();
+        assert_eq!(store.ensure_file().await.unwrap(), StoreFile::InPlace);
+        for name in ["isopod.db", "isopod.db-wal", "isopod.db-shm"] {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        store.create_team("while it was gone").await.unwrap();
+        assert_eq!(store.ensure_file().await.unwrap(), StoreFile::Restored);
+        assert_eq!(store.ensure_file().await.unwrap(), StoreFile::InPlace);
+        store.create_team("afterwards").await.unwrap();
+        store.close().await;
+        let store = Store::open(&path).await.unwrap();
+        assert_eq!(store.list_teams().await.unwrap().len(), 3);
+        assert!(store.find_key(&crate::secrets::hash_key(&key.0)).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_file_of_somebody_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isopod.db");
+        let store = Store::open(&path).await.unwrap();
+        std::fs::rename(&path, dir.path().join("moved")).unwrap();
+        std::fs::write(&path, "not ours").unwrap();
+        assert_eq!(store.ensure_file().await.unwrap(), StoreFile::Replaced);
+        assert_eq!(std::fs::read(&path).unwrap(), b"not ours");
+    }
+}

@@ -1,0 +1,191 @@
+//! Lifecycle events: what happened to sandboxes, for those who follow from outside.
+
+use isopod_wire::{ExecutionId, SandboxId};
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+
+use super::{Store, StoreError, TeamId};
+use crate::clock::Timestamp;
+use crate::database::POSTGRES_NOW;
+use crate::database::{Pool, QueryBuilder, Row, Transaction, query};
+use crate::secrets::new_uuid;
+
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub id: String,
+    pub team: TeamId,
+    pub sandbox: String,
+    pub execution: Option<String>,
+    pub template: String,
+    pub kind: String,
+    pub at: Timestamp,
+    pub data: Value,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    Created,
+    Updated,
+    Paused,
+    Resumed,
+    Killed,
+}
+
+/// Which events to read.
+#[derive(Clone, Debug)]
+pub struct EventQuery {
+    pub team: TeamId,
+    pub sandbox: Option<SandboxId>,
+    pub types: Vec<EventType>,
+    pub ascending: bool,
+    pub offset: u32,
+    pub limit: u32,
+}
+
+impl EventType {
+    pub const ALL: [Self; 5] = [Self::Created, Self::Updated, Self::Paused, Self::Resumed, Self::Killed];
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Created => "sandbox.lifecycle.created",
+            Self::Updated => "sandbox.lifecycle.updated",
+            Self::Paused => "sandbox.lifecycle.paused",
+            Self::Resumed => "sandbox.lifecycle.resumed",
+            Self::Killed => "sandbox.lifecycle.killed",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.text() == text)
+    }
+}
+
+impl Event {
+    pub fn new(
+        kind: EventType,
+        (team, sandbox, execution, template): (&TeamId, &SandboxId, Option<&ExecutionId>, &str),
+        data: Value,
+    ) -> Self {
+        Self {
+            id: new_uuid(),
+            team: team.clone(),
+            sandbox: sandbox.to_string(),
+            execution: execution.map(ExecutionId::to_string),
+            template: template.to_owned(),
+            kind: kind.text().to_owned(),
+            at: Timestamp::now(),
+            data,
+        }
+    }
+}
+
+impl Event {
+    /// As lists show it and webhooks are sent it.
+    pub fn json(&self) -> Value {
+        json!({
+            "version": "v2",
+            "id": self.id,
+            "type": self.kind,
+            "timestamp": self.at,
+            "eventCategory": "lifecycle",
+            "eventLabel": self.kind.rsplit('.').next(),
+            "eventData": self.data,
+            "sandboxId": self.sandbox,
+            "sandboxExecutionId": self.execution,
+            "sandboxTemplateId": self.template,
+            "sandboxBuildId": "",
+            "sandboxTeamId": self.team,
+        })
+    }
+}
+
+impl Store {
+    /// Records an event together with what is to be delivered because of it.
+    pub async fn insert_event(&self, event: &Event) -> Result<(), StoreError> {
+        let failed = StoreError::doing("record an event");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        query(
+            "INSERT INTO events (id, team, sandbox, execution, template, type, at, data) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&event.id)
+        .bind(&event.team.0)
+        .bind(&event.sandbox)
+        .bind(&event.execution)
+        .bind(&event.template)
+        .bind(&event.kind)
+        .bind(event.at.0)
+        .bind(event.data.to_string())
+        .execute(&mut transaction)
+        .await
+        .map_err(&failed)?;
+        for webhook in webhooks_for(&mut transaction, event).await.map_err(&failed)? {
+            // At once, by the clock of those who deliver.
+            let due = match &self.write {
+                Pool::Sqlite(..) => "?".to_owned(),
+                Pool::Postgres(_) => format!("LEAST(?, {POSTGRES_NOW})"),
+            };
+            let text = format!(
+                "INSERT INTO webhook_deliveries (id, webhook, body, attempts, next_at) VALUES (?, ?, ?, 0, {due})"
+            );
+            query(AssertSqlSafe(text))
+                .bind(new_uuid().replace('-', ""))
+                .bind(webhook)
+                .bind(event.json().to_string())
+                .bind(event.at.0)
+                .execute(&mut transaction)
+                .await
+                .map_err(&failed)?;
+        }
+        transaction.commit().await.map_err(&failed)
+    }
+
+    pub async fn list_events(&self, wanted: &EventQuery) -> Result<Vec<Event>, StoreError> {
+        let mut query = QueryBuilder::new(
+            "SELECT id, team, sandbox, execution, template, type, at, data FROM events WHERE team = ",
+        );
+        query.push_bind(&wanted.team.0);
+        if let Some(sandbox) = &wanted.sandbox {
+            query.push(" AND sandbox = ").push_bind(sandbox.as_str());
+        }
+        if !wanted.types.is_empty() {
+            query.push(" AND type IN (");
+            let mut types = query.separated(", ");
+            for kind in &wanted.types {
+                types.push_bind(kind.text());
+            }
+            query.push(")");
+        }
+        query.push(" ORDER BY seq ").push(if wanted.ascending { "ASC" } else { "DESC" });
+        query.push(" LIMIT ").push_bind(wanted.limit).push(" OFFSET ").push_bind(wanted.offset);
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read events"))?;
+        Ok(rows
+            .iter()
+            .map(|row| Event {
+                id: row.get(0),
+                team: TeamId(row.get(1)),
+                sandbox: row.get(2),
+                execution: row.get(3),
+                template: row.get(4),
+                kind: row.get(5),
+                at: Timestamp(row.get(6)),
+                data: serde_json::from_str(row.get(7)).unwrap_or_default(),
+            })
+            .collect())
+    }
+}
+
+/// The team's webhooks that want to hear of it.
+async fn webhooks_for(transaction: &mut Transaction, event: &Event) -> Result<Vec<String>, sqlx::Error> {
+    let rows = query("SELECT id, events FROM webhooks WHERE team = ? AND enabled = 1")
+        .bind(&event.team.0)
+        .fetch_all(transaction)
+        .await?;
+    let wants = |row: &&Row| {
+        let kinds: Vec<String> = serde_json::from_str(row.get(1)).unwrap_or_default();
+        kinds.contains(&event.kind)
+    };
+    Ok(rows.iter().filter(wants).map(|row| row.get(0)).collect())
+}

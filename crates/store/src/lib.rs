@@ -1,0 +1,75 @@
+//! The store: everything that must outlive the server, in one SQLite file or in a PostgreSQL database.
+//!
+//! Each method is one transaction, so a crash leaves all of it or nothing. It records what it is told; what may happen
+//! when is decided elsewhere. The statements are the same for both databases: see `db`.
+
+mod artifact_info;
+mod artifacts;
+mod build_logs;
+mod builds;
+pub mod clock;
+mod database;
+mod events;
+mod execution_name;
+mod executions;
+mod file_record;
+mod idempotency;
+mod keys;
+mod logs;
+mod members;
+mod metrics;
+mod network_settings;
+mod output;
+mod owner;
+mod placement;
+mod prune;
+mod retention;
+mod run_cleanups;
+mod run_reads;
+mod runs;
+mod sandbox_state;
+mod sandboxes;
+pub mod secrets;
+pub mod service;
+mod session_files;
+mod sessions;
+mod spawns;
+mod template_files;
+mod templates;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod volume_mount;
+mod volumes;
+mod webhooks;
+mod workflow;
+
+pub use artifact_info::ArtifactInfo;
+pub use build_logs::{BuildLine, BuildLogQuery};
+pub use builds::{Build, BuildReason, BuildStatus, Tag};
+pub use database::{Connections, Store, StoreError, StoreFile};
+pub use events::{Event, EventQuery, EventType};
+pub use execution_name::{ExecutionName, ExecutionNameError, is_workspace_id};
+pub use executions::ExecutionClaim;
+pub use file_record::{FileFacts, FileHash, FileRecord, Side};
+pub use idempotency::Claim;
+pub use keys::{ApiKey, FirstKey, KeyGrant, LocalKey, Rotation, Scope, TeamId};
+pub use logs::{Direction, Level, LogLine, LogQuery};
+pub use metrics::Sample;
+pub use network_settings::NetworkSettings;
+pub use output::OutputPosition;
+pub use owner::{Owner, OwnerIdError, OwnerKind, RESERVED, TeamOwner};
+pub use placement::Resource;
+pub use retention::Retention;
+pub use run_cleanups::Cleanup;
+pub use run_reads::RunQuery;
+pub use runs::{InvocationRow, NodeRow, RunRow, RunStatus, RunTurn};
+pub use sandbox_state::{Ending, State};
+pub use sandboxes::{InsertError, SandboxRow};
+pub use sessions::SessionRow;
+pub use templates::Template;
+pub use volume_mount::VolumeMount;
+pub use volumes::Volume;
+pub use webhooks::{Delivery, Webhook};
+pub use workflow::{
+    Action, EventKind, NodeSpec, NodeState, OnFailure, Role, Rule, RunEvent, RunId, RunIdError, RunSettings, Work,
+};

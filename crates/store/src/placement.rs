@@ -1,0 +1,102 @@
+//! Which server has what, where several share a database. Each reads all records, and acts only on what is its own.
+
+use isopod_wire::SandboxId;
+
+use super::{Store, StoreError, TeamId};
+use crate::RunId;
+use crate::clock::Timestamp;
+use crate::database::query;
+
+/// Something that belongs to one server.
+#[derive(Clone, Copy, Debug)]
+pub enum Resource<'a> {
+    /// A sandbox that has not ended, of this team where one asks.
+    Sandbox(&'a SandboxId, Option<&'a TeamId>),
+    /// A run that has not ended.
+    Run(&'a RunId),
+    /// What a build made.
+    Build(&'a str),
+    /// What came out of a run of this team.
+    Artifacts(&'a TeamId, &'a str),
+}
+
+impl Store {
+    /// Refuses what another server has, by its name. What nobody has is not refused here.
+    pub async fn check_here(&self, resource: Resource<'_>) -> Result<(), StoreError> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let found = match resource {
+            Resource::Sandbox(id, team) => {
+                query("SELECT server FROM sandboxes WHERE id = ? AND state <> 'ended' AND coalesce(?, team) = team")
+                    .bind(id.as_str())
+                    .bind(team.map(|team| team.0.as_str()))
+            }
+            Resource::Run(id) => query("SELECT server FROM runs WHERE id = ? AND ended_at IS NULL").bind(id.as_str()),
+            Resource::Build(id) => query("SELECT server FROM template_builds WHERE id = ?").bind(id),
+            Resource::Artifacts(team, run) => {
+                query("SELECT server FROM artifacts WHERE team = ? AND run = ? AND server <> ? LIMIT 1")
+                    .bind(&team.0)
+                    .bind(run)
+                    .bind(self.server())
+            }
+        };
+        let row = found.fetch_optional(&self.read).await.map_err(StoreError::doing("read which server has it"))?;
+        match row {
+            Some(row) => self.check_server(row.get(0)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a live sandbox of the team on another server may have this in its metadata. Rather once too often: what looks for it
+    /// removes files.
+    pub async fn is_in_metadata_elsewhere(&self, team: &TeamId, key: &str, value: &str) -> Result<bool, StoreError> {
+        if !self.is_shared() {
+            return Ok(false);
+        }
+        let pattern = format!("%\"{key}\":\"{value}\"%");
+        let text =
+            "SELECT id FROM sandboxes WHERE state <> 'ended' AND server <> ? AND team = ? AND metadata LIKE ? LIMIT 1";
+        let row = query(text)
+            .bind(self.server())
+            .bind(&team.0)
+            .bind(pattern)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("look for sandboxes of other servers"))?;
+        Ok(row.is_some())
+    }
+
+    /// Refuses the rows of another server.
+    pub(super) async fn check_server(&self, server: &str) -> Result<(), StoreError> {
+        if server == self.server() {
+            return Ok(());
+        }
+        Err(StoreError::Elsewhere { server: self.server_name(server).await? })
+    }
+
+    /// What people call the server of this id.
+    pub async fn server_name(&self, server: &str) -> Result<String, StoreError> {
+        let row = query("SELECT name FROM servers WHERE id = ?")
+            .bind(server)
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("read a server's name"))?;
+        Ok(row.map_or_else(|| server.to_owned(), |row| row.get(0)))
+    }
+
+    /// Records what this server is called.
+    pub(super) async fn register_server(&self, name: &str) -> Result<(), StoreError> {
+        query(
+            "INSERT INTO servers (id, name, seen_at) VALUES (?, ?, ?) \
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name, seen_at = excluded.seen_at",
+        )
+        .bind(self.server())
+        .bind(name)
+        .bind(Timestamp::now().0)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record this server"))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What the sandbox service records: whose its sandboxes are, tasks and agents, commands, the audit and the use of
+//! resources. The SQL is plain and stands here only, so that another database can take its place.
+
+mod agents;
+mod audit;
+mod commands;
+mod quota;
+mod sandboxes;
+mod tasks;
+mod usage;
+
+use super::{Store, StoreError};
+#[cfg(any(test, feature = "testing"))]
+use crate::database::Pool;
+
+pub use agents::AgentRow;
+pub use audit::{AuditChain, AuditLine, Verified};
+pub use audit::{AuditEntry, AuditQuery, ChainEnd};
+pub use commands::{CommandQuery, CommandRow, GitRow, StoredCommand};
+pub use quota::{QuotaExceeded, QuotaLimits, QuotaOwner, Quotas};
+pub use sandboxes::{RecordedEnd, ServiceQuery, ServiceSandbox, Status, Taken};
+pub use tasks::TaskRow;
+pub use usage::{Reading, UsageGroup, UsageRow};
+
+/// What is written together: all of it or nothing.
+#[derive(Debug)]
+pub enum Record {
+    Audit(AuditEntry),
+    Command(Box<CommandRow>),
+    Git(GitRow),
+    /// Bytes that went into a sandbox and came out of it.
+    Bytes {
+        sandbox: String,
+        bytes_in: i64,
+        bytes_out: i64,
+    },
+}
+
+impl Store {
+    /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written. A
+    /// batch that was written while its answer was lost is found, and not written twice.
+    pub async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
+        match self.try_write_records(end, records).await {
+            Err(error) if error.is_duplicate() && self.is_written(end, records).await? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Whether the chain ends with this batch already; then `end` moves there. A batch without audit lines has ids that
+    /// nobody else could have used.
+    async fn is_written(&self, end: &mut ChainEnd, records: &[Record]) -> Result<bool, StoreError> {
+        let mut next = end.clone();
+        for record in records {
+            if let Record::Audit(entry) = record {
+                next = audit::next(&next, entry).1;
+            }
+        }
+        let is_written = self.chain_end(end.server()).await? == next;
+        if is_written {
+            *end = next;
+        }
+        Ok(is_written)
+    }
+
+    async fn try_write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
+        let failed = StoreError::doing("write the audit");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        let mut next = end.clone();
+        for record in records {
+            match record {
+                Record::Audit(entry) => audit::insert(&mut transaction, &mut next, entry).await,
+                Record::Command(row) => commands::insert(&mut transaction, row).await,
+                Record::Git(row) => commands::insert_git(&mut transaction, row).await,
+                Record::Bytes { sandbox, bytes_in, bytes_out } => {
+                    usage::add_bytes(&mut transaction, sandbox, *bytes_in, *bytes_out).await
+                }
+            }
+            .map_err(&failed)?;
+        }
+        transaction.commit().await.map_err(&failed)?;
+        *end = next;
+        Ok(())
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Store {
+    /// What somebody with the file in their hands could do.
+    pub async fn tamper(&self, statement: &'static str) -> Result<(), sqlx::Error> {
+        match &self.write {
+            Pool::Sqlite(pool, _) => sqlx::raw_sql(statement).execute(pool).await.map(drop),
+            Pool::Postgres(pool) => sqlx::raw_sql(statement).execute(pool).await.map(drop),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The service's sandboxes: whose they are, and what became of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use isopod_wire::SandboxId;
+
+use super::quota::{Claimant, QuotaExceeded, Quotas, exceeded};
+use crate::clock::Timestamp;
+use crate::database::{QueryBuilder, Row, query};
+use crate::{Store, StoreError, TeamId};
+
+/// One sandbox.
+#[derive(Clone, Debug)]
+pub struct ServiceSandbox {
+    pub id: String,
+    pub team: TeamId,
+    pub server: String,
+    pub agent: Option<String>,
+    pub task: Option<String>,
+    /// The backend's id, once there is one.
+    pub sandbox: Option<SandboxId>,
+    pub template: String,
+    pub status: Status,
+    /// Why it is in an error or stopped.
+    pub reason: Option<String>,
+    pub repo_url: Option<String>,
+    pub branch_name: Option<String>,
+    pub cpu_millis: Option<i64>,
+    pub memory_mib: i64,
+    pub metadata: BTreeMap<String, String>,
+    pub timeout: Duration,
+    /// Names the create at the backend.
+    pub create_key: String,
+    /// The caller's name for the create, and what it asked for.
+    pub idempotency: Option<(String, [u8; 32])>,
+    pub created_at: Timestamp,
+    pub running_at: Option<Timestamp>,
+    pub destroyed_at: Option<Timestamp>,
+}
+
+/// Where in its life it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Creating,
+    Running,
+    Paused,
+    Stopped,
+    Error,
+}
+
+/// What became of the wish to record a new one.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is recorded: go on.
+    First,
+    /// The same request was made before, and this came of it.
+    Before(Box<ServiceSandbox>),
+    /// The caller's name was used for another request.
+    Mismatch,
+    Exceeded(QuotaExceeded),
+}
+
+/// Which sandboxes to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceQuery {
+    /// None for all teams.
+    pub team: Option<TeamId>,
+    pub agent: Option<String>,
+    pub task: Option<String>,
+    pub status: Option<Status>,
+    /// Also those that are gone.
+    pub with_gone: bool,
+    pub before: Option<(Timestamp, String)>,
+    pub limit: u32,
+}
+
+impl Status {
+    pub const ALL: [Self; 5] = [Self::Creating, Self::Running, Self::Paused, Self::Stopped, Self::Error];
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Error => "error",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.text() == text)
+    }
+}
+
+const COLUMNS: &str = "id, team, server, agent, task, sandbox, template, status, reason, repo_url, branch_name, \
+     cpu_millis, memory_mib, metadata, timeout_seconds, create_key, idempotency, request_hash, created_at, running_at, \
+     destroyed_at";
+
+impl Store {
+    /// Records that a sandbox is going to be made, if the limits allow it and the request is not one that was made before.
+    pub async fn insert_service_sandbox(&self, row: &ServiceSandbox, quotas: &Quotas) -> Result<Taken, StoreError> {
+        let failed = StoreError::doing("record a new sandbox");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        // Who counts and who adds must not come between each other.
+        transaction.lock(&format!("sandboxes of {}", row.team.0)).await.map_err(&failed)?;
+        if let Some((key, request)) = &row.idempotency {
+            let mut query = select();
+            query.push("team = ").push_bind(&row.team.0).push(" AND idempotency = ").push_bind(key);
+            if let Some(found) = query.build().fetch_optional(&mut transaction).await.map_err(&failed)? {
+                let before = read(&found)?;
+                let is_same = before.idempotency.as_ref().is_some_and(|(_, known)| known == request);
+                return Ok(if is_same { Taken::Before(Box::new(before)) } else { Taken::Mismatch });
+            }
+        }
+        let claimant = claimant(row, true);
+        if let Some(found) = exceeded(&mut transaction, quotas, &claimant).await.map_err(&failed)? {
+            return Ok(Taken::Exceeded(found));
+        }
+        insert_query(row).build().execute(&mut transaction).await.map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(Taken::First)
+    }
+
+    /// Records a sandbox that exists already, made by another way in. Nothing happens where it is recorded.
+    pub async fn adopt_service_sandbox(&self, row: &ServiceSandbox) -> Result<(), StoreError> {
+        let mut query = insert_query(row);
+        query.push(" ON CONFLICT DO NOTHING");
+        query.build().execute(&self.write).await.map_err(StoreError::doing("record a sandbox"))?;
+        Ok(())
+    }
+
+    /// A paused sandbox wants to run again: if the limits allow it, it counts as running from now on.
+    pub async fn begin_resuming(
+        &self,
+        row: &ServiceSandbox,
+        quotas: &Quotas,
+    ) -> Result<Option<QuotaExceeded>, StoreError> {
+        let failed = StoreError::doing("record that a sandbox resumes");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        // Who counts and who adds must not come between each other.
+        transaction.lock(&format!("sandboxes of {}", row.team.0)).await.map_err(&failed)?;
+        let still =
+            query("SELECT id FROM service_sandboxes WHERE id = ? AND status = 'paused' AND destroyed_at IS NULL");
+        if still.bind(&row.id).fetch_optional(&mut transaction).await.map_err(&failed)?.is_none() {
+            // It runs, or is gone.
+            return Ok(None);
+        }
+        if let Some(found) = exceeded(&mut transaction, quotas, &claimant(row, false)).await.map_err(&failed)? {
+            return Ok(Some(found));
+        }
+        let run = query("UPDATE service_sandboxes SET status = 'running' WHERE id = ?");
+        run.bind(&row.id).execute(&mut transaction).await.map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(None)
+    }
+
+    /// It did not come to run.
+    pub async fn end_resuming(&self, id: &str) -> Result<(), StoreError> {
+        query("UPDATE service_sandboxes SET status = 'paused' WHERE id = ? AND status = 'running' AND destroyed_at IS NULL")
+            .bind(id)
+            .execute(&self.write)
+            .await
+            .map_err(StoreError::doing("record that a sandbox stays paused"))?;
+        Ok(())
+    }
+
+    /// Records what has changed, unless the sandbox is gone by now. Says whether it was not.
+    pub async fn save_service_sandbox(&self, row: &ServiceSandbox) -> Result<bool, StoreError> {
+        let done = query(
+            "UPDATE service_sandboxes SET sandbox = ?, status = ?, reason = ?, repo_url = ?, branch_name = ?, \
+             timeout_seconds = ?, idempotency = ?, running_at = ?, destroyed_at = ? \
+             WHERE id = ? AND destroyed_at IS NULL",
+        )
+        .bind(row.sandbox.as_ref().map(SandboxId::as_str))
+        .bind(row.status.text())
+        .bind(&row.reason)
+        .bind(&row.repo_url)
+        .bind(&row.branch_name)
+        .bind(seconds(row.timeout))
+        .bind(row.idempotency.as_ref().map(|(key, _)| key))
+        .bind(row.running_at.map(|at| at.0))
+        .bind(row.destroyed_at.map(|at| at.0))
+        .bind(&row.id)
+        .execute(&self.write)
+        .await
+        .map_err(StoreError::doing("record a sandbox"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// By the service's id or the backend's, whoever owns it. The newest where both are the same.
+    pub async fn find_service_sandbox(&self, id: &str) -> Result<Option<ServiceSandbox>, StoreError> {
+        let mut query = select();
+        query.push("id = ").push_bind(id).push(" OR sandbox = ").push_bind(id);
+        query.push(" ORDER BY created_at DESC LIMIT 1");
+        let row = query.build().fetch_optional(&self.read).await.map_err(StoreError::doing("read a sandbox"))?;
+        row.as_ref().map(read).transpose()
+    }
+
+    pub async fn list_service_sandboxes(&self, wanted: &ServiceQuery) -> Result<Vec<ServiceSandbox>, StoreError> {
+        let mut query = select();
+        query.push("1 = 1");
+        if !wanted.with_gone {
+            query.push(" AND destroyed_at IS NULL");
+        }
+        if let Some(team) = &wanted.team {
+            query.push(" AND team = ").push_bind(&team.0);
+        }
+        for (column, value) in [("agent", &wanted.agent), ("task", &wanted.task)] {
+            if let Some(value) = value {
+                query.push(" AND ").push(column).push(" = ").push_bind(value);
+            }
+        }
+        if let Some(status) = wanted.status {
+            query.push(" AND status = ").push_bind(status.text());
+        }
+        if let Some((at, id)) = &wanted.before {
+            query.push(" AND (created_at < ").push_bind(at.0);
+            query.push(" OR (created_at = ").push_bind(at.0).push(" AND id < ").push_bind(id).push("))");
+        }
+        query.push(" ORDER BY created_at DESC, id DESC LIMIT ").push_bind(wanted.limit);
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("list sandboxes"))?;
+        rows.iter().map(read).collect()
+    }
+
+    /// This server's sandboxes that are not gone.
+    pub async fn live_service_sandboxes(&self, server: &str) -> Result<Vec<ServiceSandbox>, StoreError> {
+        let mut query = select();
+        query.push("destroyed_at IS NULL AND server = ").push_bind(server).push(" ORDER BY created_at");
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read live sandboxes"))?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Why a sandbox of this server's own node ended, by its id.
+    pub async fn end_reason(&self, sandbox: &SandboxId) -> Result<RecordedEnd, StoreError> {
+        let row = query("SELECT state, end_reason FROM sandboxes WHERE id = ?")
+            .bind(sandbox.as_str())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(StoreError::doing("read why a sandbox ended"))?;
+        let Some(row) = row else { return Ok(RecordedEnd::Unknown) };
+        if row.get::<&str>(0) != "ended" {
+            return Ok(RecordedEnd::NotYet);
+        }
+        let reason: Option<String> = row.get(1);
+        Ok(reason.map_or(RecordedEnd::Unknown, RecordedEnd::Reason))
+    }
+}
+
+/// What the records say about the end of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordedEnd {
+    /// It is not recorded yet.
+    NotYet,
+    Reason(String),
+    /// There is no record of it: it is not this node's, or long gone.
+    Unknown,
+}
+
+fn claimant(row: &ServiceSandbox, is_new: bool) -> Claimant<'_> {
+    Claimant {
+        team: &row.team,
+        agent: row.agent.as_deref(),
+        task: row.task.as_deref(),
+        memory_mib: row.memory_mib,
+        is_new,
+    }
+}
+
+fn select() -> QueryBuilder<'static> {
+    let mut query = QueryBuilder::new("SELECT ");
+    query.push(COLUMNS).push(" FROM service_sandboxes WHERE ");
+    query
+}
+
+fn insert_query(row: &ServiceSandbox) -> QueryBuilder<'static> {
+    let mut query = QueryBuilder::new("INSERT INTO service_sandboxes (");
+    query.push(COLUMNS).push(") VALUES (");
+    let mut values = query.separated(", ");
+    values.push_bind(row.id.clone()).push_bind(row.team.0.clone()).push_bind(row.server.clone());
+    values.push_bind(row.agent.clone()).push_bind(row.task.clone());
+    values.push_bind(row.sandbox.as_ref().map(ToString::to_string)).push_bind(row.template.clone());
+    values.push_bind(row.status.text()).push_bind(row.reason.clone());
+    values.push_bind(row.repo_url.clone()).push_bind(row.branch_name.clone());
+    values.push_bind(row.cpu_millis).push_bind(row.memory_mib);
+    values.push_bind(serde_json::to_string(&row.metadata).expect("a map of texts always has a JSON form"));
+    values.push_bind(seconds(row.timeout)).push_bind(row.create_key.clone());
+    values.push_bind(row.idempotency.as_ref().map(|(key, _)| key.clone()));
+    values.push_bind(row.idempotency.as_ref().map(|(_, request)| request.to_vec()));
+    values.push_bind(row.created_at.0).push_bind(row.running_at.map(|at| at.0));
+    values.push_bind(row.destroyed_at.map(|at| at.0));
+    query.push(")");
+    query
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn read(row: &Row) -> Result<ServiceSandbox, StoreError> {
+    let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
+    let status: &str = row.get(7);
+    let sandbox: Option<&str> = row.get(5);
+    let metadata: &str = row.get(13);
+    let request = row.get::<Option<Vec<u8>>>(17).and_then(|bytes| bytes.try_into().ok());
+    Ok(ServiceSandbox {
+        id: row.get(0),
+        team: TeamId(row.get(1)),
+        server: row.get(2),
+        agent: row.get(3),
+        task: row.get(4),
+        sandbox: sandbox.map(|text| text.parse().map_err(|_| corrupt("a sandbox id", text))).transpose()?,
+        template: row.get(6),
+        status: Status::parse(status).ok_or_else(|| corrupt("a status", status))?,
+        reason: row.get(8),
+        repo_url: row.get(9),
+        branch_name: row.get(10),
+        cpu_millis: row.get(11),
+        memory_mib: row.get(12),
+        metadata: serde_json::from_str(metadata).map_err(|_| corrupt("metadata", metadata))?,
+        timeout: Duration::from_secs(row.get::<i64>(14).unsigned_abs()),
+        create_key: row.get(15),
+        idempotency: row.get::<Option<String>>(16).zip(request),
+        created_at: Timestamp(row.get(18)),
+        running_at: row.get::<Option<i64>>(19).map(Timestamp),
+        destroyed_at: row.get::<Option<i64>>(20).map(Timestamp),
+    })
+}

@@ -1,0 +1,99 @@
+//! One node of a workflow: what it does, when, and how often.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A node as it is written, and as it is stored with its run. `input_schema`, `output_schema`, `role`, `cache_policy`
+/// and `position` are notes of whoever drew it: kept and shown, without an effect here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSpec {
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Of the code; Python without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Where the agent is; `/invoke` is put behind it.
+    #[serde(skip_serializing_if = "Option::is_none", alias = "url")]
+    pub agent: Option<String>,
+    pub depends_on: Vec<String>,
+    pub retries: u32,
+    /// In seconds, for one attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<f64>,
+    /// A person is asked before it starts.
+    pub approval: bool,
+    pub prompt: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<Value>,
+    pub accepts_directive: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_directive: Option<String>,
+    pub allow_delegation: bool,
+}
+
+/// What an agent is among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Orchestrator,
+    Worker,
+    Observer,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work<'a> {
+    Code {
+        code: &'a str,
+        language: Option<&'a str>,
+    },
+    Command(&'a str),
+    /// Without a URL it is the agent service that the server was told of.
+    Agent {
+        url: Option<&'a str>,
+    },
+}
+
+/// One attempt may take this long unless the node says otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+impl NodeSpec {
+    pub fn work(&self) -> Work<'_> {
+        match (&self.code, &self.command) {
+            (Some(code), _) => Work::Code { code, language: self.language.as_deref() },
+            (None, Some(command)) => Work::Command(command),
+            (None, None) => Work::Agent { url: self.agent.as_deref() },
+        }
+    }
+
+    pub fn attempt_timeout(&self) -> Duration {
+        self.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    /// As a run's state calls it.
+    pub fn model_text(&self) -> &str {
+        match self.work() {
+            Work::Code { .. } => "code",
+            Work::Command(_) => "command",
+            Work::Agent { .. } => self.model.as_deref().unwrap_or("fast"),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+"""From the name of a fault to what it does."""
+
+from chaos.context import Context
+from chaos.faults import database, disk, guest, keeper, kernel, launcher, server, spawner, stop, store, worker, zygote
+
+_HIT = {
+    "server": server.kill,
+    "guest": guest.kill,
+    "kernel": kernel.kill,
+    "zygote": zygote.kill,
+    "spawner": spawner.kill,
+    "launcher": launcher.kill,
+    "worker": worker.kill,
+    "keeper": keeper.kill,
+    "stop": stop.stop,
+}
+_BEGIN = {"disk": disk.begin, "store": store.begin, "database": database.begin}
+_END = {"disk": disk.end, "store": store.end, "database": database.end}
+
+
+def strike(context: Context, fault: str, choice: float) -> str | None:
+    """Does it; in words whom it hit, or None."""
+    return (_HIT.get(fault) or _BEGIN[fault])(context, choice)
+
+
+def end(context: Context, fault: str) -> None:
+    _END[fault](context)

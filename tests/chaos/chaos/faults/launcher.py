@@ -1,0 +1,15 @@
+"""A process that prepares a sandbox dies. The create that would have had it takes another."""
+
+from chaos.checks.eventually import eventually
+from chaos.context import Context
+from chaos.faults.pick import pick
+
+# It waits in the pool only while the pool is being filled.
+PATIENCE = 0.5
+
+
+def kill(context: Context, choice: float) -> str | None:
+    processes = context.platform.processes
+    eventually(PATIENCE, lambda: bool(processes.launcher()), 0.01)
+    victim = pick(processes.launcher(), choice)
+    return f"launcher {victim.pid}" if victim and victim.kill() else None

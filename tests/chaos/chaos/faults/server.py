@@ -1,0 +1,7 @@
+"""`isopod serve` dies. The campaign starts it again."""
+
+from chaos.context import Context
+
+
+def kill(context: Context, choice: float) -> str | None:
+    return "server" if context.platform.server.kill() else None

@@ -1,0 +1,17 @@
+//! `cargo xtask bench`: builds for speed, measures, and writes the report to `docs/bench/results.md`. A quick run only
+//! prints it.
+
+use std::process::Command;
+
+use crate::program::{cargo, root, run, target_directory};
+
+pub(crate) fn bench(options: &[&str]) -> Result<(), String> {
+    run(&mut cargo(&["build", "--release", "--package", "isopod", "--package", "isopod-bench"]))?;
+    let built = target_directory()?.join("release");
+    let mut bench = Command::new(built.join("isopod-bench"));
+    bench.current_dir(root()).arg("--isopod").arg(built.join("isopod")).args(options);
+    if options.is_empty() {
+        bench.args(["--output", "docs/bench/results.md"]);
+    }
+    run(&mut bench)
+}

@@ -1,0 +1,17 @@
+//! `cargo xtask check`: what takes a minute or two and needs no root. `cargo xtask ci` runs everything.
+
+use crate::program::{cargo, run};
+use crate::steps::Steps;
+
+pub(crate) fn check() -> Result<(), String> {
+    let mut steps = Steps::default();
+    check_sources(&mut steps)?;
+    crate::test::test(&["--unit"])
+}
+
+/// Format and lints.
+pub(crate) fn check_sources(steps: &mut Steps) -> Result<(), String> {
+    steps.time("format", || run(&mut cargo(&["fmt", "--all", "--check"])))?;
+    let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    steps.time("lints", || run(&mut cargo(&lints)))
+}

@@ -1,0 +1,152 @@
+//! `cargo xtask setup`: installs what the tests need and this machine lacks, by one call of apt.
+//!
+//! The table below is the only list. A tier asks it what is missing.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::program::{find_program, run};
+use crate::tier::Tier;
+
+/// Something that a package brings, and the tiers that cannot do without it.
+struct Need {
+    has: Has,
+    package: &'static str,
+    tiers: &'static [Tier],
+}
+
+/// How a package shows.
+enum Has {
+    Program(&'static str),
+    /// Modules of the system's Python, which Debian packs apart.
+    PythonModules(&'static str),
+    /// A directory, where the programs are not in the path.
+    Directory(&'static str),
+}
+
+use Has::{Directory, Program, PythonModules};
+use Tier::{Fake, Real, Sdk, Stress, Unit};
+
+const ALL: &[Tier] = &[Unit, Fake, Real, Sdk, Stress];
+const ON_HOSTS: &[Tier] = &[Real, Sdk, Stress];
+const WITH_FAKES: &[Tier] = &[Fake, Real, Sdk, Stress];
+
+const NEEDS: &[Need] = &[
+    // The linker, and C in some crates.
+    Need { has: Program("gcc"), package: "gcc", tiers: ALL },
+    // libFuzzer.
+    Need { has: Program("c++"), package: "g++", tiers: &[Stress] },
+    Need { has: Program("python3"), package: "python3", tiers: WITH_FAKES },
+    Need { has: PythonModules("venv, ensurepip"), package: "python3-venv", tiers: WITH_FAKES },
+    Need { has: Program("redis-server"), package: "redis-server", tiers: &[Fake, Sdk] },
+    Need { has: Directory("/usr/lib/postgresql"), package: "postgresql", tiers: &[Fake, Stress] },
+    Need { has: Program("git"), package: "git", tiers: WITH_FAKES },
+    Need { has: Program("curl"), package: "curl", tiers: ON_HOSTS },
+    Need { has: Program("openssl"), package: "openssl", tiers: ON_HOSTS },
+    Need { has: Program("ip"), package: "iproute2", tiers: ON_HOSTS },
+    Need { has: Program("nft"), package: "nftables", tiers: ON_HOSTS },
+    Need { has: Program("mkfs.btrfs"), package: "btrfs-progs", tiers: ON_HOSTS },
+    Need { has: Program("mkfs.ext4"), package: "e2fsprogs", tiers: ON_HOSTS },
+    Need { has: Program("strace"), package: "strace", tiers: &[Real] },
+    Need { has: Program("mmdebstrap"), package: "mmdebstrap", tiers: &[Real] },
+    Need { has: Program("s3fs"), package: "s3fs", tiers: &[Real] },
+    Need { has: Program("docker-registry"), package: "docker-registry", tiers: &[Real] },
+    Need { has: Program("node"), package: "nodejs", tiers: &[Real, Sdk] },
+    Need { has: Program("npm"), package: "npm", tiers: &[Real, Sdk] },
+    Need { has: Program("chromium"), package: "chromium", tiers: &[Sdk] },
+];
+
+/// Installs what is missing for all tiers.
+pub(crate) fn setup() -> Result<(), String> {
+    install_packages(&missing_packages(&Tier::ALL))
+}
+
+/// Why a tier cannot run on this machine, and what helps. Empty when it can.
+pub(crate) fn obstacles(tier: Tier) -> Vec<String> {
+    let mut obstacles = Vec::new();
+    if tier.needs_root() && !is_root() {
+        obstacles.push("it needs root; run it with sudo".to_owned());
+    }
+    let packages = missing_packages(&[tier]);
+    if !packages.is_empty() {
+        obstacles.push(format!("packages are missing: apt-get install {}", packages.join(" ")));
+    }
+    obstacles
+}
+
+/// Whether setup may change this machine.
+pub(crate) fn can_install() -> bool {
+    is_root() && find_program("apt-get").is_some()
+}
+
+fn missing_packages(tiers: &[Tier]) -> Vec<&'static str> {
+    missing(NEEDS, tiers, Has::is_there)
+}
+
+fn missing(needs: &[Need], tiers: &[Tier], is_there: impl Fn(&Has) -> bool) -> Vec<&'static str> {
+    let is_wanted = |need: &&Need| need.tiers.iter().any(|tier| tiers.contains(tier));
+    needs.iter().filter(is_wanted).filter(|need| !is_there(&need.has)).map(|need| need.package).collect()
+}
+
+impl Has {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Program(name) => find_program(name).is_some() || Path::new("/usr/sbin").join(name).is_file(),
+            Self::PythonModules(names) => {
+                let tried = Command::new("/usr/bin/python3").args(["-c", &format!("import {names}")]).output();
+                tried.is_ok_and(|output| output.status.success())
+            }
+            Self::Directory(path) => Path::new(path).is_dir(),
+        }
+    }
+}
+
+fn install_packages(packages: &[&str]) -> Result<(), String> {
+    if packages.is_empty() {
+        eprintln!("all packages that the tests need are installed");
+        return Ok(());
+    }
+    let command = format!("apt-get install {}", packages.join(" "));
+    if !can_install() {
+        return Err(format!("packages are missing, and only root can install them: {command}"));
+    }
+    eprintln!("{command}");
+    run(apt_get().args(["update", "-qq"]))?;
+    run(apt_get().args(["install", "-y", "-qq"]).args(packages))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// By what the kernel says, which needs no library.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_for_the_chosen_tiers_is_installed() {
+        let there = |has: &Has| matches!(has, Program("gcc" | "python3"));
+        assert!(missing(NEEDS, &[Unit], there).is_empty());
+        assert_eq!(missing(NEEDS, &[Fake], there), ["python3-venv", "redis-server", "postgresql", "git"]);
+        assert!(missing(NEEDS, &[Real], there).contains(&"btrfs-progs"));
+        assert!(!missing(NEEDS, &[Real], there).contains(&"chromium"));
+        assert_eq!(missing(NEEDS, &Tier::ALL, |_| true), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn no_package_is_listed_twice() {
+        let mut packages: Vec<&str> = NEEDS.iter().map(|need| need.package).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        assert_eq!(packages.len(), NEEDS.len());
+    }
+}

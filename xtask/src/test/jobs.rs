@@ -1,0 +1,219 @@
+//! The list of everything that can run, and what of it was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::build::{Built, TestBinary};
+use super::filter::Selection;
+use super::options::Extent;
+use super::suites::{Program, SUITES, Suite};
+use super::workspace::{Package, Workspace};
+use super::{Options, Tier};
+use crate::program::{cargo_program, output_of, own_program, processors, root};
+
+/// A process to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) tier: Tier,
+    /// Never two of a group at the same time.
+    pub(crate) group: Option<String>,
+    /// About how long it takes; the times of earlier runs are better.
+    pub(crate) seconds: f64,
+    /// Whether it runs all that it has, so that its time says something.
+    pub(crate) is_whole: bool,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    directory: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
+}
+
+/// Longer than any of them needs when a fuzz target runs with `--full`.
+const FULL_FUZZ_SECONDS: &str = "120";
+
+pub(crate) fn choose(
+    workspace: &Workspace,
+    built: &Built,
+    options: &Options,
+    tiers: &BTreeSet<Tier>,
+) -> Result<Vec<Job>, String> {
+    let mut jobs = Vec::new();
+    for binary in &built.tests {
+        let package = workspace.find(&binary.directory);
+        let package = package.ok_or_else(|| format!("{} is no crate of this workspace", binary.directory))?;
+        jobs.extend(of_binary(package, binary, options)?);
+    }
+    for suite in SUITES.iter().filter(|suite| tiers.contains(&suite.tier)) {
+        jobs.extend(of_suite(suite, built, options)?);
+    }
+    jobs.retain(|job| tiers.contains(&job.tier) && options.filter.has_variant(&job.name));
+    if options.extent == Extent::Full {
+        jobs.iter_mut().for_each(|job| job.variables.push(("ISOPOD_FULL", "1".into())));
+    }
+    Ok(jobs)
+}
+
+/// A job for each tier in which the binary has tests, and one more if it also runs on PostgreSQL.
+fn of_binary(package: &Package, binary: &TestBinary, options: &Options) -> Result<Vec<Job>, String> {
+    let name = format!("{}::{}", package.short, binary.name);
+    let declared = &package.declared;
+    let is_split = declared.is_split(&binary.name);
+    let has_to_be_listed = is_split || !options.filter.matches(&name);
+    let tests = if has_to_be_listed { list_tests(&binary.path)? } else { Vec::new() };
+    if let Some(path) = declared.stale_path(&binary.name, &tests).filter(|_| is_split) {
+        return Err(format!("{name} has no test {path}, which [package.metadata.isopod-tests] names"));
+    }
+    let Some(selection) = options.filter.select(&name, &tests) else { return Ok(Vec::new()) };
+    let whole = declared.tier_of(&binary.name);
+    let parts = if is_split {
+        split(selection.clone(), &tests, |test| declared.tier_of_test(&binary.name, test))
+    } else {
+        BTreeMap::from([(whole, selection.clone())])
+    };
+    let make = |name: String, tier, selection| {
+        let threads = if tier == Tier::Unit && !declared.is_one_thread(&binary.name) { processors() } else { 1 };
+        Job::of_tests(name, tier, package, binary, &Tests { selection, threads })
+    };
+    // In a tier that is not the binary's own, the name says so: both are jobs of the same run.
+    let suffix = |tier| if tier == whole { String::new() } else { format!("@{tier}") };
+    let mut jobs: Vec<Job> =
+        parts.into_iter().map(|(tier, tests)| make(format!("{name}{}", suffix(tier)), tier, tests)).collect();
+    if declared.runs_on_postgres(&binary.name) {
+        let mut job = make(format!("{name}@postgres"), Tier::Fake, selection);
+        job.variables.push(("ISOPOD_TEST_STORE", "postgres".into()));
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+struct Tests {
+    selection: Selection,
+    threads: usize,
+}
+
+/// The selected tests, by tier.
+fn split(selection: Selection, all: &[String], tier_of: impl Fn(&str) -> Tier) -> BTreeMap<Tier, Selection> {
+    let chosen = match selection {
+        Selection::All => all.to_vec(),
+        Selection::Only(chosen) => chosen,
+    };
+    let mut parts: BTreeMap<Tier, Vec<String>> = BTreeMap::new();
+    for test in chosen {
+        parts.entry(tier_of(&test)).or_default().push(test);
+    }
+    parts.into_iter().map(|(tier, tests)| (tier, Selection::Only(tests))).collect()
+}
+
+/// The names of a binary's tests.
+fn list_tests(binary: &Path) -> Result<Vec<String>, String> {
+    let listed = output_of(Command::new(binary).args(["--list", "--format", "terse"]))?;
+    Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+fn of_suite(suite: &Suite, built: &Built, options: &Options) -> Result<Option<Job>, String> {
+    let name = format!("suite::{}", suite.name);
+    let Some(cases) = options.filter.select_suite(&name, suite.choose.is_some()) else { return Ok(None) };
+    let mut arguments: Vec<OsString> = suite.arguments.iter().map(OsString::from).collect();
+    if let Some((option, program)) = suite.given {
+        arguments.extend([option.into(), built.program(program)?.into()]);
+    }
+    if let Some(option) = suite.choose {
+        arguments.extend(cases.iter().flat_map(|case| [option.into(), case.into()]));
+    }
+    if suite.name == "fuzz" && options.extent == Extent::Full {
+        arguments.extend(["--seconds", FULL_FUZZ_SECONDS].map(OsString::from));
+    }
+    Ok(Some(Job {
+        name,
+        tier: suite.tier,
+        group: suite.group.map(str::to_owned),
+        seconds: suite.seconds.into(),
+        is_whole: cases.is_empty(),
+        program: suite.program.path()?,
+        arguments,
+        directory: root(),
+        variables: vec![("PYTHONUNBUFFERED", "1".into())],
+    }))
+}
+
+impl Program {
+    fn path(self) -> Result<PathBuf, String> {
+        match self {
+            Self::Cargo => Ok(cargo_program().into()),
+            Self::Python => Ok("python3".into()),
+            Self::Xtask => own_program(),
+        }
+    }
+}
+
+impl Job {
+    fn of_tests(name: String, tier: Tier, package: &Package, binary: &TestBinary, tests: &Tests) -> Self {
+        let mut arguments: Vec<OsString> = vec![format!("--test-threads={}", tests.threads).into()];
+        if let Selection::Only(names) = &tests.selection {
+            arguments.push("--exact".into());
+            arguments.extend(names.iter().map(OsString::from));
+        }
+        Self {
+            name,
+            tier,
+            group: package.declared.group_of(&binary.name).map(str::to_owned),
+            seconds: if tier == Tier::Real { 20.0 } else { 5.0 },
+            is_whole: tests.selection == Selection::All || package.declared.is_split(&binary.name),
+            program: binary.path.clone(),
+            arguments,
+            // As under `cargo test`.
+            directory: package.directory.clone(),
+            variables: vec![("CARGO_MANIFEST_DIR", package.directory.clone().into())],
+        }
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.directory);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    pub(crate) fn is_fuzz(&self) -> bool {
+        self.name == "suite::fuzz"
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(name: &str, seconds: f64, group: Option<&str>) -> Self {
+        Self {
+            name: name.to_owned(),
+            tier: Tier::Unit,
+            group: group.map(str::to_owned),
+            seconds,
+            is_whole: true,
+            program: PathBuf::from("sh"),
+            arguments: vec!["-c".into(), name.into()],
+            directory: PathBuf::from("/"),
+            variables: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_is_split_by_the_tiers_of_its_tests() {
+        let all: Vec<String> = ["a::x", "b::x", "b::y"].map(str::to_owned).into();
+        let tier_of = |test: &str| if test.starts_with('b') { Tier::Real } else { Tier::Unit };
+        let parts = split(Selection::All, &all, tier_of);
+        assert_eq!(parts[&Tier::Unit], Selection::Only(vec!["a::x".to_owned()]));
+        assert_eq!(parts[&Tier::Real], Selection::Only(vec!["b::x".to_owned(), "b::y".to_owned()]));
+        let parts = split(Selection::Only(vec!["b::y".to_owned()]), &all, tier_of);
+        assert_eq!(parts.len(), 1);
+    }
+
+    #[test]
+    fn suites_have_names_of_their_own() {
+        let names: BTreeSet<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        assert_eq!(names.len(), SUITES.len());
+    }
+}

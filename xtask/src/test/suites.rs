@@ -1,0 +1,94 @@
+//! What runs beside the test binaries: documentation tests, the Python suites, chaos and fuzzing.
+
+use super::Tier;
+use super::lanes::ALONE;
+
+/// One of them. Its full name is `suite::NAME`.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) tier: Tier,
+    pub(crate) program: Program,
+    pub(crate) arguments: &'static [&'static str],
+    /// A program of ours that it is given, after this option.
+    pub(crate) given: Option<(&'static str, &'static str)>,
+    /// The option that chooses cases.
+    pub(crate) choose: Option<&'static str>,
+    /// Never two of a group at the same time.
+    pub(crate) group: Option<&'static str>,
+    /// About how long it takes, for a machine that has never run it.
+    pub(crate) seconds: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Cargo,
+    Python,
+    /// This very program.
+    Xtask,
+}
+
+const ISOPOD: Option<(&str, &str)> = Some(("--isopod", "isopod"));
+
+const PLAIN: Suite = Suite {
+    name: "",
+    tier: Tier::Unit,
+    program: Program::Python,
+    arguments: &[],
+    given: None,
+    choose: None,
+    group: None,
+    seconds: 10,
+};
+
+pub(crate) const SUITES: &[Suite] = &[
+    Suite { name: "doc", program: Program::Cargo, arguments: &["test", "--workspace", "--doc", "--quiet"], ..PLAIN },
+    Suite { name: "chaos-parts", tier: Tier::Fake, arguments: &["tests/chaos/test_pure.py"], ..PLAIN },
+    Suite { name: "driver", tier: Tier::Fake, arguments: &["crates/guest/driver/tests/run.py"], seconds: 60, ..PLAIN },
+    Suite {
+        name: "openapi",
+        tier: Tier::Fake,
+        arguments: &["tests/openapi/run.py"],
+        given: Some(("--server", "fake_server")),
+        seconds: 90,
+        ..PLAIN
+    },
+    Suite {
+        name: "sdk",
+        tier: Tier::Sdk,
+        arguments: &["tests/sdk/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 400,
+        ..PLAIN
+    },
+    Suite { name: "seeds", tier: Tier::Sdk, arguments: &["tests/seeds/run.py"], given: ISOPOD, seconds: 60, ..PLAIN },
+    Suite {
+        name: "seeds-storage",
+        tier: Tier::Sdk,
+        arguments: &["tests/seeds/storage.py"],
+        given: ISOPOD,
+        seconds: 40,
+        ..PLAIN
+    },
+    Suite {
+        name: "templates",
+        tier: Tier::Sdk,
+        arguments: &["tests/templates/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 200,
+        ..PLAIN
+    },
+    Suite {
+        name: "chaos",
+        tier: Tier::Stress,
+        arguments: &["tests/chaos/run.py", "--seed", "43", "--minutes", "2"],
+        given: ISOPOD,
+        // Its checks give a server that was killed 30 s; beside a build they saw one that needed more.
+        group: Some(ALONE),
+        seconds: 180,
+        ..PLAIN
+    },
+    Suite { name: "fuzz", tier: Tier::Stress, program: Program::Xtask, arguments: &["fuzz"], seconds: 70, ..PLAIN },
+];
