@@ -67,7 +67,13 @@ impl HomeKind {
 
 impl Home {
     pub(crate) fn open(state: &StateRoot, kind: HomeKind) -> Result<Self, HomeError> {
-        let path = state.homes().join(kind.name());
+        Self::open_in(&state.homes(), kind)
+    }
+
+    fn open_in(homes: &Path, kind: HomeKind) -> Result<Self, HomeError> {
+        let path = homes.join(kind.name());
+        // A sweep takes a home that nobody has locked for one whose process is gone.
+        let _no_sweep = HomesLock::take(homes, FlockOperation::LockShared)?;
         make_private_directory(&path.join("boxes"))?;
         let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
@@ -81,18 +87,23 @@ impl Home {
 
     /// Homes of commands whose process is gone. The caller owns them now.
     pub(crate) fn abandoned(state: &StateRoot) -> io::Result<Vec<Self>> {
-        let mut homes = Vec::new();
-        for entry in fs::read_dir(state.homes())? {
+        Self::abandoned_in(&state.homes())
+    }
+
+    fn abandoned_in(homes: &Path) -> io::Result<Vec<Self>> {
+        let _none_opens = HomesLock::take(homes, FlockOperation::LockExclusive).map_err(io::Error::other)?;
+        let mut abandoned = Vec::new();
+        for entry in fs::read_dir(homes)? {
             let path = entry?.path();
             let kind = HomeKind::of(&path.file_name().unwrap_or_default().to_string_lossy());
             if kind == HomeKind::Server {
                 continue;
             }
             if let Ok(Some(lock)) = lock(&path) {
-                homes.push(Self { path, kind, _lock: lock });
+                abandoned.push(Self { path, kind, _lock: lock });
             }
         }
-        Ok(homes)
+        Ok(abandoned)
     }
 
     /// The home of a command that still runs, if there is one.
@@ -210,6 +221,24 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// Between making a home and locking it, its owner holds the directory of all homes shared; a sweep takes it alone.
+struct HomesLock(File);
+
+impl HomesLock {
+    fn take(homes: &Path, operation: FlockOperation) -> Result<Self, StateError> {
+        let directory = File::open(homes).map_err(StateError::on("open", homes))?;
+        flock(&directory, operation).map_err(io::Error::from).map_err(StateError::on("lock", homes))?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for HomesLock {
+    fn drop(&mut self) {
+        // A process that was forked meanwhile has the descriptor too, so closing ours is not enough.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// `None` when another process holds it.
 fn lock(home: &Path) -> Result<Option<File>, StateError> {
     let path = home.join("lock");
@@ -222,5 +251,39 @@ fn lock(home: &Path) -> Result<Option<File>, StateError> {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(failed(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_home_that_is_being_opened_is_never_swept() {
+        let homes = tempfile::tempdir().unwrap();
+        let done = AtomicBool::new(false);
+        let sweep = || {
+            while !done.load(Ordering::Relaxed) {
+                Home::abandoned_in(homes.path()).unwrap().into_iter().for_each(Home::remove);
+            }
+        };
+        let open = || {
+            for number in 0..2000 {
+                let kind = HomeKind::Command { name: format!("run-{number}") };
+                let home = Home::open_in(homes.path(), kind).unwrap();
+                assert!(home.path().join("boxes").is_dir(), "{number}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(sweep);
+            // Whatever happens to it, the sweep must end.
+            let opened = scope.spawn(open).join();
+            done.store(true, Ordering::Relaxed);
+            opened.unwrap();
+        });
+        Home::abandoned_in(homes.path()).unwrap().into_iter().for_each(Home::remove);
+        assert_eq!(fs::read_dir(homes.path()).unwrap().count(), 0);
     }
 }
