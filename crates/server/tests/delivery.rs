@@ -83,6 +83,22 @@ async fn a_stopping_server_ends_streams_in_their_own_words() {
     assert_eq!(rest[0], 2);
     let end: serde_json::Value = serde_json::from_slice(&rest[5..]).unwrap();
     assert_eq!(end, json!({ "error": { "code": "unavailable", "message": message } }));
+    // These words are not the guest's: whatever it printed meanwhile has not been sent.
+    reported(&server, Report { stream: 1, bytes: 7, last: true }).await;
+    let reports = server.node.printed.reports.lock().unwrap();
+    assert!(reports.iter().all(|report| report.bytes <= 7), "{reports:?}");
+}
+
+#[tokio::test]
+async fn output_is_not_asked_for_while_nobody_can_say_what_of_it_arrives() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    server.node.printed.hangs.store(true, Relaxed);
+    let refused = server.client.raw(Method::POST, CONNECT, &inside(&id), Bytes::new()).await;
+    assert_eq!((refused.status, server.node.printed.streams.load(Relaxed)), (502, 0), "{}", refused.text);
+    server.node.printed.hangs.store(false, Relaxed);
+    let mut body = server.client.open(Method::POST, CONNECT, &inside(&id), Bytes::new()).await.into_body();
+    assert_eq!(first_frame(&mut body).await, FRAME);
 }
 
 #[tokio::test]

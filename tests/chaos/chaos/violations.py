@@ -36,7 +36,7 @@ class Violations:
             if self.is_too_many():
                 return
             seconds = round(time.monotonic() - self._start, 1)
-            one = Violation(self.seed, self._step, "; ".join(self._recent[-3:]), seconds, check, expected, found[:500])
+            one = Violation(self.seed, self._step, "; ".join(self._recent[-3:]), seconds, check, expected, found[:3000])
             self.all.append(one)
         print(
             f"VIOLATION seed={one.seed} step={one.step} at {seconds}s [{check}]\n"

@@ -73,6 +73,12 @@ pub(crate) struct RunningGuest<'g> {
     pub(crate) gate: &'g CancellationToken,
 }
 
+/// The guest could not be told what arrives, so it would take everything that it sends for delivered. A guest that does not
+/// answer this would hardly answer the call itself.
+#[derive(Debug, thiserror::Error)]
+#[error("the guest opens no channel for reports of deliveries")]
+pub(crate) struct NoChannel;
+
 /// A call whose answer is to be tracked.
 pub(crate) struct Tracking {
     channel: Arc<ReportChannel>,
@@ -81,26 +87,26 @@ pub(crate) struct Tracking {
 }
 
 impl Deliveries {
-    /// Prepares a call for being tracked if its answer is output. Where that cannot be done, the call goes without.
+    /// Prepares a call for being tracked if its answer is output and the guest knows about tracking.
     pub(crate) async fn track(
         &self,
         guest: RunningGuest<'_>,
         request: &mut Request<Body>,
         client: Option<ClientConnection>,
-    ) -> Option<Tracking> {
+    ) -> Result<Option<Tracking>, NoChannel> {
         let is_connect = request.uri().path() == CONNECT;
         if request.method() != Method::POST || !(is_connect || request.uri().path() == START) {
-            return None;
+            return Ok(None);
         }
-        let ClientConnection { outbox, is_http1 } = client?;
-        let channel = self.channel(guest).await?;
+        let Some(ClientConnection { outbox, is_http1 }) = client else { return Ok(None) };
+        let Some(channel) = self.channel(guest).await? else { return Ok(None) };
         if is_connect {
             self.take_back_lost();
         }
         let headers = request.headers_mut();
         headers.insert(CHANNEL_HEADER, channel.name().clone());
         headers.insert(REPORTS_HEADER, channel.sent().into());
-        Some(Tracking { channel, outbox, is_http1 })
+        Ok(Some(Tracking { channel, outbox, is_http1 }))
     }
 
     /// Begins to track the answer, if the guest agreed.
@@ -136,32 +142,32 @@ impl Deliveries {
         streams.iter().for_each(|stream| stream.take_back_lost());
     }
 
-    async fn channel(&self, guest: RunningGuest<'_>) -> Option<Arc<ReportChannel>> {
+    /// `None` for a guest that knows no channels.
+    async fn channel(&self, guest: RunningGuest<'_>) -> Result<Option<Arc<ReportChannel>>, NoChannel> {
         let mut slot = self.channel.lock().await;
         if let Slot::Open(channel, used) = &mut *slot
             && !channel.is_broken()
         {
             *used = Instant::now();
-            return Some(Arc::clone(channel));
+            return Ok(Some(Arc::clone(channel)));
         }
         if matches!(*slot, Slot::Unsupported) {
-            return None;
+            return Ok(None);
         }
         let opening = ReportChannel::open(guest.node, guest.incarnation, guest.gate);
         match tokio::time::timeout(OPEN_PATIENCE, opening).await {
             Ok(Ok(channel)) => {
                 let channel = Arc::new(channel);
                 *slot = Slot::Open(Arc::clone(&channel), Instant::now());
-                Some(channel)
+                Ok(Some(channel))
             }
             Ok(Err(OpenError::Unsupported)) => {
                 *slot = Slot::Unsupported;
-                None
+                Ok(None)
             }
             Ok(Err(OpenError::Failed)) | Err(_) => {
-                tracing::debug!(sandbox = %guest.incarnation.sandbox, "no channel for reports of deliveries");
                 *slot = Slot::Empty;
-                None
+                Err(NoChannel)
             }
         }
     }

@@ -135,23 +135,24 @@ impl Sent {
     }
 }
 
-/// A body whose frames are tracked.
+/// A body whose frames are tracked, if anybody asked for that.
 pub(crate) struct TrackedBody<B> {
     inner: B,
-    delivery: Arc<StreamDelivery>,
+    delivery: Option<Arc<StreamDelivery>>,
     length: u64,
 }
 
 impl<B> TrackedBody<B> {
-    pub(crate) fn new(inner: B, delivery: Arc<StreamDelivery>) -> Self {
+    pub(crate) fn new(inner: B, delivery: Option<Arc<StreamDelivery>>) -> Self {
         Self { inner, delivery, length: 0 }
     }
 
     fn track(&mut self, data: Bytes) -> Bytes {
+        let Some(delivery) = &self.delivery else { return data };
         self.length += data.len() as u64;
-        self.delivery.hand_out(self.length);
-        let written = self.delivery.outbox.written() + data.len() as u64;
-        Bytes::from_owner(TrackedData { data, stream: Arc::clone(&self.delivery), end: self.length, written })
+        delivery.hand_out(self.length);
+        let written = delivery.outbox.written() + data.len() as u64;
+        Bytes::from_owner(TrackedData { data, stream: Arc::clone(delivery), end: self.length, written })
     }
 }
 

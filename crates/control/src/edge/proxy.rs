@@ -206,7 +206,8 @@ async fn send(
     let mut response = match target_of(address.port) {
         Target::Guest if upgrade.is_none() => {
             let guest = RunningGuest { node: fleet.node.as_ref(), incarnation: &life.incarnation, gate: &life.gate };
-            tracking = life.deliveries.track(guest, &mut request, client).await;
+            let tracked = life.deliveries.track(guest, &mut request, client).await;
+            tracking = tracked.map_err(|error| broken(address, &error))?;
             send_kept(fleet, address, life, request).await?
         }
         target => send_fresh(fleet, address, life, target, request).await?,
@@ -218,12 +219,10 @@ async fn send(
     strip_hop_by_hop(response.headers_mut());
     let delivery = tracking.and_then(|tracking| life.deliveries.begin(tracking, response.headers_mut()));
     let (head, body) = response.into_parts();
+    // Below the gate: the guest knows nothing of what the gate adds, so it must not count.
+    let body = TrackedBody::new(body, delivery);
     let body = GatedBody::new(body, &head.headers, life.gate.clone(), fleet.streams_end.clone(), permit);
-    let body = match delivery {
-        Some(delivery) => Body::new(TrackedBody::new(body, delivery)),
-        None => Body::new(body),
-    };
-    Ok(Response::from_parts(head, body))
+    Ok(Response::from_parts(head, Body::new(body)))
 }
 
 fn target_of(port: u16) -> Target {

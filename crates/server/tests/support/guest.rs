@@ -30,7 +30,7 @@ pub struct Printed {
     pub blocks: Mutex<Vec<(&'static str, String)>>,
     /// Answered instead of the truth.
     pub lie: Mutex<Option<String>>,
-    /// Never answers.
+    /// Answers neither for the log nor for a channel of reports.
     pub hangs: AtomicBool,
     pub asked: AtomicU64,
     /// What the edge reported about output streams.
@@ -162,7 +162,12 @@ async fn answer(
         "/ws-flood" => upgrade(request, |stream| async move {
             hostile::flood(stream, &printed.flooded, &printed.is_flood_stuck).await;
         }),
-        delivery::PATH if request.headers().contains_key("x-isopod-control") => reports(printed, request),
+        delivery::PATH if request.headers().contains_key("x-isopod-control") => {
+            if printed.hangs.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            reports(printed, request)
+        }
         "/process.Process/Connect"
             if request.headers().get(delivery::CHANNEL_HEADER).is_some_and(|name| name == "7") =>
         {

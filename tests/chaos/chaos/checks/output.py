@@ -1,5 +1,6 @@
-"""Output without gap or repeat: a program that counts on both streams, and what was heard of it. Pure."""
+"""Output without gap or repeat: a program that counts on both streams, and what was heard of it."""
 
+import time
 from dataclasses import dataclass, field
 
 
@@ -13,12 +14,17 @@ def program(lines: int, burst: int, silence: float) -> str:
 class Heard:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
+    # What broke the stream, and what joining it again met with, each with the lines heard by then.
+    story: list[str] = field(default_factory=list)
 
     def add(self, out: str | None, err: str | None) -> None:
         if out:
             self.out.append(out)
         if err:
             self.err.append(err)
+
+    def note(self, what: str) -> None:
+        self.story.append(f"{time.strftime('%H:%M:%S')} after {self.describe()}: {what}")
 
     def is_complete_up_to(self, line: int) -> bool:
         """Whether both streams have given this many lines."""

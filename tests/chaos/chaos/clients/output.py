@@ -68,20 +68,29 @@ class Output(Client):
                 heard.add(out, err)
                 if pause_after is not None and heard.is_complete_up_to(pause_after * BURST):
                     pause_after = None
-                    self._pause(sandbox)
+                    self._pause(sandbox, heard)
                 if leave_after is not None and heard.is_complete_up_to(leave_after * BURST):
+                    heard.note("leave")
                     handle.disconnect()
                     return None
-        except Exception:
+        except Exception as error:
+            heard.note(f"broken by {error!r}")
             return None
         # `wait` would raise for a stream that ended without a result, and that is a break like any other.
         return handle._result
 
-    def _pause(self, sandbox: Owned) -> None:
-        """With its memory. Connecting again resumes it, whether this was acknowledged or not."""
+    def _pause(self, sandbox: Owned, heard: check.Heard) -> None:
+        """With its memory. Connecting again resumes it, whether this was acknowledged or not.
+
+        A pause that was refused breaks no stream: what has arrived meanwhile must still be read.
+        """
         pause = partial(Sandbox.pause, sandbox.id, keep_memory=True, request_timeout=sdk.REQUEST)
-        self.call(f"pause of {sandbox.id}", pause, ("disk",), sandbox)
-        self.context.ledger.count("streams that a pause broke")
+        try:
+            self.call(f"pause of {sandbox.id}", pause, ("disk",), sandbox)
+            self.context.ledger.count("streams that a pause broke")
+            heard.note("paused")
+        except Failed:
+            heard.note("not paused")
 
     def _reconnect(self, sandbox: Owned, pid: int, heard: check.Heard):
         deadline = time.monotonic() + RECONNECT_DEADLINE
@@ -89,8 +98,11 @@ class Output(Client):
             if sandbox.life is not Life.ALIVE:
                 raise Failed
             try:
-                return sdk.connect(sandbox.id).commands.connect(pid, timeout=STREAM_DEADLINE)
+                opened = sdk.connect(sandbox.id)
+                heard.note("join")
+                return opened.commands.connect(pid, timeout=STREAM_DEADLINE)
             except Exception as error:
+                heard.note(f"not joined: {error!r}")
                 is_away = self.context.outages.is_away("server", "database", "disk")
                 if is_away and self.context.stop.is_set():
                     raise Failed from error
@@ -113,5 +125,5 @@ class Output(Client):
         if wrong or result.exit_code != 0:
             expected = f"a command in {sandbox.id} gives {lines} lines on each stream without gap or repeat, and exit code 0"
             self.context.violations.add(
-                "output", expected, f"{wrong or 'all lines'}, exit code {result.exit_code}, {breaks} breaks"
+                "output", expected, f"{wrong or 'all lines'}, exit code {result.exit_code}, {breaks} breaks ({'; '.join(heard.story)})"
             )
