@@ -1,6 +1,7 @@
 //! What requests of agents can reach, and the tasks behind it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isopod_control::files::FileStore;
 use isopod_control::lifecycle::Fleet;
@@ -65,6 +66,12 @@ impl Agents {
             files: app.files.clone(),
             domain_text: app.domain().to_owned(),
         }))
+    }
+
+    /// Waits until the runs that have ended are cleaned up, for at most `patience`. For a server that is about to stop: what
+    /// is left then waits for the next one.
+    pub async fn finish_cleanups(&self, patience: Duration) {
+        self.runs.finish_cleanups(patience).await;
     }
 
     /// Waits for the tasks of all runs, which end when the server stops.

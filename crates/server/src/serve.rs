@@ -19,6 +19,9 @@ use crate::config::ServerConfig;
 use crate::parts::Parts;
 use crate::routes::router;
 
+/// How long a server that stops waits for the sandboxes of runs that have ended.
+const CLEANUP_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -74,11 +77,12 @@ pub async fn serve(
     drop(listener);
     closing.cancel();
     connections.drain(config.drain, &streams_end).await;
+    agents.finish_cleanups(CLEANUP_PATIENCE).await;
     stop.cancel();
     background.join_all().await;
     agents.drain().await;
     drop((connections, agents));
-    // Owners drop their ends of the journal and of the audit as they stop; what is queued is written before we leave.
+    // Controllers drop their ends of the journal and of the audit as they stop; what is queued is written before we leave.
     journal.finish().await;
     let _ = tokio::time::timeout(Duration::from_secs(5), records).await;
     Ok(())

@@ -183,6 +183,23 @@ async fn approvals_are_given_over_http_and_outlive_a_crash() {
 }
 
 #[tokio::test]
+async fn a_server_that_stops_first_removes_the_sandboxes_of_runs_that_have_ended() {
+    let mut server = server().await;
+    server.node.faults.change_takes.store(1000, Ordering::Relaxed);
+    // As many as are removed at the same time, and some more.
+    let mut runs = Vec::new();
+    for _ in 0..20 {
+        runs.push(start(&server, json!({ "nodes": [{ "id": "a", "code": "1" }] })).await);
+    }
+    for run in &runs {
+        ended(&server, run, "completed").await;
+    }
+    assert!(server.node.count() > 0, "a removal takes a second");
+    server.stop().await;
+    assert_eq!(server.node.count(), 0);
+}
+
+#[tokio::test]
 async fn events_are_replayed_from_where_a_watcher_left_off() {
     let server = server().await;
     let url = agent(&Arc::default()).await;

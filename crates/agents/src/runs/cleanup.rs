@@ -1,10 +1,12 @@
 //! Works the outbox off: what a run had is disposed of, and the agent service is told, again and again until both are
 //! confirmed. It is never given up: the row is the only thing that still knows of the sandbox.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use isopod_store::clock::Timestamp;
 use isopod_store::{Cleanup, StoreError};
 
@@ -13,42 +15,75 @@ use super::shared::Shared;
 const AT_ONCE: usize = 16;
 const BATCH: u32 = 200;
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Between two looks for what is due, while something is under way or the store failed.
+const BUSY_INTERVAL: Duration = Duration::from_millis(500);
+/// The same while the server stops.
+const DUE_INTERVAL: Duration = Duration::from_millis(10);
 const DISPOSAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Cleans up until the server stops.
+/// Cleans up until the server stops. One run that takes long holds up no other.
 pub(super) async fn run_cleanups(shared: Arc<Shared>) {
+    let mut attempts = FuturesUnordered::new();
+    let mut under_way = HashSet::new();
     loop {
+        let due = shared.store.due_cleanups(Timestamp::now(), BATCH).await;
+        let due = due.unwrap_or_else(|error| {
+            tracing::warn!(error = isopod_wire::error_chain(&error), "runs were not cleaned up");
+            Vec::new()
+        });
+        for cleanup in due {
+            if under_way.len() < AT_ONCE && under_way.insert(cleanup.run.clone()) {
+                attempts.push(clean_up(&shared, cleanup));
+            }
+        }
+        let wait = if under_way.is_empty() { until_next(&shared).await } else { BUSY_INTERVAL };
         tokio::select! {
             // What was under way is still due for the next server.
             () = shared.stop.cancelled() => return,
-            done = clean_up_due(&shared) => if let Err(error) = done {
-                tracing::warn!(error = isopod_wire::error_chain(&error), "runs were not cleaned up");
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-        }
-        let wait = match shared.store.next_cleanup().await {
-            Ok(Some(next)) => Timestamp::now().until(next).max(Duration::from_millis(1)).min(MAX_WAIT),
-            _ => MAX_WAIT,
-        };
-        tokio::select! {
-            () = shared.stop.cancelled() => return,
             () = shared.cleanup_wanted.notified() => {}
             () = tokio::time::sleep(wait) => {}
+            Some((cleanup, error)) = attempts.next() => {
+                under_way.remove(&cleanup.run);
+                if let Err(error) = record(&shared, &cleanup, error).await {
+                    tracing::warn!(error = isopod_wire::error_chain(&error), "runs were not cleaned up");
+                    tokio::time::sleep(BUSY_INTERVAL).await;
+                }
+            }
         }
     }
 }
 
-async fn clean_up_due(shared: &Shared) -> Result<(), StoreError> {
-    let due = shared.store.due_cleanups(Timestamp::now(), BATCH).await?;
-    let mut attempts = futures::stream::iter(due).map(|cleanup| clean_up(shared, cleanup)).buffer_unordered(AT_ONCE);
-    while let Some((cleanup, error)) = attempts.next().await {
-        let next = error.is_some().then(|| Timestamp::now().plus(wait_after(shared, cleanup.attempts)));
-        if let Some(error) = &error {
-            tracing::warn!(run = %cleanup.run, attempt = cleanup.attempts + 1, error, "a run is not cleaned up yet");
-        }
-        shared.store.record_cleanup(&cleanup, next, error).await?;
+async fn until_next(shared: &Shared) -> Duration {
+    match shared.store.next_cleanup().await {
+        Ok(Some(next)) => Timestamp::now().until(next).max(Duration::from_millis(1)).min(MAX_WAIT),
+        Ok(None) => MAX_WAIT,
+        Err(_) => BUSY_INTERVAL,
     }
-    Ok(())
+}
+
+async fn record(shared: &Shared, cleanup: &Cleanup, error: Option<String>) -> Result<(), StoreError> {
+    let next = error.is_some().then(|| Timestamp::now().plus(wait_after(shared, cleanup.attempts)));
+    if let Some(error) = &error {
+        tracing::warn!(run = %cleanup.run, attempt = cleanup.attempts + 1, error, "a run is not cleaned up yet");
+    }
+    shared.store.record_cleanup(cleanup, next, error).await
+}
+
+/// Waits until every run that has ended is cleaned up, or was tried without success, and at most for `patience`. The task
+/// that cleans up must still run.
+pub(super) async fn finish_cleanups(shared: &Shared, patience: Duration) {
+    let finish = async {
+        while !shared.store.due_cleanups(Timestamp::now(), 1).await?.is_empty() {
+            shared.cleanup_wanted.notify_one();
+            tokio::time::sleep(DUE_INTERVAL).await;
+        }
+        Ok::<_, StoreError>(())
+    };
+    match tokio::time::timeout(patience, finish).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(error = isopod_wire::error_chain(&error), "runs may not be cleaned up"),
+        Err(_) => tracing::warn!("runs are not cleaned up yet; the next server does it"),
+    }
 }
 
 async fn clean_up(shared: &Shared, mut cleanup: Cleanup) -> (Cleanup, Option<String>) {

@@ -29,6 +29,7 @@ mod view;
 mod workflow;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isopod_store::{NodeSpec, RunId, Work};
 use tokio::sync::{oneshot, watch};
@@ -169,6 +170,11 @@ impl Runs {
     /// Works the outbox off until the server stops.
     pub(crate) async fn run_cleanups(self: Arc<Self>) {
         cleanup::run_cleanups(Arc::clone(&self.shared)).await;
+    }
+
+    /// Waits until the runs that have ended are cleaned up, for at most `patience`.
+    pub(crate) async fn finish_cleanups(&self, patience: Duration) {
+        cleanup::finish_cleanups(&self.shared, patience).await;
     }
 
     /// Waits for the tasks of all runs, which end when the server stops.
