@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use isopod_wire::compat::WORKSPACE_PATH;
 use isopod_wire::node::WorkspaceMount;
 
 /// Below it, every execution has a directory.
@@ -16,8 +17,6 @@ pub const EXECUTIONS: &str = "executions";
 pub const VOLUMES: &str = "volumes";
 /// Metadata of a create that asks for the files of an execution, inside at the path that they have on the host.
 pub const EXECUTION_KEY: &str = "execution_id";
-/// Where the workspace is seen on the host and in sandboxes, unless something else is said.
-pub const DEFAULT_BASE_PATH: &str = "/opt/sentient";
 
 /// Makes sure that the root is mounted and served. Called often: what is there already must cost nothing.
 pub trait EnsureWorkspace: Send + Sync + fmt::Debug {
@@ -45,7 +44,7 @@ pub struct Workspace {
 impl Workspace {
     /// On a directory that needs nobody to serve it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        let base_path = DEFAULT_BASE_PATH.to_owned();
+        let base_path = WORKSPACE_PATH.to_owned();
         Self { root: root.into(), base_path, by_metadata: true, starter: None }
     }
 

@@ -2,6 +2,7 @@
 //! Nothing here does I/O or knows how a contract is implemented.
 
 pub mod build;
+pub mod compat;
 pub mod delivery;
 mod error_chain;
 #[cfg(feature = "fuzzing")]

@@ -8,9 +8,10 @@
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::{hash_key, is_token, same};
+use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 
 use super::Edge;
-use crate::identity::{TEAM_HEADER, TOKEN_HEADER, TokenError};
+use crate::identity::TokenError;
 use crate::lifecycle::View;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");

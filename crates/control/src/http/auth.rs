@@ -11,10 +11,11 @@ use isopod_store::clock::Timestamp;
 use isopod_store::secrets::hash_key;
 use isopod_store::{Resource, Scope, Store, TeamId};
 use isopod_wire::SandboxId;
+use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 use isopod_wire::node::Secret;
 
 use super::error::ApiError;
-use crate::identity::{TEAM_HEADER, TOKEN_HEADER, TokenCheck, TokenError};
+use crate::identity::{TokenCheck, TokenError};
 use crate::lifecycle::{Fleet, Sandbox};
 
 /// The team behind a request, and what it may do.

@@ -1,5 +1,4 @@
-//! People instead of keys: a team's id and a signed token that says who asks, as `X-Supabase-Team` and
-//! `X-Supabase-Token` carry them.
+//! People instead of keys: a team's id and a signed token that says who asks, in the headers of `wire::compat`.
 //!
 //! The token is a JWT of an identity service that the operator names, by its secret or by its public keys. What it says
 //! is believed only after its signature, its time and the person's membership in the team were checked. Nothing that a
@@ -25,11 +24,6 @@ use isopod_store::clock::Timestamp;
 use jwks::KeySet;
 use jwt::Token;
 use remote_keys::RemoteKeys;
-
-/// Names the team in whose name a person asks.
-pub(crate) const TEAM_HEADER: &str = "x-supabase-team";
-/// Carries the person's token.
-pub(crate) const TOKEN_HEADER: &str = "x-supabase-token";
 
 /// Whose tokens count.
 #[derive(Clone, Debug)]

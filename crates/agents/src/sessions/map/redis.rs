@@ -26,6 +26,7 @@ use async_trait::async_trait;
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{OwnerKind, TeamId, TeamOwner};
+use isopod_wire::compat;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, cmd};
 use tokio::time::Instant;
@@ -121,7 +122,7 @@ impl RedisMap {
     fn entry_key(&self, TeamOwner { team, owner }: &TeamOwner) -> String {
         match owner.kind() {
             _ if *team != self.first => format!("isopod:session:{owner}@{}", team.0),
-            OwnerKind::Run => format!("raro:e2b_session:{}", owner.id()),
+            OwnerKind::Run => compat::run_session_key(owner.id()),
             OwnerKind::Task | OwnerKind::Execution => format!("isopod:session:{owner}"),
         }
     }
@@ -136,7 +137,7 @@ impl RedisMap {
 
     fn file_key(&self, TeamOwner { team, owner }: &TeamOwner, file: &str) -> String {
         match *team == self.first {
-            true => format!("raro:e2b_files:{}:{file}", owner.id()),
+            true => compat::run_file_key(owner.id(), file),
             // No team has a slash in its id.
             false => format!("isopod:session_files:{owner}@{}/{file}", team.0),
         }

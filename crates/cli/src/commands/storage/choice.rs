@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use isopod_control::workspace::DEFAULT_BASE_PATH;
 use isopod_storage::{BucketSettings, Credentials, Keys, StorageSettings, StoreSettings, Tunables};
+use isopod_wire::compat::WORKSPACE_PATH;
 
 use crate::args::{StoreArgs, TunableArgs};
 use crate::env_names;
@@ -47,7 +47,7 @@ impl Choice {
             Some(text) => parse_store(&text, tunables, variables)?,
             None => StoreSettings::Directory(directory(state_dir).join("bucket")),
         };
-        let base_path = store.storage_base_path.clone().unwrap_or_else(|| DEFAULT_BASE_PATH.to_owned());
+        let base_path = store.storage_base_path.clone().unwrap_or_else(|| WORKSPACE_PATH.to_owned());
         Ok(Self {
             settings: StorageSettings { store: place, tunables: resolve_tunables(tunables)? },
             base_path: checked_base_path(&base_path)?,

@@ -33,8 +33,7 @@ pub(super) fn mount(verb: &Verb<'_>, args: &MountArgs) -> anyhow::Result<ExitCod
 pub(super) fn unmount(verb: &Verb<'_>, path: Option<&Path>) -> anyhow::Result<ExitCode> {
     let choice = verb.choice(&TunableArgs::default());
     // Somebody who only wants to unmount needs no keys.
-    let base_path =
-        choice.map_or_else(|_| isopod_control::workspace::DEFAULT_BASE_PATH.to_owned(), |choice| choice.base_path);
+    let base_path = choice.map_or_else(|_| isopod_wire::compat::WORKSPACE_PATH.to_owned(), |choice| choice.base_path);
     let path = absolute(path, &base_path)?;
     verb.running().unmount(&path).map_err(explain)?;
     say!("{} is not mounted any more", path.display());
