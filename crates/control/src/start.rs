@@ -75,7 +75,7 @@ impl Core {
 }
 
 impl JournalWriter {
-    /// Waits until everything is written. Owners drop their ends of the journal as they stop.
+    /// Waits until everything is written. Controllers drop their ends of the journal as they stop.
     pub async fn finish(self) {
         let _ = tokio::time::timeout(PATIENCE, self.0).await;
     }

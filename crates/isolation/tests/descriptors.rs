@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use isopod_isolation::launch::{
-    Figures, Launcher, Preparation, Role, RootLayers, RootStyle, Spawner, SpawnerOptions, ZygoteProgram, run_spawner,
+    Launcher, Preparation, ProcOverrides, Role, RootLayers, RootStyle, Spawner, SpawnerOptions, ZygoteProgram,
+    run_spawner,
 };
 use isopod_isolation::sys::process::{Fork, exit_now, fork};
 use isopod_wire::Limits;
@@ -124,7 +125,7 @@ fn prepare(state: &Path, role: Role) -> Launcher {
             guest: guest.as_fd(),
             tmpfs_bytes: 1 << 20,
             host_name: "test",
-            figures: &Figures::for_limits(&Limits::default()),
+            proc_overrides: &ProcOverrides::for_limits(&Limits::default()),
         })
         .expect("a launcher");
     launcher.wait().expect("a first process that waits");

@@ -106,8 +106,8 @@ impl Policy {
 
 /// Lookups at the same time. Each waits in a thread for as long as the servers of the name let it, and threads that may
 /// wait are few and for everybody.
-static LOOKUPS: Semaphore = Semaphore::const_new(MOST_LOOKUPS);
-const MOST_LOOKUPS: usize = 64;
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
+const MAX_LOOKUPS: usize = 64;
 
 async fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = name.parse::<IpAddr>() {
@@ -131,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_so_many_names_are_looked_up_at_a_time() {
-        let taken = LOOKUPS.acquire_many(MOST_LOOKUPS.try_into().unwrap()).await.unwrap();
+        let taken = LOOKUPS.acquire_many(MAX_LOOKUPS.try_into().unwrap()).await.unwrap();
         let policy = Policy::open();
         let waiting = tokio::time::timeout(Duration::from_millis(100), policy.resolve("localhost", 80));
         assert!(waiting.await.is_err(), "a name waits for its turn");

@@ -49,7 +49,7 @@ pub enum Direction {
 /// What a row takes besides its message.
 const ROW_COST: usize = 120;
 /// How much goes into one answer.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 impl Level {
     pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
@@ -109,7 +109,7 @@ impl Store {
             let row = read(row);
             bytes += row.cost();
             lines.extend(row.into_lines(wanted));
-            lines.len() < limit && bytes < MOST_BYTES
+            lines.len() < limit && bytes < MAX_BYTES
         };
         query.build().fetch_while(&self.read, take).await.map_err(StoreError::doing("read logs"))?;
         lines.truncate(limit);

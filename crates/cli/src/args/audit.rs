@@ -14,20 +14,20 @@ pub(crate) struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Show the last lines.
+    /// Show the latest entries.
     Ls {
-        /// How many.
+        /// Maximum number of entries to show.
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
-        /// Print JSON lines.
+        /// Print one JSON object per entry.
         #[arg(long)]
         json: bool,
     },
-    /// Print all lines as JSON, oldest first.
+    /// Print all entries as JSON, oldest first.
     Export,
-    /// Compute the chain of hashes again and say whether it holds.
+    /// Recompute the hash chain and check that it is unbroken.
     Verify {
-        /// A hash that an earlier verify printed: it must still be in the chain.
+        /// Hash printed by an earlier verify, which must still be in the chain.
         #[arg(long, value_name = "HASH")]
         contains: Option<String>,
         /// Print JSON.

@@ -4,7 +4,7 @@ use crate::env_names;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DatabaseArgs {
-    /// Keep records in this PostgreSQL database, postgres://USER:PASSWORD@HOST/NAME, instead of in the state directory.
+    /// PostgreSQL database for records, postgres://USER:PASSWORD@HOST/NAME [default: a file in the state directory].
     #[arg(long, env = env_names::DATABASE_URL, hide_env_values = true, value_name = "URL")]
     pub(crate) database: Option<String>,
 }

@@ -16,30 +16,30 @@ pub(crate) struct ImageArgs {
 pub(crate) enum ImageCommand {
     /// Pull an image from its registry into the local store.
     Pull(ImagePullArgs),
-    /// Take in an archive: what `docker save` writes, or an OCI layout.
+    /// Import an archive written by `docker save`, or an OCI layout.
     Import(ImageImportArgs),
-    /// Write an image to an archive that Docker and Podman read.
+    /// Export an image to an archive that Docker and Podman can read.
     Export(ImageExportArgs),
-    /// List the images of the local store.
+    /// List images in the local store.
     #[command(visible_alias = "list")]
     Ls(ImageListArgs),
-    /// Take names away; `image gc` frees their space.
+    /// Remove image names; `image gc` frees their space.
     Rm(ImageRemoveArgs),
-    /// Remove what no name leads to.
+    /// Remove data that no image name refers to.
     Gc,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImagePullArgs {
-    /// Which, such as debian:12 or ghcr.io/owner/name@sha256:….
+    /// Image to pull, such as debian:12 or ghcr.io/owner/name@sha256:….
     pub(crate) name: String,
-    /// Another place for images whose names begin so, NAME=PLACE; several with commas.
+    /// Mirror for images whose names start with NAME; comma-separated.
     #[arg(long, env = env_names::REGISTRY_MIRRORS, value_name = "NAME=PLACE", value_delimiter = ',')]
     pub(crate) registry_mirror: Vec<String>,
-    /// Internal hosts and networks that may be asked, such as 10.0.0.0/8 or registry.lan:5000; several with commas.
+    /// Internal hosts and networks that may be contacted, such as 10.0.0.0/8 or registry.lan:5000; comma-separated.
     #[arg(long, env = env_names::ALLOW_OUTBOUND, value_name = "PLACE", value_delimiter = ',')]
     pub(crate) allow_outbound: Vec<String>,
-    /// Sign in under this name.
+    /// User name for the registry.
     #[arg(long, value_name = "NAME", requires = "password_stdin")]
     pub(crate) username: Option<String>,
     /// Read the password from standard input.
@@ -49,18 +49,18 @@ pub(crate) struct ImagePullArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImageImportArgs {
-    /// The archive, perhaps compressed.
+    /// Archive, optionally compressed.
     pub(crate) file: PathBuf,
-    /// What to call it; without, as the archive says.
+    /// Name for the image [default: as in the archive].
     #[arg(long)]
     pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImageExportArgs {
-    /// Which.
+    /// Image to export.
     pub(crate) name: String,
-    /// The archive to write.
+    /// Archive to write.
     pub(crate) file: PathBuf,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct ImageListArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImageRemoveArgs {
-    /// Which.
+    /// Image names to remove.
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
 }

@@ -13,42 +13,42 @@ pub(crate) struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key and print it. It cannot be shown again.
+    /// Create a key and print it. It cannot be shown again.
     Create {
-        /// What to call it.
+        /// Name of the key.
         #[arg(long, default_value = "made by isopod key create")]
         name: String,
-        /// What it is good for; all but team and admin are for /api/v1 only.
+        /// What the key allows; scopes other than team and admin work only for /api/v1.
         #[arg(long, value_enum, default_value_t = ScopeArg::Team)]
         scope: ScopeArg,
-        /// The agent that a key of scope agent is for.
+        /// Agent that the key is for, with --scope agent.
         #[arg(long, value_name = "AGENT_ID", required_if_eq("scope", "agent"))]
         agent: Option<String>,
-        /// End it after so many days.
+        /// Let the key expire after this many days.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
         expires_days: Option<u32>,
         #[command(flatten)]
         common: KeyCommon,
     },
-    /// List keys, without the keys themselves.
+    /// List keys, without their secrets.
     List {
         #[command(flatten)]
         common: KeyCommon,
     },
-    /// Make a key like this one and print it. The old one counts on until the overlap is over.
+    /// Create a replacement for a key and print it. The old key works until the overlap ends.
     Rotate {
-        /// The key's id, as `isopod key list` shows it.
+        /// Id of the key, as shown by `isopod key list`.
         #[arg(value_name = "KEY_ID")]
         id: String,
-        /// How long both count.
+        /// Hours during which both keys work.
         #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=8760))]
         overlap_hours: u32,
         #[command(flatten)]
         common: KeyCommon,
     },
-    /// End keys for good.
+    /// Revoke keys permanently.
     Revoke {
-        /// The keys' ids, as `isopod key list` shows them.
+        /// Ids of the keys, as shown by `isopod key list`.
         #[arg(value_name = "KEY_ID", required = true)]
         ids: Vec<String>,
         #[command(flatten)]
@@ -59,19 +59,19 @@ pub(crate) enum KeyCommand {
 /// What a key is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ScopeArg {
-    /// Everything of its team.
+    /// Everything in its team.
     Team,
-    /// What belongs to one agent.
+    /// Resources of one agent.
     Agent,
-    /// Looking, not changing.
+    /// Read access only.
     ReadOnly,
-    /// Everything of all teams.
+    /// Everything in all teams.
     Admin,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyCommon {
-    /// Without a server and a key: directly in the state directory of this machine, as root.
+    /// Access the state directory of this machine directly, as root, without a server or key.
     #[arg(long)]
     pub(crate) local: bool,
     #[command(flatten)]

@@ -46,7 +46,7 @@ use crate::env_names;
 #[derive(Debug, Parser)]
 #[command(name = "isopod", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// Where Isopod keeps its state [default: /var/lib/isopod].
+    /// State directory [default: /var/lib/isopod].
     #[arg(long, global = true, env = env_names::STATE_DIR, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
@@ -56,76 +56,76 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command or a script in a fresh sandbox.
+    /// Run a command or script in a fresh sandbox.
     Run(RunArgs),
-    /// Run a workflow on a server and follow it to its end.
+    /// Run a workflow on a server and follow it until it ends.
     RunWorkflow(RunWorkflowArgs),
-    /// List, show and stop runs of workflows.
+    /// List, inspect and control workflow runs.
     Runs(RunsArgs),
-    /// Type code and see what it gives, in a fresh sandbox.
+    /// Start an interactive session in a fresh sandbox.
     Repl(ReplArgs),
-    /// Serve the E2B API on one port.
+    /// Serve the E2B API on a single port.
     Serve(Box<ServeArgs>),
-    /// Make a sandbox, and open a shell in it or leave it running.
+    /// Create a sandbox, and open a shell in it or leave it running.
     Create(CreateArgs),
     /// List sandboxes.
     #[command(visible_alias = "list")]
     Ls(LsArgs),
-    /// Show everything about a sandbox.
+    /// Show details of a sandbox.
     Info(InfoArgs),
     /// Run a command in a sandbox.
     Exec(ExecArgs),
     /// Open a shell in a sandbox.
     Connect(ConnectArgs),
-    /// Copy files and directories into a sandbox or out of it.
+    /// Copy files and directories to or from a sandbox.
     Cp(CpArgs),
-    /// Show what a sandbox said.
+    /// Show the logs of a sandbox.
     Logs(LogsArgs),
-    /// Show what a sandbox uses.
+    /// Show the resource usage of a sandbox.
     Metrics(MetricsArgs),
     /// Pause sandboxes.
     Pause(PauseArgs),
-    /// Let paused sandboxes run again.
+    /// Resume paused sandboxes.
     Resume(ResumeArgs),
-    /// End sandboxes.
+    /// Kill sandboxes.
     Kill(KillArgs),
-    /// Make, list and revoke API keys.
+    /// Create, list, rotate and revoke API keys.
     Key(KeyArgs),
-    /// Look at the record of what was done through the sandbox service.
+    /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),
-    /// Pull, import and export images.
+    /// Manage images in the local store.
     Image(ImageArgs),
-    /// Build, list and change templates.
+    /// Build and manage templates.
     Template(TemplateArgs),
-    /// The workspace that sandboxes and this host share.
+    /// Manage the workspace that sandboxes and this host share.
     Storage(StorageArgs),
-    /// Certificates for https.
+    /// Create and print certificates for HTTPS.
     Tls(TlsArgs),
-    /// Run the server as a system service.
+    /// Run the server as a systemd service.
     Service(ServiceArgs),
-    /// Say what this machine can and cannot do.
+    /// Check what this machine can and cannot do.
     Doctor(JsonArgs),
-    /// Show what is kept on disk.
+    /// Show disk usage.
     Df(JsonArgs),
-    /// Free what is not in use.
+    /// Remove abandoned sandboxes and unused templates.
     Prune(PruneArgs),
-    /// Remove everything that Isopod has made on this machine.
+    /// Kill all sandboxes and remove Isopod's state from this machine.
     Uninstall(UninstallArgs),
-    /// Print a completion script for a shell.
+    /// Print a shell completion script.
     Completions {
-        /// For which shell.
+        /// Shell to print the script for.
         shell: clap_complete::Shell,
     },
-    /// Print this reference as Markdown.
+    /// Print the command-line reference as Markdown.
     #[command(hide = true)]
     HelpMarkdown,
-    /// The process that starts sandboxes. Not for people.
+    /// Process that starts sandboxes (internal).
     #[command(name = "__spawner", hide = true)]
     Spawner(SpawnerArgs),
-    /// The process that serves the workspace. Not for people.
+    /// Process that serves the workspace (internal).
     #[command(name = "__storaged", hide = true)]
     Storaged(StoragedArgs),
-    /// Removes what a killed process left. Not for people.
+    /// Remove what a killed process left behind (internal).
     #[command(name = "__sweep", hide = true)]
     Sweep,
 }
@@ -139,7 +139,7 @@ pub(crate) struct JsonArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PruneArgs {
-    /// Also the template that the next sandbox would be made of.
+    /// Also remove unused templates that new sandboxes would start from.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON.
@@ -149,14 +149,14 @@ pub(crate) struct PruneArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
-    /// Do it without asking.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SpawnerArgs {
-    /// End all sandboxes when the process that started them is gone, by running the sweeper on this state directory.
+    /// Kill all sandboxes when the process that started them is gone, by running the sweeper on this state directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) sweep_when_orphaned: Option<PathBuf>,
 }

@@ -4,22 +4,22 @@ use isopod_wire::Bytes;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplArgs {
-    /// The language to type: python, javascript, typescript, bash, or any that the template has a kernel for.
+    /// Language: python, javascript, typescript, bash, or any other that the template has a kernel for.
     #[arg(short, long, default_value = "python")]
     pub(crate) language: String,
-    /// The template to start from, which must have an interpreter.
+    /// Template to start from; it must have an interpreter.
     #[arg(long, default_value = "code-interpreter-v1")]
     pub(crate) template: String,
     /// Memory, such as 512M or 2G.
     #[arg(long, default_value = "1G")]
     pub(crate) memory: Bytes,
-    /// No outbound network.
+    /// Disable outbound network access.
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// An environment variable, as NAME=VALUE or NAME to pass it on.
+    /// Set an environment variable; NAME alone passes on its current value.
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// Files for the sandbox, as HOST_PATH:PATH_INSIDE. Copied in before, and back after unless it ends in `:ro`.
+    /// Copy HOST to INSIDE in the sandbox before the session, and back afterwards unless `:ro` is given.
     #[arg(short, long = "volume", value_name = "HOST:INSIDE[:ro]")]
     pub(crate) volumes: Vec<String>,
 }

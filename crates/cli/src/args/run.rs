@@ -6,67 +6,67 @@ use isopod_wire::{Bytes, Cidr};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The template to start from [default: base, or code-interpreter-v1 for a notebook].
+    /// Template to start from [default: base, or code-interpreter-v1 for a notebook].
     #[arg(long)]
     pub(crate) template: Option<String>,
-    /// CPUs, such as 2 or 0.5.
+    /// Number of CPUs, such as 2 or 0.5.
     #[arg(long, default_value = "2", value_parser = parse_cpus)]
     pub(crate) cpu: u32,
     /// Memory, such as 512M or 2G.
     #[arg(long, default_value = "1G")]
     pub(crate) memory: Bytes,
-    /// What may be written to disk, such as 1G. Without it there is no limit of its own.
+    /// Disk space, such as 1G [default: no separate limit].
     #[arg(long)]
     pub(crate) disk: Option<Bytes>,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     #[arg(long, default_value = "4096")]
     pub(crate) pids: u32,
-    /// End it after so many seconds, with exit code 124.
+    /// Kill the command after this many seconds (exit code 124).
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<f64>,
-    /// No outbound network.
+    /// Disable outbound network access.
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// An address or CIDR that may be reached although denied otherwise.
+    /// Address or CIDR to allow, even if denied otherwise.
     #[arg(long, value_name = "CIDR")]
     pub(crate) allow_out: Vec<Cidr>,
-    /// An address or CIDR that may not be reached.
+    /// Address or CIDR to deny.
     #[arg(long, value_name = "CIDR")]
     pub(crate) deny_out: Vec<Cidr>,
-    /// An environment variable, as NAME=VALUE or NAME to pass it on.
+    /// Set an environment variable; NAME alone passes on its current value.
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// Files for the sandbox, as HOST_PATH:PATH_INSIDE. Copied in before, and back after unless it ends in `:ro`.
+    /// Copy HOST to INSIDE in the sandbox before the command runs, and back afterwards unless `:ro` is given.
     #[arg(short, long = "volume", value_name = "HOST:INSIDE[:ro]")]
     pub(crate) volumes: Vec<String>,
-    /// The user that runs the command.
+    /// User to run the command as.
     #[arg(short, long, default_value = "user")]
     pub(crate) user: String,
-    /// The directory in which the command starts.
+    /// Working directory of the command.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
-    /// A terminal for the command.
+    /// Allocate a terminal for the command.
     #[arg(short, long)]
     pub(crate) tty: bool,
-    /// Do not pass the host's certificates, proxies and package sources on.
+    /// Do not pass on the host's certificates, proxies and package sources.
     #[arg(long)]
     pub(crate) no_host_settings: bool,
-    /// Copy the host's /usr once instead of looking through to it.
+    /// Copy the host's /usr once instead of using it directly.
     #[arg(long)]
     pub(crate) frozen: bool,
-    /// Print one JSON object with output and exit code.
+    /// Print one JSON object with the output and exit code.
     #[arg(long, conflicts_with = "tty")]
     pub(crate) json: bool,
-    /// Run the code cells of a notebook and write what they gave back into it.
+    /// Run the code cells of a notebook and write their output back into it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tty", "json", "command"])]
     pub(crate) notebook: Option<PathBuf>,
-    /// Where the notebook with its outputs is written [default: back into the notebook].
+    /// File to write the notebook and its output to [default: the notebook itself].
     #[arg(long, value_name = "FILE", requires = "notebook")]
     pub(crate) output: Option<PathBuf>,
-    /// Go on with the next cell after one that failed.
+    /// Continue after a cell that fails.
     #[arg(long, requires = "notebook")]
     pub(crate) allow_errors: bool,
-    /// A command with its arguments, or a script (.py, .js, .sh) with its.
+    /// Command or script (.py, .js, .sh) to run, with its arguments.
     #[arg(trailing_var_arg = true, required_unless_present = "notebook", value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }

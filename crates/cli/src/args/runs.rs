@@ -8,19 +8,19 @@ use super::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunWorkflowArgs {
-    /// The workflow, in YAML or JSON; `-` for standard input.
+    /// Workflow file in YAML or JSON, or `-` for standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Print the id of the run and leave it running.
+    /// Print the id of the run and leave it running in the background.
     #[arg(long, conflicts_with = "json")]
     pub(crate) detach: bool,
-    /// Say yes to every node that wants to be approved.
+    /// Approve every node automatically.
     #[arg(long)]
     pub(crate) approve_all: bool,
-    /// Put the files that the run has made into this directory.
+    /// Download the files that the run created to this directory.
     #[arg(long, value_name = "DIR", conflicts_with = "detach")]
     pub(crate) artifacts: Option<PathBuf>,
-    /// Print each event, and at the end the state, as one line of JSON.
+    /// Print each event, and finally the state, as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -35,59 +35,59 @@ pub(crate) struct RunsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
-    /// List runs, the newest first.
+    /// List runs, newest first.
     Ls {
-        /// Only those with this status.
+        /// List only runs with this status.
         #[arg(long, value_name = "STATUS", value_parser = ["idle", "running", "completed", "failed", "awaitingapproval"])]
         status: Option<String>,
-        /// At most so many.
+        /// Maximum number to list.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
         #[command(flatten)]
         common: RunsCommon,
     },
-    /// Show the nodes of a run.
+    /// Show a run and its nodes.
     Show {
         #[command(flatten)]
         run: RunArg,
         #[command(flatten)]
         common: RunsCommon,
     },
-    /// Show what happened in a run.
+    /// Show the events of a run.
     Logs {
         #[command(flatten)]
         run: RunArg,
-        /// Go on until the run ends.
+        /// Keep printing new events until the run ends.
         #[arg(long, short)]
         follow: bool,
         #[command(flatten)]
         common: RunsCommon,
     },
-    /// End a run.
+    /// Stop a run.
     Stop {
         #[command(flatten)]
         run: RunArg,
         #[command(flatten)]
         common: RunsCommon,
     },
-    /// Say yes, or no, to what waits in a run.
+    /// Approve or reject waiting nodes of a run.
     Approve {
         #[command(flatten)]
         run: RunArg,
-        /// Only this node.
+        /// Approve or reject only this node [default: all waiting nodes].
         #[arg(long, value_name = "NODE")]
         node: Option<String>,
-        /// Say no, which ends the run.
+        /// Reject instead of approving, which ends the run.
         #[arg(long)]
         reject: bool,
         #[command(flatten)]
         common: RunsCommon,
     },
-    /// List the files that a run has made, or fetch them.
+    /// List or download the files that a run created.
     Artifacts {
         #[command(flatten)]
         run: RunArg,
-        /// Fetch them into this directory.
+        /// Download the files to this directory.
         #[arg(long, short, value_name = "DIR")]
         output: Option<PathBuf>,
         #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) enum RunsCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArg {
-    /// The run's id.
+    /// Id of the run.
     #[arg(value_name = "RUN_ID")]
     pub(crate) run: String,
 }

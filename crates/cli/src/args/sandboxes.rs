@@ -9,25 +9,26 @@ use super::server::{Pair, ServerArgs, parse_seconds};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// The template to start from.
+    /// Template to start from.
     #[arg(long, default_value = "base")]
     pub(crate) template: String,
-    /// How long it lives, in seconds.
+    /// Lifetime of the sandbox in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "300")]
     pub(crate) timeout: Duration,
-    /// A word to find it by, as KEY=VALUE.
+    /// Metadata to find the sandbox by, as KEY=VALUE.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<Pair>,
-    /// An environment variable, as NAME=VALUE or NAME to pass it on.
+    /// Set an environment variable; NAME alone passes on its current value.
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// No outbound network.
+    /// Disable outbound network access.
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// Pause it when its time is up instead of ending it.
+    /// Pause the sandbox when its time is up, instead of killing it.
     #[arg(long)]
     pub(crate) auto_pause: bool,
-    /// Print its id and leave it running, instead of a shell that ends it when it is left.
+    /// Print the id and leave the sandbox running, instead of opening a shell and killing the sandbox when the shell
+    /// exits.
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// Print JSON.
@@ -39,13 +40,13 @@ pub(crate) struct CreateArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
-    /// Only those in this state.
+    /// List only sandboxes in this state.
     #[arg(long, value_enum)]
     pub(crate) state: Option<StateArg>,
-    /// Only those with this word; may be given several times.
+    /// List only sandboxes with this metadata (repeatable).
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<Pair>,
-    /// Print ids only.
+    /// Print only ids.
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
     /// Print JSON.
@@ -63,7 +64,7 @@ pub(crate) enum StateArg {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// The sandbox.
+    /// Id of the sandbox.
     #[arg(value_name = "ID")]
     pub(crate) sandbox: SandboxId,
     /// Print JSON.
@@ -75,40 +76,40 @@ pub(crate) struct InfoArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// A terminal for the command.
+    /// Allocate a terminal for the command.
     #[arg(short, long)]
     pub(crate) tty: bool,
-    /// The user that runs the command.
+    /// User to run the command as.
     #[arg(short, long)]
     pub(crate) user: Option<String>,
-    /// The directory in which the command starts.
+    /// Working directory of the command.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
-    /// An environment variable, as NAME=VALUE or NAME to pass it on.
+    /// Set an environment variable; NAME alone passes on its current value.
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// End it after so many seconds, with exit code 124.
+    /// Kill the command after this many seconds (exit code 124).
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) timeout: Option<Duration>,
-    /// Print one JSON object with output and exit code.
+    /// Print one JSON object with the output and exit code.
     #[arg(long, conflicts_with = "tty")]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// The sandbox. A paused one is resumed.
+    /// Id of the sandbox; a paused sandbox is resumed.
     #[arg(value_name = "ID")]
     pub(crate) sandbox: SandboxId,
-    /// A command with its arguments.
+    /// Command to run, with its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// The sandbox. A paused one is resumed.
+    /// Id of the sandbox; a paused sandbox is resumed.
     #[arg(value_name = "ID")]
     pub(crate) sandbox: SandboxId,
-    /// Whose shell.
+    /// User to run the shell as.
     #[arg(short, long)]
     pub(crate) user: Option<String>,
     #[command(flatten)]
@@ -117,13 +118,13 @@ pub(crate) struct ConnectArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CpArgs {
-    /// A path of this machine, ID:PATH for one inside a sandbox, or - for standard input.
+    /// Path on this machine, ID:PATH for a path in a sandbox, or - for standard input.
     #[arg(value_name = "SOURCE")]
     pub(crate) source: String,
-    /// Where it goes, in the same form, or - for standard output.
+    /// Destination in the same form, or - for standard output.
     #[arg(value_name = "DESTINATION")]
     pub(crate) destination: String,
-    /// The user inside that reads or writes.
+    /// User in the sandbox to read or write the files as.
     #[arg(short, long)]
     pub(crate) user: Option<String>,
     #[command(flatten)]
@@ -132,10 +133,10 @@ pub(crate) struct CpArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// The sandbox, also one that has ended.
+    /// Id of the sandbox, which may have ended.
     #[arg(value_name = "ID")]
     pub(crate) sandbox: SandboxId,
-    /// Go on as long as the sandbox exists.
+    /// Keep printing as long as the sandbox exists.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Print one JSON object per entry.
@@ -147,10 +148,10 @@ pub(crate) struct LogsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MetricsArgs {
-    /// The sandbox.
+    /// Id of the sandbox.
     #[arg(value_name = "ID")]
     pub(crate) sandbox: SandboxId,
-    /// Go on as long as the sandbox exists.
+    /// Keep printing as long as the sandbox exists.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Print JSON.
@@ -162,10 +163,10 @@ pub(crate) struct MetricsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
-    /// The sandboxes.
+    /// Ids of the sandboxes.
     #[arg(value_name = "ID", required = true)]
     pub(crate) sandboxes: Vec<SandboxId>,
-    /// Keep the files only: processes end.
+    /// Keep only the files; processes end.
     #[arg(long)]
     pub(crate) filesystem_only: bool,
     #[command(flatten)]
@@ -174,10 +175,10 @@ pub(crate) struct PauseArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
-    /// The sandboxes.
+    /// Ids of the sandboxes.
     #[arg(value_name = "ID", required = true)]
     pub(crate) sandboxes: Vec<SandboxId>,
-    /// How long they live from now, in seconds.
+    /// Lifetime of the sandboxes from now, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "300")]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -186,16 +187,16 @@ pub(crate) struct ResumeArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KillArgs {
-    /// The sandboxes.
+    /// Ids of the sandboxes.
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) sandboxes: Vec<SandboxId>,
-    /// All of the team's sandboxes.
+    /// Kill all sandboxes of the team.
     #[arg(long)]
     pub(crate) all: bool,
-    /// With --all: only those in this state.
+    /// With --all, kill only sandboxes in this state.
     #[arg(long, value_enum, requires = "all")]
     pub(crate) state: Option<StateArg>,
-    /// With --all: only those with this word; may be given several times.
+    /// With --all, kill only sandboxes with this metadata (repeatable).
     #[arg(long, value_name = "KEY=VALUE", requires = "all")]
     pub(crate) metadata: Vec<Pair>,
     #[command(flatten)]

@@ -10,19 +10,19 @@ use crate::env_names;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// The team's key.
+    /// API key of the team.
     #[arg(long, env = env_names::E2B_API_KEY, hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
-    /// The API [default: https://api.DOMAIN with a domain, else http://127.0.0.1:3000].
+    /// Base URL of the API [default: https://api.DOMAIN if a domain is set, else http://127.0.0.1:3000].
     #[arg(long, env = env_names::E2B_API_URL, value_name = "URL")]
     pub(crate) api_url: Option<String>,
-    /// The way into sandboxes [default: that of the API on this machine, else https://{port}-{id}.DOMAIN].
+    /// Base URL of sandboxes [default: the API URL if it is on this machine, else https://{port}-{id}.DOMAIN].
     #[arg(long, env = env_names::E2B_SANDBOX_URL, value_name = "URL")]
     pub(crate) sandbox_url: Option<String>,
-    /// The domain of an E2B-compatible service.
+    /// Domain of an E2B-compatible service.
     #[arg(long, env = env_names::E2B_DOMAIN, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,
-    /// Authorities in PEM to trust for https, besides those that this machine trusts.
+    /// PEM file with additional CA certificates to trust.
     #[arg(long, env = env_names::CA_FILE, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 }

@@ -12,9 +12,9 @@ pub(crate) struct ServiceArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceCommand {
-    /// Write a systemd unit that starts the server with the machine and leaves sandboxes alone when it restarts.
+    /// Write a systemd unit that starts the server at boot and keeps sandboxes running when the server restarts.
     Install(ServiceInstallArgs),
-    /// Remove the unit. Sandboxes and the state directory stay.
+    /// Stop the server and remove the unit; sandboxes and the state directory stay.
     Uninstall,
 }
 
@@ -23,10 +23,10 @@ pub(crate) struct ServiceInstallArgs {
     /// Print the unit instead of writing it.
     #[arg(long)]
     pub(crate) print: bool,
-    /// The settings file that the service reads.
+    /// Settings file for the service.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Further options for `isopod serve`, after --.
+    /// Additional options for `isopod serve`, after --.
     #[arg(last = true, value_name = "SERVE_OPTIONS")]
     pub(crate) serve: Vec<String>,
 }

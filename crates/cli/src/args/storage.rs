@@ -10,10 +10,11 @@ use crate::env_names;
 /// Which workspace, for the server and for the verbs of `storage`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// The workspace: `s3://BUCKET[/PREFIX]` or `dir:PATH` [default: a directory of Isopod's own].
+    /// Where to store the workspace: `s3://BUCKET[/PREFIX]` or `dir:PATH` [default: a directory in the state
+    /// directory].
     #[arg(long, env = env_names::STORAGE, value_name = "STORE")]
     pub(crate) storage: Option<String>,
-    /// Where the workspace is seen, on the host and in sandboxes [default: /opt/sentient].
+    /// Path of the workspace on the host and in sandboxes [default: /opt/sentient].
     #[arg(long, env = env_names::STORAGE_BASE_PATH, value_name = "DIR")]
     pub(crate) storage_base_path: Option<String>,
 }
@@ -28,44 +29,44 @@ pub(crate) struct StorageArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StorageCommand {
-    /// Show the workspace on a directory of this host.
+    /// Mount the workspace on a directory of this host.
     Mount(MountArgs),
-    /// Take such a mount away, also while it is in use.
+    /// Unmount the workspace, even while it is in use.
     Umount {
-        /// Which [default: the base path].
+        /// Mount point [default: the base path].
         path: Option<PathBuf>,
     },
-    /// Say what is mounted and what the bucket does not have yet.
+    /// Show mounts and changes that are not uploaded yet.
     Status {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Look for what would keep the workspace from working: device, keys, bucket, region, path.
+    /// Check that the workspace can work: device, keys, bucket, region and path.
     Doctor(DoctorArgs),
     /// List a directory of the workspace.
     Ls {
-        /// Such as `executions/e1` [default: the top].
+        /// Directory, such as `executions/e1` [default: the top level].
         path: Option<String>,
     },
-    /// Copy a file or a directory; what begins with `store:` is in the workspace.
+    /// Copy a file or directory; paths in the workspace start with `store:`.
     Cp { from: String, to: String },
-    /// Say how much directories of the workspace hold.
+    /// Show the size of directories in the workspace.
     Du {
-        /// [default: the top].
+        /// Directory [default: the top level].
         path: Option<String>,
     },
-    /// Give up local copies of what the bucket has, and parts of uploads that were cut off a day ago.
+    /// Delete local copies of uploaded files, and parts of uploads that were cut off over a day ago.
     Gc,
-    /// Upload now what would be uploaded soon.
+    /// Show what is not uploaded yet, or upload it now with --wait.
     Sync {
-        /// Until the bucket has everything.
+        /// Upload now, and wait until everything is uploaded.
         #[arg(long)]
         wait: bool,
     },
-    /// Upload what is left and end the daemon, unless a server, a sandbox or a program uses it.
+    /// Upload what is left and stop the storage daemon, unless a server, sandbox or program uses it.
     Stop {
-        /// End it whoever uses it, without uploading first. What is not uploaded is uploaded after the next start.
+        /// Stop the daemon even if it is in use, without uploading first; the rest is uploaded after the next start.
         #[arg(long)]
         force: bool,
         /// Seconds to wait for uploads.
@@ -76,9 +77,9 @@ pub(crate) enum StorageCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MountArgs {
-    /// Where [default: the base path].
+    /// Mount point [default: the base path].
     pub(crate) path: Option<PathBuf>,
-    /// Only this part, such as `executions/e1`.
+    /// Mount only this part, such as `executions/e1`.
     #[arg(long, value_name = "PART")]
     pub(crate) only: Option<String>,
     #[command(flatten)]
@@ -94,43 +95,43 @@ pub(crate) struct DoctorArgs {
 /// They count when the daemon is started; one that runs keeps its own.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TunableArgs {
-    /// The bucket's region [default: us-east-1].
+    /// Region of the bucket [default: us-east-1].
     #[arg(long, env = env_names::AWS_REGION, value_name = "REGION")]
     pub(crate) region: Option<String>,
-    /// Another server than Amazon's. Buckets stand in the path of its URLs.
+    /// URL of an S3 server other than Amazon's; it must accept path-style URLs.
     #[arg(long, env = env_names::AWS_ENDPOINT_URL, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
-    /// Seconds that a size or time from the bucket is believed [default: 1].
+    /// Seconds to cache file sizes and times from the bucket [default: 1].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) stat_cache_ttl: Option<f64>,
-    /// Seconds that a name from the bucket is believed. Names and sizes are believed equally long: the shorter counts.
+    /// Seconds to cache names from the bucket; the smaller of this and --stat-cache-ttl applies to both.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) type_cache_ttl: Option<f64>,
-    /// Connections to the bucket that are kept open [default: 64].
+    /// Maximum number of idle connections to the bucket [default: 64].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) max_idle_handles: Option<usize>,
-    /// Mode of directories that have none of their own [default: 0777].
+    /// Mode of directories without a mode of their own [default: 0777].
     #[arg(long, value_name = "OCTAL", value_parser = octal)]
     pub(crate) dir_mode: Option<u32>,
-    /// Mode of files that have none of their own [default: 0666].
+    /// Mode of files without a mode of their own [default: 0666].
     #[arg(long, value_name = "OCTAL", value_parser = octal)]
     pub(crate) file_mode: Option<u32>,
-    /// What local copies may take [default: 10G].
+    /// Maximum size of local copies [default: 10G].
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache: Option<Bytes>,
-    /// Seconds without use, and with everything uploaded, after which the daemon ends by itself [default: 300].
+    /// Stop the daemon after this many seconds without use, once everything is uploaded [default: 300].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoragedArgs {
-    /// The daemon's directory.
+    /// Directory of the daemon.
     pub(crate) directory: PathBuf,
-    /// Be the daemon, not its supervisor.
+    /// Run as the daemon, not as its supervisor.
     #[arg(long)]
     pub(crate) worker: bool,
-    /// Be the supervisor of a daemon that runs.
+    /// Run as the supervisor of a daemon that is already running.
     #[arg(long, conflicts_with = "worker")]
     pub(crate) adopt: bool,
 }

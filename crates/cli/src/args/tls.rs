@@ -12,11 +12,11 @@ pub(crate) struct TlsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TlsCommand {
-    /// Make an authority of this machine's own and a certificate for the server. What is there already is kept.
+    /// Create a local certificate authority and a server certificate; existing ones are kept if valid for the names.
     Init(TlsInitArgs),
-    /// Print the authority's certificate, to be given to clients.
+    /// Print the certificate of the local certificate authority, for clients.
     Ca {
-        /// Together with the authorities that this machine trusts, for programs that know only one file.
+        /// Include the certificate authorities that this machine trusts, for programs that read only one file.
         #[arg(long)]
         bundle: bool,
     },
@@ -24,13 +24,13 @@ pub(crate) enum TlsCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsInitArgs {
-    /// The domain of sandbox host names. The certificate is for it and for all names right below it.
+    /// Domain of sandbox host names; the certificate is valid for it and all names directly below it.
     #[arg(long, default_value = "isopod.localhost", value_name = "DOMAIN")]
     pub(crate) domain: String,
-    /// Another name or address of the server; may be given several times.
+    /// Additional name or address of the server (repeatable).
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Where to put the files, instead of the state directory.
+    /// Directory to write the files to, instead of the state directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use isopod_client::guest::Guest;
 use isopod_isolation::launch::{
-    Figures, Launch, LaunchError, Launched, Preparation, Role, RootLayers, RootStyle, Spawner, read_failure,
+    Launch, LaunchError, Launched, Preparation, ProcOverrides, Role, RootLayers, RootStyle, Spawner, read_failure,
 };
 use isopod_isolation::sys::ns::{Namespaces, unshare};
 use isopod_wire::Limits;
@@ -97,7 +97,7 @@ impl Rig {
             guest: self.guest.as_fd(),
             tmpfs_bytes: 1 << 24,
             host_name: "rig",
-            figures: &Figures::for_limits(&Limits::default()),
+            proc_overrides: &ProcOverrides::for_limits(&Limits::default()),
         })?;
         launcher.wait()?;
         let socket = own.join("guest.sock");
@@ -106,7 +106,7 @@ impl Rig {
             listener: listener.as_fd(),
             interpreter: None,
             stat_files: None,
-            figures: None,
+            proc_overrides: None,
             cpus: None,
             tmpfs_bytes: None,
         })?;

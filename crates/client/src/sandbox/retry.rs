@@ -8,9 +8,9 @@ use http::{HeaderMap, StatusCode};
 use super::error::retry_after;
 
 /// How often a call is repeated at most.
-pub(super) const MOST_RETRIES: u32 = 3;
+pub(super) const MAX_RETRIES: u32 = 3;
 /// The longest wait that a server may ask for before the caller is told instead.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
 /// How long to wait before the next attempt; none when the reply stands. `roll` is anything from 0 to 1.
@@ -21,13 +21,13 @@ pub(super) fn wait_before_retry(retries: u32, status: StatusCode, headers: &Head
         Some("false") => false,
         _ => matches!(status.as_u16(), 429 | 502 | 503 | 504),
     };
-    if !worthwhile || retries >= MOST_RETRIES {
+    if !worthwhile || retries >= MAX_RETRIES {
         return None;
     }
     // Everybody who was refused at once shall not come back at once.
     let own = FIRST_WAIT.saturating_mul(2u32.saturating_pow(retries)).mul_f64(0.5 + roll.clamp(0.0, 1.0) / 2.0);
     match retry_after(headers) {
-        Some(wait) if wait > LONGEST_WAIT => None,
+        Some(wait) if wait > MAX_WAIT => None,
         Some(wait) => Some(wait + own / 4),
         None => Some(own),
     }
@@ -58,7 +58,7 @@ mod tests {
         }
         let never = headers(&[("should-retry", "false")]);
         assert_eq!(wait_before_retry(0, StatusCode::SERVICE_UNAVAILABLE, &never, 0.5), None);
-        assert_eq!(wait_before_retry(MOST_RETRIES, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), 0.5), None);
+        assert_eq!(wait_before_retry(MAX_RETRIES, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), 0.5), None);
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn waits_grow_and_stay_bounded(retries in 0u32..MOST_RETRIES, roll in 0.0f64..1.0) {
+        fn waits_grow_and_stay_bounded(retries in 0u32..MAX_RETRIES, roll in 0.0f64..1.0) {
             let wait = wait_before_retry(retries, StatusCode::BAD_GATEWAY, &HeaderMap::new(), roll).unwrap();
             prop_assert!(wait >= FIRST_WAIT / 2 && wait <= Duration::from_secs(2));
         }

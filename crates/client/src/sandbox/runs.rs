@@ -12,8 +12,8 @@ use super::call::Call;
 use super::{ApiError, Client};
 
 /// A longer line is no event.
-const MOST_LINE: usize = 16 << 20;
-const MOST_ERROR: usize = 1 << 20;
+const MAX_LINE: usize = 16 << 20;
+const MAX_ERROR: usize = 1 << 20;
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -107,7 +107,7 @@ impl Client {
         let reply = http.exchange(request, |reply| async { Ok::<_, ApiError>(reply) }).await?;
         let (head, body) = reply.into_parts();
         if !head.status.is_success() {
-            let body = read_limited(body, MOST_ERROR).await.map_err(|error| http.broken(error))?;
+            let body = read_limited(body, MAX_ERROR).await.map_err(|error| http.broken(error))?;
             return Err(ApiError::from_reply(head.status, &head.headers, &body));
         }
         Ok(RunEvents { http: http.clone(), body, unread: BytesMut::new() })
@@ -163,8 +163,8 @@ impl RunEvents {
                 return Ok(Some(line));
             }
             looked_at = self.unread.len();
-            if looked_at > MOST_LINE {
-                return Err(ApiError::Protocol(format!("a line of more than {MOST_LINE} bytes")));
+            if looked_at > MAX_LINE {
+                return Err(ApiError::Protocol(format!("a line of more than {MAX_LINE} bytes")));
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
             if let Ok(data) = frame.map_err(|error| self.http.broken(error))?.into_data() {

@@ -1,4 +1,4 @@
-//! Making a sandbox: a place, an intent row, the node, the row again, an owner.
+//! Making a sandbox: a place, an intent row, the node, the row again, a controller.
 //!
 //! The whole of it runs in a task of its own: a client that goes away in between changes nothing.
 
@@ -16,9 +16,9 @@ use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, Works
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
+use super::controller;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use super::owner;
 use super::places::{NoPlace, Place};
 use crate::templates::{NodeTemplate, Usable};
 
@@ -208,7 +208,7 @@ impl Fleet {
         let (cpus, memory) = (row.limits.whole_cpus(), row.limits.memory.as_mib());
         let execution = json!({ "started_at": row.started_at, "vcpu_count": cpus, "memory_mb": memory });
         self.journal.event(EventType::Created, &row, json!({ "execution": execution }));
-        owner::adopt(self, row, Some(place))
+        controller::adopt(self, row, Some(place))
     }
 }
 

@@ -1,4 +1,4 @@
-//! All live sandboxes of this server, and what their owners share.
+//! All live sandboxes of this server, and what their controllers share.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -25,13 +25,13 @@ pub struct Fleet {
     pub leases: Leases,
     pub counters: Arc<Counters>,
     pub(super) settings: FleetSettings,
-    /// Cancelled when the server stops; owners leave their sandboxes as they are.
+    /// Cancelled when the server stops; controllers leave their sandboxes as they are.
     pub(super) stop: CancellationToken,
     /// Cancelled before that, once requests under way have had their time: streams from sandboxes end.
     pub streams_end: CancellationToken,
     /// Written when a sandbox is made, adopted or gone; held for a few instructions.
     sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
-    /// Those that are being made and have no owner yet. Written by whoever makes them.
+    /// Those that are being made and have no controller yet. Written by whoever makes them.
     making: Mutex<HashSet<SandboxId>>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for Making<'_> {
     }
 }
 
-/// The figures that owners go by.
+/// What controllers are configured with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetSettings {
     pub(crate) team_limits: TeamLimits,
@@ -134,14 +134,14 @@ impl Fleet {
         Making { fleet: self, id }
     }
 
-    /// Neither has it an owner nor is one on the way. Asked in this order: who has been made is in the second list
+    /// Neither has it a controller nor is one on the way. Asked in this order: who has been made is in the second list
     /// before it leaves the first.
     pub(super) fn is_unknown(&self, id: &SandboxId) -> bool {
         let is_made = self.making.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
         !is_made && self.find(id).is_none()
     }
 
-    /// Hands what the node reports to the owners, until the node or the server stops.
+    /// Hands what the node reports to the controllers, until the node or the server stops.
     pub(crate) async fn follow_node(&self) {
         loop {
             let event = tokio::select! {
@@ -155,7 +155,7 @@ impl Fleet {
         }
     }
 
-    /// Passes an ending on to the sandbox's owner, or into the row of one that was only known to be lost.
+    /// Passes an ending on to the sandbox's controller, or into the row of one that was only known to be lost.
     pub(super) async fn node_ended(&self, incarnation: Incarnation, reason: EndReason) {
         if let Some(sandbox) = self.find(&incarnation.sandbox) {
             return sandbox.ended(incarnation, reason);

@@ -1,4 +1,4 @@
-//! A live sandbox as everyone but its owner sees it: a snapshot to read and a mailbox for wishes.
+//! A live sandbox as everyone but its controller sees it: a snapshot to read and a mailbox for commands.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::upstream::Upstreams;
 pub struct Sandbox {
     pub(super) id: SandboxId,
     pub(super) team: TeamId,
-    pub(super) wishes: mpsc::Sender<Wish>,
+    pub(super) commands: mpsc::Sender<Command>,
     pub(super) endings: mpsc::UnboundedSender<(Incarnation, EndReason)>,
     pub(super) view: watch::Receiver<Arc<View>>,
 }
@@ -51,9 +51,9 @@ pub struct Life {
     pub(super) guest_connection: OnceLock<GuestConnection>,
 }
 
-/// What the owner is asked to do.
+/// What the controller is asked to do.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Command {
     Connect { timeout: Duration, memory: bool, auto_pause: Option<bool>, reply: Reply<bool> },
     SetTimeout { timeout: Duration, reply: Reply<()> },
     Extend { timeout: Duration, reply: Reply<()> },
@@ -66,7 +66,7 @@ pub(super) enum Wish {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ActError>>;
 
-/// Why a wish was not granted.
+/// Why a command was not granted.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
     #[error(transparent)]
@@ -102,21 +102,21 @@ impl Sandbox {
 
     /// Sees to it that it runs for at least `timeout`. Says whether it had to be resumed.
     pub async fn connect(&self, timeout: Duration, memory: bool, auto_pause: Option<bool>) -> Result<bool, ActError> {
-        self.ask(|reply| Wish::Connect { timeout, memory, auto_pause, reply }).await
+        self.ask(|reply| Command::Connect { timeout, memory, auto_pause, reply }).await
     }
 
     /// Its time is over at `timeout` from now.
     pub async fn set_timeout(&self, timeout: Duration) -> Result<(), ActError> {
-        self.ask(|reply| Wish::SetTimeout { timeout, reply }).await
+        self.ask(|reply| Command::SetTimeout { timeout, reply }).await
     }
 
     /// Its time is over at `timeout` from now or later.
     pub(crate) async fn extend(&self, timeout: Duration) -> Result<(), ActError> {
-        self.ask(|reply| Wish::Extend { timeout, reply }).await
+        self.ask(|reply| Command::Extend { timeout, reply }).await
     }
 
     pub async fn pause(&self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
-        self.ask(|reply| Wish::Pause { mode, healthy_only, reply }).await
+        self.ask(|reply| Command::Pause { mode, healthy_only, reply }).await
     }
 
     pub(crate) async fn set_network(
@@ -124,33 +124,33 @@ impl Sandbox {
         allow_internet: Option<bool>,
         network: NetworkSettings,
     ) -> Result<(), ActError> {
-        self.ask(|reply| Wish::SetNetwork { allow_internet, network, reply }).await
+        self.ask(|reply| Command::SetNetwork { allow_internet, network, reply }).await
     }
 
     /// Traffic is waiting for it.
     pub async fn wake(&self) -> Result<(), ActError> {
-        self.ask(|reply| Wish::Wake { reply }).await
+        self.ask(|reply| Command::Wake { reply }).await
     }
 
     pub async fn kill(&self) -> Result<(), ActError> {
-        self.ask(|reply| Wish::Kill { reply }).await
+        self.ask(|reply| Command::Kill { reply }).await
     }
 
-    /// It was not seen on the node: its owner looks again, and ends it if it is gone. Says whether it did.
+    /// It was not seen on the node: its controller looks again, and ends it if it is gone. Says whether it did.
     pub(super) async fn verify(&self) -> bool {
-        self.ask(|reply| Wish::Verify { reply }).await.unwrap_or(false)
+        self.ask(|reply| Command::Verify { reply }).await.unwrap_or(false)
     }
 
     /// The node says that this life is over.
     pub(super) fn ended(&self, incarnation: Incarnation, reason: EndReason) {
-        // An owner that is gone has ended the sandbox itself.
+        // A controller that is gone has ended the sandbox itself.
         let _ = self.endings.send((incarnation, reason));
     }
 
-    async fn ask<T>(&self, wish: impl FnOnce(Reply<T>) -> Wish) -> Result<T, ActError> {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ActError> {
         let (reply, answer) = oneshot::channel();
         let gone = ActError::Refused(Refusal::NotFound);
-        if self.wishes.send(wish(reply)).await.is_err() {
+        if self.commands.send(command(reply)).await.is_err() {
             return Err(gone);
         }
         answer.await.unwrap_or(Err(gone))

@@ -1,4 +1,4 @@
-//! Lists of live sandboxes, from what their owners show. The store is not asked: it may be a moment behind, and a page of a
+//! Lists of live sandboxes, from what their controllers show. The store is not asked: it may be a moment behind, and a page of a
 //! hundred would cost it more than everything else about the request.
 
 use std::cmp::Ordering;

@@ -1,8 +1,9 @@
 //! The life of sandboxes: who may do what when, and the tasks that do it.
 //!
-//! A [`Fleet`] holds all live sandboxes of this server. Each has one task ([`owner`]) that owns its state and is sent
+//! A [`Fleet`] holds all live sandboxes of this server. Each has one task ([`controller`]) that owns its state and is sent
 //! commands; everyone else sees snapshots ([`View`]). Intent is written to the store before the node is asked.
 
+mod controller;
 mod create;
 mod fleet;
 #[cfg(feature = "fuzzing")]
@@ -14,7 +15,6 @@ mod journal;
 mod list;
 mod once;
 mod output;
-mod owner;
 mod places;
 mod recheck;
 mod reconcile;

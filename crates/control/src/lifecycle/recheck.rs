@@ -1,8 +1,8 @@
-//! While the server runs: looks from time to time whether the store, the owners and the node still speak of the same
+//! While the server runs: looks from time to time whether the store, the controllers and the node still speak of the same
 //! sandboxes. What an accident has separated is put right without a restart.
 //!
-//! A sandbox of ours that nobody owns is removed. An owner whose sandbox is not on the node looks for itself, because only
-//! it knows what is under way. A row without an owner at two looks in a row gets one, or its end.
+//! A sandbox of ours without a controller is removed. A controller whose sandbox is not on the node looks for itself, because only
+//! it knows what is under way. A row without a controller at two looks in a row gets one, or its end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -61,19 +61,19 @@ async fn recheck(
     done: &mut Reconciled,
 ) -> Result<(), StoreError> {
     // Owners first: whoever comes to be after this look is on the node at the next one.
-    let owners = fleet.all();
+    let controllers = fleet.all();
     let listed = fleet.node.list().await;
     let on_node: HashMap<SandboxId, NodeSandbox> =
         listed.into_iter().map(|found| (found.incarnation.sandbox.clone(), found)).collect();
-    for owner in owners.iter().filter(|owner| !on_node.contains_key(owner.id())) {
-        done.ended += u32::from(owner.verify().await);
+    for controller in controllers.iter().filter(|controller| !on_node.contains_key(controller.id())) {
+        done.ended += u32::from(controller.verify().await);
     }
     let rows = fleet.store.live_sandboxes().await?;
     remove_unknown(fleet, &on_node, &rows, done).await;
-    give_owners(fleet, &on_node, rows, suspects, done).await
+    give_controllers(fleet, &on_node, rows, suspects, done).await
 }
 
-/// Removes what is ours by its label and has neither owner nor row.
+/// Removes what is ours by its label and has neither controller nor row.
 async fn remove_unknown(
     fleet: &Arc<Fleet>,
     on_node: &HashMap<SandboxId, NodeSandbox>,
@@ -89,8 +89,8 @@ async fn remove_unknown(
     }
 }
 
-/// Sees to rows whose owner is gone. One look is not enough: a row is written a moment after its owner has left.
-async fn give_owners(
+/// Sees to rows whose controller is gone. One look is not enough: a row is written a moment after its controller has left.
+async fn give_controllers(
     fleet: &Arc<Fleet>,
     on_node: &HashMap<SandboxId, NodeSandbox>,
     rows: Vec<SandboxRow>,

@@ -10,14 +10,14 @@ use isopod_store::{Ending, Level, SandboxRow, State, StoreError};
 use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeSandbox, NodeState, PauseMode};
 
+use super::controller;
 use super::create::is_ours;
 use super::fleet::Fleet;
-use super::owner;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reconciled {
-    /// Sandboxes that have an owner again.
+    /// Sandboxes that have a controller again.
     pub(crate) adopted: u32,
     /// Rows that were ended because their sandbox is gone.
     pub(crate) ended: u32,
@@ -98,7 +98,7 @@ pub(super) async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeS
     fleet.journal.line(&row.id, Level::Info, "sandbox adopted by a new server", &[]);
     let place = row.state.takes_a_place().then(|| fleet.places.take_for_adoption(&row.team));
     let running = row.state == State::Running;
-    let sandbox = owner::adopt(fleet, row, place);
+    let sandbox = controller::adopt(fleet, row, place);
     if let (State::Pausing(mode), true) = (was, running) {
         tokio::spawn(async move {
             if let Err(error) = sandbox.pause(mode, false).await {

@@ -10,14 +10,14 @@ use super::rpc::fuzz::{decode, take_frames};
 use super::tree;
 use super::write_file::parse_written;
 
-const MOST_ENTRIES: usize = 8;
+const MAX_ENTRIES: usize = 8;
 
 /// The first byte says in which pieces the stream arrives. Every frame is read as every message, in both codecs.
 pub fn connect_reply(data: &[u8]) {
     let Some((step, data)) = data.split_first() else { return };
     take_frames(data, usize::from(*step) + 1, read_message);
-    if let Ok(tree) = tree::parse(data, MOST_ENTRIES) {
-        assert!(tree.entries.len() <= MOST_ENTRIES && tree.unreadable.len() <= MOST_ENTRIES);
+    if let Ok(tree) = tree::parse(data, MAX_ENTRIES) {
+        assert!(tree.entries.len() <= MAX_ENTRIES && tree.unreadable.len() <= MAX_ENTRIES);
     }
     let _ = parse_written(data);
 }

@@ -20,7 +20,7 @@ use super::{BaseUrl, Body, BoxError, ByteStream, Connector, Origin, TransportErr
 
 /// Shorter than servers wait for the next request, so that they rarely close a connection that is about to be used.
 const IDLE: Duration = Duration::from_secs(20);
-const MOST_IDLE: usize = 32;
+const MAX_IDLE: usize = 32;
 
 const SANDBOX_ID: HeaderName = HeaderName::from_static("e2b-sandbox-id");
 const SANDBOX_PORT: HeaderName = HeaderName::from_static("e2b-sandbox-port");
@@ -48,7 +48,7 @@ impl Http {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MOST_IDLE)
+            .pool_max_idle_per_host(MAX_IDLE)
             .build(Dialer { connector, origin });
         Self { client, base, target, headers, timeout, notices_a_lost_peer }
     }

@@ -14,8 +14,8 @@ use rustix::process::{Resource, Rlimit, chdir, getrlimit, setrlimit, setsid, uma
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::channel::Channel;
-use super::figures::Figures;
 use super::message::{LaunchOrder, PrepareOrder, Progress};
+use super::proc_overrides::ProcOverrides;
 use super::root::{EMPTY_DIRECTORY, NEW_ROOT, directory_in, filesystem};
 use super::step::{Failure, Step};
 use crate::capabilities::drop_all_but_kept;
@@ -110,7 +110,7 @@ pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filt
 
 fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> {
     become_root_of_the_sandbox()?;
-    enter_root(&order.figures)?;
+    enter_root(&order.proc_overrides)?;
     set_up_process(&order.host_name)?;
     // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
     seccomp::load(filter).step("load the system call filter")?;
@@ -118,8 +118,8 @@ fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> 
 }
 
 fn become_guest(order: &LaunchOrder, handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
-    if let Some(figures) = &order.figures {
-        change_figures(figures)?;
+    if let Some(overrides) = &order.proc_overrides {
+        change_overrides(overrides)?;
     }
     if let Some(cpus) = &order.cpus {
         let mut set = CpuSet::new();
@@ -135,7 +135,7 @@ fn become_root_of_the_sandbox() -> Result<(), Failure> {
     set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")
 }
 
-fn enter_root(figures: &Figures) -> Result<(), Failure> {
+fn enter_root(overrides: &ProcOverrides) -> Result<(), Failure> {
     // Mounts that came over from another user namespace are locked; a copy of them can become the root.
     mount_bind_recursive(NEW_ROOT, NEW_ROOT).step("copy the root's mounts")?;
     chdir(NEW_ROOT).step("go to the new root")?;
@@ -143,7 +143,7 @@ fn enter_root(figures: &Figures) -> Result<(), Failure> {
         .step("open the new root")?;
     let proc = mount_proc(&root)?;
     mask_proc(&proc)?;
-    show_figures(figures, &root)?;
+    mount_overrides(overrides, &root)?;
     pivot_to_current_directory().step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
     chdir("/").step("go to the root")
@@ -186,29 +186,29 @@ fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
 }
 
 /// Puts files with the sandbox's figures over those of `/proc` and into `/sys`, which is an empty tmpfs.
-fn show_figures(figures: &Figures, root: &OwnedFd) -> Result<(), Failure> {
+fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Failure> {
     let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
-    for (name, text) in &figures.proc {
+    for (name, text) in &overrides.proc {
         create(&texts, name, text)?;
         cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
     directory_in(root, "sys/devices")?;
     directory_in(root, "sys/devices/system")?;
     let cpu = directory_in(root, CPU_DIRECTORY)?;
-    CPU_FILES.iter().try_for_each(|name| create(&cpu, name, &figures.cpu_range))
+    CPU_FILES.iter().try_for_each(|name| create(&cpu, name, &overrides.cpu_range))
 }
 
 /// The files that stand over those of `/proc` stay the same ones; only their texts change.
-fn change_figures(figures: &Figures) -> Result<(), Failure> {
+fn change_overrides(overrides: &ProcOverrides) -> Result<(), Failure> {
     let change = |path: String, text: &str| {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = open(path, flags, Mode::empty()).step("open a figure")?;
         File::from(file).write_all(text.as_bytes()).step("change a figure")
     };
-    for (name, text) in &figures.proc {
+    for (name, text) in &overrides.proc {
         change(format!("/sys/isopod/proc/{name}"), text)?;
     }
-    CPU_FILES.iter().try_for_each(|name| change(format!("/{CPU_DIRECTORY}/{name}"), &figures.cpu_range))
+    CPU_FILES.iter().try_for_each(|name| change(format!("/{CPU_DIRECTORY}/{name}"), &overrides.cpu_range))
 }
 
 fn create(directory: &OwnedFd, name: &str, text: &str) -> Result<(), Failure> {

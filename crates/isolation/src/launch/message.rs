@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::Figures;
+use super::proc_overrides::ProcOverrides;
 use super::step::Failure;
 use super::workspace::WorkspaceOrder;
 use super::{RootStyle, ZygoteProgram};
@@ -45,7 +45,8 @@ pub(super) struct PrepareOrder {
     pub(super) usr_layers: usize,
     pub(super) cgroups: usize,
     pub(super) host_name: String,
-    pub(super) figures: Figures,
+    #[serde(rename = "figures")]
+    pub(super) proc_overrides: ProcOverrides,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,7 +61,8 @@ pub(super) enum RoleOrder {
 pub(super) struct LaunchOrder {
     pub(super) interpreter: Option<InterpreterOrder>,
     /// Where they differ from those of the preparation.
-    pub(super) figures: Option<Figures>,
+    #[serde(rename = "figures")]
+    pub(super) proc_overrides: Option<ProcOverrides>,
     pub(super) cpus: Option<Vec<u32>>,
 }
 

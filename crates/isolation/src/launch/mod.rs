@@ -14,10 +14,10 @@
 mod admission;
 mod channel;
 mod enter;
-mod figures;
 mod init;
 mod launcher;
 mod message;
+mod proc_overrides;
 mod root;
 mod spawner;
 mod step;
@@ -34,8 +34,8 @@ use std::time::Duration;
 pub use admission::{Admission, AdmissionError, Expected, socket_number};
 use channel::Channel;
 pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
-pub use figures::Figures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
+pub use proc_overrides::ProcOverrides;
 pub use root::takes_many_layers;
 use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};
@@ -172,7 +172,7 @@ pub struct Preparation<'a> {
     /// The name that programs inside see.
     pub host_name: &'a str,
     /// What `/proc` and `/sys` say about CPUs and memory.
-    pub figures: &'a Figures,
+    pub proc_overrides: &'a ProcOverrides,
 }
 
 /// What is handed to the sandbox's first process.
@@ -185,7 +185,7 @@ pub struct Launch<'a> {
     /// Figures of the sandbox's cgroups, where the host has them.
     pub stat_files: Option<&'a crate::cgroup::StatFiles>,
     /// What `/proc` and `/sys` say about CPUs and memory, where it differs from the preparation.
-    pub figures: Option<&'a Figures>,
+    pub proc_overrides: Option<&'a ProcOverrides>,
     /// Which CPUs the sandbox may use; `None` for all.
     pub cpus: Option<Vec<u32>>,
     /// The bound on `/tmp`, `/run` and `/dev/shm`, where it differs from the preparation.
@@ -240,7 +240,7 @@ impl Spawner {
             usr_layers: usr.len(),
             cgroups: preparation.cgroup_entrances.len(),
             host_name: preparation.host_name.to_owned(),
-            figures: preparation.figures.clone(),
+            proc_overrides: preparation.proc_overrides.clone(),
         };
         let mut fds = vec![theirs.as_fd(), preparation.guest];
         fds.extend(preparation.netns);
@@ -364,7 +364,8 @@ impl Launcher {
             .map_err(|error| LaunchError::channel("sandbox")(error.into()))?;
         let forkserver = launch.interpreter.and_then(|interpreter| interpreter.forkserver);
         let interpreter = launch.interpreter.map(|_| InterpreterOrder { has_forkserver: forkserver.is_some() });
-        let order = LaunchOrder { interpreter, figures: launch.figures.cloned(), cpus: launch.cpus.clone() };
+        let order =
+            LaunchOrder { interpreter, proc_overrides: launch.proc_overrides.cloned(), cpus: launch.cpus.clone() };
         let mut fds = vec![launch.listener, ready_writer.as_fd()];
         fds.extend(forkserver);
         if let Some(files) = launch.stat_files {

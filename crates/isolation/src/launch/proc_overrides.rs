@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 /// Texts for files under `/proc` and `/sys`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ProcOverrides {
     /// Files to be seen instead of those of the same name in `/proc`.
     pub proc: Vec<(String, String)>,
     /// The CPU range for `/sys/devices/system/cpu/online` and its neighbours.
     pub cpu_range: String,
 }
 
-impl Figures {
-    /// Figures that agree with these limits.
+impl ProcOverrides {
+    /// Texts that agree with these limits.
     pub fn for_limits(limits: &Limits) -> Self {
         let cpus = limits.whole_cpus();
         Self {
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn memory_and_cpus_agree_with_the_limits() {
         let limits = Limits { cpu_millis: 1500, memory: Bytes::mib(512), ..Limits::default() };
-        let figures = Figures::for_limits(&limits);
-        let file = |name: &str| &figures.proc.iter().find(|(file, _)| file == name).unwrap().1;
+        let overrides = ProcOverrides::for_limits(&limits);
+        let file = |name: &str| &overrides.proc.iter().find(|(file, _)| file == name).unwrap().1;
         assert!(file("meminfo").starts_with("MemTotal:         524288 kB\n"), "{}", file("meminfo"));
         assert_eq!(file("stat").lines().filter(|line| line.starts_with("cpu")).count(), 3);
-        assert_eq!(figures.cpu_range, "0-1\n");
+        assert_eq!(overrides.cpu_range, "0-1\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Users and groups of a tree, read from its own `/etc/passwd` and `/etc/group`.
 
 use super::step_error::StepError;
-use super::view::{Owner, View};
+use super::view::{FileOwner, View};
 
 /// A line of `/etc/passwd`, as far as a build needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn find_user(view: &View, text: &str) -> Result<Account, StepError> {
 }
 
 /// Whom `--chown` means. Numbers need no account.
-pub(super) fn find_owner(view: &View, text: &str) -> Result<Owner, StepError> {
+pub(super) fn find_owner(view: &View, text: &str) -> Result<FileOwner, StepError> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let passwd = view.read_small("/etc/passwd");
     let account = accounts(&passwd).find(|account| is_called(&account.name, account.uid, user));
@@ -44,7 +44,7 @@ pub(super) fn find_owner(view: &View, text: &str) -> Result<Owner, StepError> {
             found.ok_or_else(|| StepError::invalid(format!("there is no group {group:?} in /etc/group")))?
         }
     };
-    Ok(Owner { uid, gid })
+    Ok(FileOwner { uid, gid })
 }
 
 fn find_group(view: &View, wanted: &str) -> Option<u32> {

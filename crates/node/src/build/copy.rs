@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 
 use super::source::{Source, Visit};
 use super::step_error::StepError;
-use super::view::{FileStat, Owner, View, Writer};
+use super::view::{FileOwner, FileStat, View, Writer};
 
 /// How to copy.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(super) struct CopyTo {
     /// Whether it is a directory in any case.
     pub(super) is_directory: bool,
     /// Whose the files become; none leaves the numbers that they have.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<FileOwner>,
     pub(super) mode: Option<u32>,
     /// Whether the directories that lead to a source come along.
     pub(super) with_parents: bool,
@@ -57,7 +57,7 @@ pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result
     for file in files {
         let target = target_of(view, to, Path::new(&file.name), false);
         let stat = FileStat { mode: to.mode.unwrap_or(0o644), modified: None };
-        let written = writer.file(&target, &mut file.body.as_bytes(), to.owner.unwrap_or(Owner::ROOT), stat);
+        let written = writer.file(&target, &mut file.body.as_bytes(), to.owner.unwrap_or(FileOwner::ROOT), stat);
         written.map_err(|error| StepError::step(format!("could not write {}: {error}", target.display())))?;
     }
     Ok(())
@@ -88,8 +88,8 @@ impl Placer<'_, '_> {
         if path.as_os_str().is_empty() { self.target.clone() } else { self.target.join(path) }
     }
 
-    fn owner(&self, stat: &Stat) -> Owner {
-        self.to.owner.unwrap_or(Owner { uid: stat.st_uid, gid: stat.st_gid })
+    fn owner(&self, stat: &Stat) -> FileOwner {
+        self.to.owner.unwrap_or(FileOwner { uid: stat.st_uid, gid: stat.st_gid })
     }
 
     fn mode(&self, stat: &Stat) -> u32 {
@@ -130,7 +130,7 @@ mod tests {
         CopyTo {
             destination: destination.into(),
             is_directory: destination.ends_with('/'),
-            owner: Some(Owner { uid: 7, gid: 8 }),
+            owner: Some(FileOwner { uid: 7, gid: 8 }),
             mode: None,
             with_parents: false,
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::accounts::accounts;
-use super::view::{FileStat, Owner, View, Writer};
+use super::view::{FileOwner, FileStat, View, Writer};
 use crate::guest_program::guest_program_bytes;
 
 /// Raised when this file does something else than before.
@@ -19,7 +19,7 @@ pub(super) fn set_up_image(view: &View) -> io::Result<Vec<String>> {
     let mut notes = Vec::new();
     let mut writer = view.writer()?;
     for (path, mode) in [("/etc", 0o755), ("/home", 0o755), ("/root", 0o700), ("/run", 0o755), ("/tmp", 0o1777)] {
-        writer.ensure_directory(Path::new(path), Owner::ROOT, mode)?;
+        writer.ensure_directory(Path::new(path), FileOwner::ROOT, mode)?;
     }
     let has_bash = view.exists("/bin/bash");
     let shell = if has_bash { "/bin/bash" } else { "/bin/sh" };
@@ -30,12 +30,12 @@ pub(super) fn set_up_image(view: &View) -> io::Result<Vec<String>> {
     }
     if !view.exists("/usr/bin/sudo") {
         let stat = FileStat { mode: 0o4755, modified: None };
-        writer.file(Path::new("/usr/bin/sudo"), &mut guest_program_bytes(), Owner::ROOT, stat)?;
+        writer.file(Path::new("/usr/bin/sudo"), &mut guest_program_bytes(), FileOwner::ROOT, stat)?;
     }
     match (has_bash, view.exists("/bin/sh")) {
         (true, _) => {}
         (false, true) => {
-            writer.symlink(Path::new("/bin/bash"), "sh".as_ref(), Owner::ROOT)?;
+            writer.symlink(Path::new("/bin/bash"), "sh".as_ref(), FileOwner::ROOT)?;
             notes.push("the image has no bash: /bin/bash is its sh".to_owned());
         }
         (false, false) => notes.push("the image has no shell: commands can only be run by their path".to_owned()),
@@ -53,14 +53,14 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
     }
     let existing = known.iter().find(|account| account.name == USER);
     let owner = match existing {
-        Some(account) => Owner { uid: account.uid, gid: account.gid },
+        Some(account) => FileOwner { uid: account.uid, gid: account.gid },
         None => {
             let is_free = |id: &u32| !known.iter().any(|account| account.uid == *id || account.gid == *id);
             let id = (USER_ID..60_000).find(is_free).unwrap_or(USER_ID);
             append(&mut passwd, &format!("{USER}:x:{id}:{id}::/home/{USER}:{shell}"));
             append(&mut group, &format!("{USER}:x:{id}:"));
             append_shadow(view, writer)?;
-            Owner { uid: id, gid: id }
+            FileOwner { uid: id, gid: id }
         }
     };
     if !group.lines().any(|line| line.starts_with("sudo:")) {
@@ -107,7 +107,7 @@ fn append(text: &mut String, line: &str) {
 
 fn write(writer: &mut Writer<'_>, path: &str, text: &str, mode: u32) -> io::Result<()> {
     let stat = FileStat { mode, modified: None };
-    writer.file(Path::new(path), &mut text.as_bytes(), Owner::ROOT, stat).map(drop)
+    writer.file(Path::new(path), &mut text.as_bytes(), FileOwner::ROOT, stat).map(drop)
 }
 
 #[cfg(test)]

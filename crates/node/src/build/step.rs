@@ -19,7 +19,7 @@ use super::log::Log;
 use super::source::Source;
 use super::stack::Stack;
 use super::step_error::StepError;
-use super::view::{Owner, View};
+use super::view::{FileOwner, View};
 use crate::template::Scratch;
 
 /// What a step does to the files.
@@ -241,7 +241,7 @@ pub(super) fn find_all(source: &Source, patterns: &[String], quota: &Quota) -> R
 async fn make_directory(sandbox: &BuildSandbox, path: PathBuf, owner: String) -> Result<(), StepError> {
     let view = Arc::clone(&sandbox.view);
     let made = move || {
-        let owner = find_owner(&view, &owner).unwrap_or(Owner::ROOT);
+        let owner = find_owner(&view, &owner).unwrap_or(FileOwner::ROOT);
         let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
         let made = writer.ensure_directory(&path, owner, 0o755);
         made.map(drop).map_err(|error| StepError::step(format!("could not make {}: {error}", path.display())))

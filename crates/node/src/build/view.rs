@@ -23,12 +23,12 @@ const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
 /// Somebody inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct FileOwner {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-impl Owner {
+impl FileOwner {
     pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
@@ -136,7 +136,7 @@ impl Drop for Writer<'_> {
 
 impl Writer<'_> {
     /// A directory, made with those that lead to it when they are missing.
-    pub(super) fn ensure_directory(&mut self, path: &Path, owner: Owner, mode: u32) -> io::Result<OwnedFd> {
+    pub(super) fn ensure_directory(&mut self, path: &Path, owner: FileOwner, mode: u32) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         match self.view.open(path, flags) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -159,7 +159,7 @@ impl Writer<'_> {
         &mut self,
         path: &Path,
         content: &mut dyn Read,
-        owner: Owner,
+        owner: FileOwner,
         stat: FileStat,
     ) -> io::Result<u64> {
         self.file_of(path, owner, stat, |mut file| io::copy(content, &mut file))
@@ -170,7 +170,7 @@ impl Writer<'_> {
         &mut self,
         path: &Path,
         content: &File,
-        owner: Owner,
+        owner: FileOwner,
         stat: FileStat,
         quota: &Quota,
     ) -> io::Result<u64> {
@@ -180,7 +180,7 @@ impl Writer<'_> {
     fn file_of(
         &mut self,
         path: &Path,
-        owner: Owner,
+        owner: FileOwner,
         stat: FileStat,
         fill: impl FnOnce(&File) -> io::Result<u64>,
     ) -> io::Result<u64> {
@@ -197,14 +197,14 @@ impl Writer<'_> {
     }
 
     /// A symbolic link. What had its name is replaced, unless it is a directory.
-    pub(super) fn symlink(&mut self, path: &Path, target: &std::ffi::OsStr, owner: Owner) -> io::Result<()> {
+    pub(super) fn symlink(&mut self, path: &Path, target: &std::ffi::OsStr, owner: FileOwner) -> io::Result<()> {
         let (parent, name) = self.free_place(path, owner)?;
         symlinkat(target, &parent, name)?;
         let (uid, gid) = self.ids(owner);
         Ok(chownat(&parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn free_place<'p>(&mut self, path: &'p Path, owner: Owner) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
+    fn free_place<'p>(&mut self, path: &'p Path, owner: FileOwner) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = self.parent(path.parent().unwrap_or(Path::new("/")), owner)?;
         match unlinkat(&parent, name, AtFlags::empty()) {
@@ -213,7 +213,7 @@ impl Writer<'_> {
         }
     }
 
-    fn parent(&mut self, path: &Path, owner: Owner) -> io::Result<OwnedFd> {
+    fn parent(&mut self, path: &Path, owner: FileOwner) -> io::Result<OwnedFd> {
         if let Some((last, directory)) = &self.last
             && last == path
         {
@@ -233,13 +233,13 @@ impl Writer<'_> {
         }
     }
 
-    fn finish(&self, file: impl AsFd, owner: Owner, mode: u32) -> io::Result<()> {
+    fn finish(&self, file: impl AsFd, owner: FileOwner, mode: u32) -> io::Result<()> {
         let (uid, gid) = self.ids(owner);
         fchown(&file, Some(uid), Some(gid))?;
         Ok(fchmod(&file, Mode::from_raw_mode(mode & 0o7777))?)
     }
 
-    fn ids(&self, owner: Owner) -> (Uid, Gid) {
+    fn ids(&self, owner: FileOwner) -> (Uid, Gid) {
         (Uid::from_raw(self.first_id + owner.uid.min(65_535)), Gid::from_raw(self.first_id + owner.gid.min(65_535)))
     }
 }

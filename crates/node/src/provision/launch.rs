@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use isopod_isolation::cgroup::SandboxCgroup;
-use isopod_isolation::launch::{Figures, Interpreter, Launch, read_failure, zygote_pair};
+use isopod_isolation::launch::{Interpreter, Launch, ProcOverrides, read_failure, zygote_pair};
 use isopod_wire::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -39,7 +39,7 @@ impl Provisioner {
             launcher,
         } = prepared;
         let zygote = zygote.filter(|zygote| zygote.is_alive());
-        let changed = (record.limits != *limits).then(|| Figures::for_limits(limits));
+        let changed = (record.limits != *limits).then(|| ProcOverrides::for_limits(limits));
         if changed.is_some() {
             cgroup.set_limits(limits)?;
             record.limits = *limits;
@@ -50,7 +50,7 @@ impl Provisioner {
             listener: listener.as_fd(),
             interpreter: template.interpreter().map(|_| Interpreter { forkserver }),
             stat_files: stat_files.as_ref(),
-            figures: changed.as_ref(),
+            proc_overrides: changed.as_ref(),
             cpus: cpus_for(slot, limits),
             tmpfs_bytes: changed.is_some().then(|| tmpfs_bytes(limits)),
         })?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use isopod_disk::DiskError;
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
-use isopod_isolation::launch::{AdmissionError, Figures, LaunchError, Preparation, Role};
+use isopod_isolation::launch::{AdmissionError, LaunchError, Preparation, ProcOverrides, Role};
 use isopod_network::{NetworkError, make_network_namespace};
 use isopod_wire::{ExecutionId, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -226,7 +226,7 @@ impl Provisioner {
             guest: self.guest.as_fd(),
             tmpfs_bytes: tmpfs_bytes(limits),
             host_name: HOST_NAME,
-            figures: &Figures::for_limits(limits),
+            proc_overrides: &ProcOverrides::for_limits(limits),
         })?;
         let listener = listen_in(&directory).map_err(ProvisionError::Socket)?;
         let stat_files = cgroup.stat_files()?;

@@ -60,8 +60,14 @@ impl Provisioner {
 
 /// Starts a zygote's program, which serves the given socket.
 fn launch_zygote_program(prepared: PreparedSandbox, socket: BorrowedFd<'_>) -> Result<Launched, ProvisionError> {
-    let launch =
-        Launch { listener: socket, interpreter: None, stat_files: None, figures: None, cpus: None, tmpfs_bytes: None };
+    let launch = Launch {
+        listener: socket,
+        interpreter: None,
+        stat_files: None,
+        proc_overrides: None,
+        cpus: None,
+        tmpfs_bytes: None,
+    };
     let launched = prepared.launcher.launch(&launch)?;
     // Its end is closed by the program's start. Anything written there is a failure.
     let mut text = [0; 512];

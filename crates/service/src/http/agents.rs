@@ -26,7 +26,7 @@ struct NewAgentBody {
     avatar_url: Option<String>,
 }
 
-const MOST: u32 = 1000;
+const MAX_AGENTS: u32 = 1000;
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
@@ -60,7 +60,7 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     query.only(&[])?;
     let access = Access::from(&caller);
-    let mut agents = service.store.list_agents(&caller.team, MOST).await?;
+    let mut agents = service.store.list_agents(&caller.team, MAX_AGENTS).await?;
     agents.retain(|agent| access.check(Aim::Look, &agent.team, Some(&agent.id)).is_ok());
     Ok(Json(json!({ "agents": agents })))
 }

@@ -31,7 +31,7 @@ struct ChangeBody {
     pull_request_url: Option<String>,
 }
 
-const MOST: i64 = 100;
+const MAX_LIMIT: i64 = 100;
 const STATES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
 const PRIORITIES: [&str; 4] = ["low", "medium", "high", "urgent"];
 
@@ -63,7 +63,7 @@ pub(super) async fn list(
     let query = query.only(&["agent_id", "status", "limit"])?;
     let agent = Access::from(&caller).agent_filter(query.text("agent_id"))?;
     let status = query.text("status").map(|text| one_of("status", text, &STATES)).transpose()?;
-    let limit = query.number("limit", 1, MOST)?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
+    let limit = query.number("limit", 1, MAX_LIMIT)?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
     let tasks = service.store.list_tasks(&caller.team, agent.as_deref(), status, limit).await?;
     Ok(Json(json!({ "tasks": tasks })))
 }

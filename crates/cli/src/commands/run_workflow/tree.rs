@@ -15,11 +15,11 @@ use crate::commands::show::printable;
 
 const TICK: Duration = Duration::from_millis(100);
 /// A taller tree leaves no room for what nodes print.
-const MOST_LINES: usize = 40;
+const MAX_LINES: usize = 40;
 /// Of a terminal that does not say how high it is.
 const USUAL_HEIGHT: usize = 24;
 /// Lines of a node's output that are shown. `isopod runs show` has all of it.
-const MOST_OUTPUT: usize = 20;
+const MAX_OUTPUT: usize = 20;
 /// What agents are told about files; here they stand beside the node.
 const FILES_NOTE: &str = "[SYSTEM: The following files were generated/updated";
 /// Further in, names would leave the screen.
@@ -105,7 +105,7 @@ impl Tree {
         let lines = MultiProgress::new();
         let progress = lines.add(ProgressBar::new_spinner());
         // One for the progress, one where the cursor rests.
-        let room = height.saturating_sub(2).clamp(1, MOST_LINES);
+        let room = height.saturating_sub(2).clamp(1, MAX_LINES);
         Self { lines, room, nodes: HashMap::new(), progress }
     }
 
@@ -153,10 +153,10 @@ impl Tree {
         let all: Vec<&str> = text.lines().filter(is_shown).collect();
         // One line has room beside the node's name.
         if all.len() > 1 {
-            let shown = all.iter().take(MOST_OUTPUT).map(|line| format!("{} │ {}", printable(id), printable(line)));
+            let shown = all.iter().take(MAX_OUTPUT).map(|line| format!("{} │ {}", printable(id), printable(line)));
             shown.for_each(|line| self.note(&line));
-            if all.len() > MOST_OUTPUT {
-                self.note(&format!("{} │ … {} more lines", printable(id), all.len() - MOST_OUTPUT));
+            if all.len() > MAX_OUTPUT {
+                self.note(&format!("{} │ … {} more lines", printable(id), all.len() - MAX_OUTPUT));
             }
         }
         let mut words = if let [only] = all.as_slice() { printable(only) } else { String::new() };

@@ -6,11 +6,11 @@ use isopod_wire::node::{EndReason, Incarnation, NodeError};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Owner, RETRY_AFTER};
+use super::{Controller, RETRY_AFTER};
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
 
-impl Owner {
+impl Controller {
     /// Removes the sandbox. When the node fails it is tried again until it succeeds.
     pub(super) async fn end(&mut self, reason: Ending) -> Result<(), ActError> {
         let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };

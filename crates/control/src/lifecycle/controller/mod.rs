@@ -1,4 +1,4 @@
-//! The task that owns one sandbox. Nobody else changes its row or asks the node about it.
+//! The controller of one sandbox: the task that owns its state. Nobody else changes its row or asks the node about it.
 //!
 //! What the node reports comes before the clock, and the clock before what the API asks. A write that fails after the
 //! node has acted is tried again until it succeeds; what it would have said can be seen on the node in the meantime.
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet::Fleet;
-use super::handle::{ActError, Life, Sandbox, View, Wish};
+use super::handle::{ActError, Command, Life, Sandbox, View};
 use super::output::Output;
 use super::places::Place;
 use super::rules::{Refusal, Request, Step, decide};
@@ -29,7 +29,7 @@ use crate::delivery::Deliveries;
 use crate::upstream::Upstreams;
 use settle::Pending;
 
-pub(super) struct Owner {
+pub(super) struct Controller {
     fleet: Arc<Fleet>,
     row: SandboxRow,
     life: Option<Arc<Life>>,
@@ -46,7 +46,7 @@ pub(super) struct Owner {
     pending: Option<Pending>,
     /// The row says more than the store; when to try to write it again.
     unsaved: Option<Instant>,
-    wishes: mpsc::Receiver<Wish>,
+    commands: mpsc::Receiver<Command>,
     endings: mpsc::UnboundedReceiver<(Incarnation, EndReason)>,
     view: watch::Sender<Arc<View>>,
 }
@@ -54,9 +54,9 @@ pub(super) struct Owner {
 const MAILBOX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Gives a sandbox that exists on the node an owner, and makes it known.
+/// Gives a sandbox that exists on the node a controller, and makes it known.
 pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -> Arc<Sandbox> {
-    let (wishes_in, wishes) = mpsc::channel(MAILBOX);
+    let (commands_in, commands) = mpsc::channel(MAILBOX);
     let (endings_in, endings) = mpsc::unbounded_channel();
     let (started, deadline) = clock_of(fleet, &row);
     let life = match row.state {
@@ -67,14 +67,14 @@ pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -
     let sandbox = Arc::new(Sandbox {
         id: row.id.clone(),
         team: row.team.clone(),
-        wishes: wishes_in,
+        commands: commands_in,
         endings: endings_in,
         view: seen,
     });
     let retry = matches!(row.state, State::Ending(_)).then(Instant::now);
     let fleet = Arc::clone(fleet);
     fleet.add(Arc::clone(&sandbox));
-    let owner = Owner {
+    let controller = Controller {
         fleet,
         row,
         life,
@@ -85,11 +85,11 @@ pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -
         pause_failures: 0,
         pending: None,
         unsaved: None,
-        wishes,
+        commands,
         endings,
         view,
     };
-    tokio::spawn(owner.run());
+    tokio::spawn(controller.run());
     sandbox
 }
 
@@ -115,7 +115,7 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
     })
 }
 
-impl Owner {
+impl Controller {
     async fn run(mut self) {
         let stop = self.fleet.stop.clone();
         while !self.is_finished() {
@@ -129,8 +129,8 @@ impl Owner {
                 () = tokio::time::sleep_until(self.deadline), if self.is_timed() => self.expire().await,
                 () = tokio::time::sleep_until(retry), if self.retry.is_some() => self.try_again().await,
                 () = tokio::time::sleep_until(save), if self.unsaved.is_some() => self.save_or_retry().await,
-                // Once it is gone nobody can wish any more, but its end may still have to be recorded.
-                Some(wish) = self.wishes.recv() => self.grant(wish).await,
+                // Once it is gone nobody can command any more, but its end may still have to be recorded.
+                Some(command) = self.commands.recv() => self.grant(command).await,
             }
         }
         self.cut_traffic();
@@ -147,30 +147,30 @@ impl Owner {
     }
 
     /// A caller that has gone away does not hear the answer; what it asked for is done all the same.
-    async fn grant(&mut self, wish: Wish) {
-        match wish {
-            Wish::Connect { timeout, memory, auto_pause, reply } => {
+    async fn grant(&mut self, command: Command) {
+        match command {
+            Command::Connect { timeout, memory, auto_pause, reply } => {
                 let _ = reply.send(self.connect(timeout, memory, auto_pause).await);
             }
-            Wish::SetTimeout { timeout, reply } => {
+            Command::SetTimeout { timeout, reply } => {
                 let _ = reply.send(self.set_timeout(Request::SetTimeout, timeout).await);
             }
-            Wish::Extend { timeout, reply } => {
+            Command::Extend { timeout, reply } => {
                 let _ = reply.send(self.set_timeout(Request::Extend, timeout).await);
             }
-            Wish::Pause { mode, healthy_only, reply } => {
+            Command::Pause { mode, healthy_only, reply } => {
                 let _ = reply.send(self.pause(mode, healthy_only).await);
             }
-            Wish::SetNetwork { allow_internet, network, reply } => {
+            Command::SetNetwork { allow_internet, network, reply } => {
                 let _ = reply.send(self.set_network(allow_internet, network).await);
             }
-            Wish::Wake { reply } => {
+            Command::Wake { reply } => {
                 let _ = reply.send(self.wake().await);
             }
-            Wish::Verify { reply } => {
+            Command::Verify { reply } => {
                 let _ = reply.send(Ok(self.verify().await));
             }
-            Wish::Kill { reply } => {
+            Command::Kill { reply } => {
                 let _ = reply.send(self.end(Ending::Killed).await);
             }
         }

@@ -4,11 +4,11 @@ use isopod_store::{Ending, EventType, NetworkSettings};
 use isopod_wire::node::NodeError;
 use serde_json::json;
 
-use super::Owner;
+use super::Controller;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
 
-impl Owner {
+impl Controller {
     /// Replaces what may be reached from inside; who may reach in stays as it was made.
     pub(super) async fn set_network(
         &mut self,

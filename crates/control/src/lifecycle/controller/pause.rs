@@ -6,14 +6,14 @@ use isopod_store::{Ending, EventType, Level, State};
 use isopod_wire::node::{NodeError, NodeState, PauseMode};
 use serde_json::json;
 
-use super::Owner;
+use super::Controller;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
 use crate::upstream::guest_is_healthy;
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
-impl Owner {
+impl Controller {
     pub(super) async fn pause(&mut self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
         self.decide(Request::Pause(mode))?;
         // Files are only whole when the guest can be asked to write them out.

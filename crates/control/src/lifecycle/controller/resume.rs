@@ -8,11 +8,11 @@ use isopod_wire::node::{Incarnation, NodeApi, NodeError, NodeState, PauseMode};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Owner, new_life};
+use super::{Controller, new_life};
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request, Step};
 
-impl Owner {
+impl Controller {
     /// Says whether it had to be resumed.
     pub(super) async fn connect(
         &mut self,

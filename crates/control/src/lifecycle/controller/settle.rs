@@ -7,13 +7,13 @@ use isopod_store::{Ending, State};
 use isopod_wire::node::{NodeApi, NodeError, NodeState, PauseMode};
 use tokio::task::JoinHandle;
 
-use super::{Owner, new_life};
+use super::{Controller, new_life};
 use crate::lifecycle::handle::ActError;
 
 /// A call that is still under way.
 pub(super) type Pending = JoinHandle<()>;
 
-impl Owner {
+impl Controller {
     /// Asks the node and waits for its answer, but not for ever.
     pub(super) async fn ask_node<T, F>(&mut self, call: impl FnOnce(Arc<dyn NodeApi>) -> F) -> Result<T, ActError>
     where

@@ -7,14 +7,14 @@ use isopod_store::clock::Timestamp;
 use isopod_wire::node::PauseMode;
 use tokio::time::Instant;
 
-use super::{Owner, RETRY_AFTER};
+use super::{Controller, RETRY_AFTER};
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
 
 /// So often a pause at the end of its time is tried before the sandbox is removed.
 const PAUSE_ATTEMPTS: u32 = 3;
 
-impl Owner {
+impl Controller {
     pub(super) async fn set_timeout(&mut self, request: Request, timeout: Duration) -> Result<(), ActError> {
         match self.decide(request)? {
             Step::Extend => self.move_deadline(timeout, true).await,

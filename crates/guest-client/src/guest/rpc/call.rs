@@ -32,7 +32,7 @@ const KEEPALIVE: HeaderName = HeaderName::from_static("keepalive-ping-interval")
 /// How often an idle stream is to show that it lives.
 const KEEPALIVE_SECONDS: u16 = 50;
 /// The protocol has ten digits for a number of milliseconds.
-const LONGEST_MILLIS: u64 = 9_999_999_999;
+const MAX_MILLIS: u64 = 9_999_999_999;
 
 /// What a call may carry besides its message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -219,7 +219,7 @@ fn headers(content_type: &'static str, options: Options<'_>) -> HeaderMap {
     }
     if let Some(deadline) = options.deadline {
         let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        headers.insert(TIMEOUT, HeaderValue::from(millis.clamp(1, LONGEST_MILLIS)));
+        headers.insert(TIMEOUT, HeaderValue::from(millis.clamp(1, MAX_MILLIS)));
     }
     headers
 }

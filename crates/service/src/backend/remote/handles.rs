@@ -7,7 +7,7 @@ use isopod_client::Sandbox;
 use isopod_wire::SandboxId;
 
 /// More than any server runs. Sandboxes that ended by themselves are forgotten with the rest then.
-const MOST: usize = 10_000;
+const MAX_KNOWN: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Handles {
@@ -22,7 +22,7 @@ impl Handles {
 
     pub(super) fn keep(&self, handle: Sandbox) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
+        if known.len() >= MAX_KNOWN {
             known.clear();
         }
         known.insert(handle.id().clone(), handle);
