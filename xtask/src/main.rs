@@ -20,7 +20,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--unit|--fake|--real|--sdk]... [--full] [FILTER]...
+  test [--unit|--fake|--real|--sdk|--stress]... [--full] [FILTER]...
                      runs all tests, those of some tiers, or those whose name contains every FILTER
   setup              installs what the tests need and this machine lacks
   check              format, lints and unit tests
