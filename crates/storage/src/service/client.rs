@@ -222,6 +222,16 @@ impl StorageClient {
         Ok(())
     }
 
+    /// As [`StorageClient::stop`], for a daemon that speaks otherwise than we do. False if there is none.
+    pub fn stop_other_version(&self) -> Result<bool, ClientError> {
+        let _lock = self.start_lock().map_err(ClientError::Start)?;
+        match self.hello() {
+            Err(ClientError::Version) => self.stop().map(|()| true),
+            Ok(_) | Err(ClientError::NotRunning) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// As [`StorageClient::stop`], unless somebody uses it or something is to be uploaded.
     pub fn stop_unused(&self) -> Result<(), ClientError> {
         if !self.is_running() {

@@ -77,6 +77,8 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
+    // Only now is it certain that no other server uses that daemon.
+    replace_storage_of_other_version(&settings, &storage).await?;
     if let Some(reason) = node.no_disk_limit() {
         tracing::warn!("sandboxes can fill the disk of this host, because what they write cannot be limited: {reason}");
     }
@@ -182,8 +184,26 @@ async fn ensure_storage(storage: &Storage) -> anyhow::Result<()> {
             tracing::warn!(%error, "the storage daemon does not answer; the workspace is away for now");
             Ok(())
         }
+        // It is replaced once the node has the state directory.
+        Err(ClientError::Version) => Ok(()),
         looked => looked.map_err(explain),
     }
+}
+
+/// After an upgrade.
+async fn replace_storage_of_other_version(settings: &Settings, storage: &Storage) -> anyhow::Result<()> {
+    let replaced = storage.clone();
+    let replacing = tokio::task::spawn_blocking(move || replaced.replace_other_version());
+    match tokio::time::timeout(STORAGE_PATIENCE, replacing).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "the storage daemon was not asked for its version"),
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => tracing::warn!("the storage daemon does not answer; the workspace is away for now"),
+    }
+    if settings.storage.is_asked_for {
+        ensure_storage(storage).await?;
+    }
+    Ok(())
 }
 
 /// Keys and code would cross the network for everyone to read.

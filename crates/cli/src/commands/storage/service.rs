@@ -91,6 +91,16 @@ impl Storage {
         client.ensure_root()
     }
 
+    /// Ends the daemon that a server of another version left. Ours takes its place when it is needed, and sandboxes that
+    /// had mounts get them again. Only for the server that has the state directory.
+    pub(crate) fn replace_other_version(&self) -> Result<(), ClientError> {
+        if self.client().stop_other_version()? {
+            tracing::info!("ended the storage daemon of another version");
+            self.forget();
+        }
+        Ok(())
+    }
+
     /// Tells the daemon that this server uses it, for as long as the process lives and whenever there is a daemon.
     pub(crate) fn keep_attached(&self) -> io::Result<()> {
         let client = self.client().clone();
