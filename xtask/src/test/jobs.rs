@@ -45,11 +45,12 @@ pub(crate) fn choose(
         let package = package.ok_or_else(|| format!("{} is no crate of this workspace", binary.directory))?;
         jobs.extend(of_binary(package, binary, options)?);
     }
-    for suite in SUITES.iter().filter(|suite| tiers.contains(&suite.tier)) {
+    let is_full = options.extent == Extent::Full;
+    for suite in SUITES.iter().filter(|suite| tiers.contains(&suite.tier) && (is_full || !suite.needs_full)) {
         jobs.extend(of_suite(suite, built, options)?);
     }
     jobs.retain(|job| tiers.contains(&job.tier) && options.filter.has_variant(&job.name));
-    if options.extent == Extent::Full {
+    if is_full {
         jobs.iter_mut().for_each(|job| job.variables.push(("ISOPOD_FULL", "1".into())));
     }
     Ok(jobs)

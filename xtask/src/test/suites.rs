@@ -18,6 +18,8 @@ pub(crate) struct Suite {
     pub(crate) group: Option<&'static str>,
     /// About how long it takes, for a machine that has never run it.
     pub(crate) seconds: u32,
+    /// Too heavy for every change.
+    pub(crate) needs_full: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,7 @@ const PLAIN: Suite = Suite {
     choose: None,
     group: None,
     seconds: 10,
+    needs_full: false,
 };
 
 pub(crate) const SUITES: &[Suite] = &[
@@ -88,6 +91,17 @@ pub(crate) const SUITES: &[Suite] = &[
         // Its checks give a server that was killed 30 s; beside a build they saw one that needed more.
         group: Some(ALONE),
         seconds: 180,
+        ..PLAIN
+    },
+    Suite {
+        name: "upgrade",
+        tier: Tier::Stress,
+        arguments: &["tests/upgrade/run.py"],
+        given: ISOPOD,
+        // It builds an older version of this program.
+        needs_full: true,
+        group: Some(ALONE),
+        seconds: 600,
         ..PLAIN
     },
     Suite { name: "fuzz", tier: Tier::Stress, program: Program::Xtask, arguments: &["fuzz"], seconds: 70, ..PLAIN },

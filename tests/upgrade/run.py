@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""An upgrade: everything that a server of an older version has goes on under the new one.
+
+    python3 tests/upgrade/run.py --isopod target/debug/isopod [--older PROGRAM] [--by kill stop]
+
+The older server gets sandboxes that run, are paused, hold a kernel, belong to a run or stand on a built template, through the
+official SDK. Then it is killed or stopped, and the new one is started on the same state directory. Without --older the program
+is built from the sources of the commit below, which takes some minutes once. Needs root, git and Rust.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "sdk"))
+
+from harness.packages import _once, cache_root, python_of  # noqa: E402
+from harness.server import Server  # noqa: E402
+
+# The first version whose records a server must understand.
+OLDER = "56007819f2742078a188f3a0e7e1ca1cafe5058a"
+SDK_VERSION = "2.11.5"
+INTERPRETER = "code-interpreter-v1"
+LIFETIME = 3600
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isopod", required=True, type=Path)
+    parser.add_argument("--older", type=Path, help="a finished program of the older version")
+    parser.add_argument("--by", choices=["kill", "stop"], nargs="+", default=["kill", "stop"])
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("the suite makes real sandboxes and must run as root")
+    enter_environment_of_the_sdk()
+    older = (options.older or build_older()).resolve()
+    problems = []
+    for way in options.by:
+        problems += [f"{way}: {problem}" for problem in upgrade(older, options.isopod.resolve(), way)]
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+def enter_environment_of_the_sdk():
+    """Starts this program again with the Python that has the SDK."""
+    python = python_of(SDK_VERSION, "e2b-code-interpreter")
+    if Path(sys.prefix) != python.parent.parent:
+        os.execv(python, [str(python), *sys.argv])
+
+
+def build_older():
+    """The program, built from the history of this repository, and kept."""
+    home = cache_root().parent / f"older-{OLDER[:12]}"
+
+    def build():
+        print(f"building the program of {OLDER[:12]}", flush=True)
+        sources, target = home / "sources", home / "target"
+        sources.mkdir()
+        archive = subprocess.run(["git", "archive", OLDER], cwd=ROOT, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "--extract", "--directory", str(sources)], input=archive, check=True)
+        environment = os.environ | {"CARGO_TARGET_DIR": str(target), "CARGO_INCREMENTAL": "0"}
+        subprocess.run(["cargo", "build", "--quiet", "--locked", "--package", "isopod"], cwd=sources, env=environment, check=True)
+        shutil.copy(target / "debug" / "isopod", home / "isopod")
+        shutil.rmtree(sources)
+        shutil.rmtree(target)
+
+    _once(home, build)
+    return home / "isopod"
+
+
+class OwnServer(Server):
+    """Its templates are its own: those of the older version are part of what has to go on."""
+
+    def _share_templates(self):
+        self.state.mkdir(parents=True, exist_ok=True)
+
+    def replace(self, isopod, way):
+        """Ends the server, and starts the other program on the same state directory and port."""
+        if way == "kill":
+            self.process.kill()
+            self.process.wait()
+        elif problems := self._terminate():
+            raise RuntimeError("\n".join(problems))
+        self.log.close()
+        (self.home / "serve.log").rename(self.home / "older.log")
+        self.isopod = str(isopod)
+        self.start()
+
+    def ask(self, method, path, body=None):
+        headers = {"X-API-Key": self.key, "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, method=method, data=data, headers=headers)
+        with self._opener().open(request, timeout=120) as answer:
+            text = answer.read()
+            return json.loads(text) if text else None
+
+
+def upgrade(older, newer, way):
+    """The list of what went wrong."""
+    server = OwnServer(older, prepare=INTERPRETER)
+    problems = []
+    try:
+        server.start()
+        server.wait_for_template(INTERPRETER)
+        os.environ.update(server.environment())
+        cases = [case(server) for case in CASES]
+        for case in cases:
+            case.before()
+        server.replace(newer, way)
+        for case in cases:
+            try:
+                case.after()
+                print(f"ok {way} {type(case).__name__}", flush=True)
+            except Exception as error:
+                problems.append(f"{type(case).__name__}: {error!r}")
+    except Exception as error:
+        problems.append(f"{error!r}\n{server.tail()}")
+    finally:
+        problems += server.stop()
+    return problems
+
+
+class Case:
+    """Something that the older server makes and the new one must have."""
+
+    def __init__(self, server):
+        self.server = server
+
+
+class Running(Case):
+    """A command goes on printing, and a client that comes back gets the rest; files, metadata and the timeout stay."""
+
+    def before(self):
+        from e2b_code_interpreter import Sandbox
+
+        self.sandbox = Sandbox.create("base", timeout=LIFETIME, metadata={"who": "runs"}, envs={"KEPT": "yes"})
+        self.sandbox.files.write("note.txt", "written before")
+        program = "i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i+1)); sleep 0.05; done"
+        self.command = self.sandbox.commands.run(program, background=True, timeout=0)
+        self.heard = ""
+        for out, _, _ in self.command:
+            self.heard += out or ""
+            if self.heard.count("\n") >= 5:
+                break
+        self.end = self.sandbox.get_info().end_at
+
+    def after(self):
+        from e2b_code_interpreter import Sandbox, SandboxQuery
+
+        [listed] = Sandbox.list(query=SandboxQuery(metadata={"who": "runs"})).next_items()
+        assert listed.sandbox_id == self.sandbox.sandbox_id, listed
+        assert listed.end_at == self.end, (listed.end_at, self.end)
+        # What the old stream has still got comes first.
+        try:
+            for out, _, _ in self.command:
+                self.heard += out or ""
+        except Exception:
+            pass
+        joined = self.sandbox.commands.connect(self.command.pid, timeout=60)
+        self.sandbox.files.write("/tmp/enough", "")
+        self.heard += "".join(out or "" for out, _, _ in joined)
+        numbers = self.heard.split()
+        assert numbers == [str(number) for number in range(len(numbers))], numbers
+        assert self.sandbox.files.read("note.txt") == "written before"
+        assert self.sandbox.commands.run("echo $KEPT").stdout == "yes\n"
+        assert self.sandbox.kill() and not self.sandbox.is_running()
+
+
+class Paused(Case):
+    """A sandbox that was paused with its memory resumes with its processes."""
+
+    def before(self):
+        from e2b_code_interpreter import Sandbox
+
+        self.sandbox = Sandbox.create("base", timeout=LIFETIME)
+        self.pid = self.sandbox.commands.run("sleep 3600", background=True, timeout=0).pid
+        self.sandbox.pause()
+
+    def after(self):
+        from e2b_code_interpreter import Sandbox, SandboxQuery, SandboxState
+
+        paused = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
+        assert self.sandbox.sandbox_id in [one.sandbox_id for one in paused], paused
+        resumed = self.sandbox.connect()
+        assert self.pid in [process.pid for process in resumed.commands.list()]
+        resumed.kill()
+
+
+class Kernel(Case):
+    """Variables of a code interpreter stay, and a new context can be made beside the old one."""
+
+    def before(self):
+        from e2b_code_interpreter import Sandbox
+
+        self.sandbox = Sandbox.create(timeout=LIFETIME)
+        self.sandbox.run_code("x = 41")
+
+    def after(self):
+        assert self.sandbox.run_code("x + 1").text == "42"
+        context = self.sandbox.create_code_context()
+        assert self.sandbox.run_code("'x' in globals()", context=context).text == "False"
+        self.sandbox.kill()
+
+
+class Run(Case):
+    """A run keeps its sandbox with what was computed in it, and its cleanup ends it."""
+
+    def before(self):
+        self.sandbox = self.execute("y = 20")["sandbox_id"]
+
+    def after(self):
+        done = self.execute("y * 2 + 2")
+        assert (done["sandbox_id"], done["restarted"]) == (self.sandbox, False), done
+        assert done["output"]["results"][0]["text"] == "42", done
+        cleaned = self.server.ask("DELETE", "/runtime/upgraded/cleanup")
+        assert cleaned["killed"], cleaned
+
+    def execute(self, code):
+        done = self.server.ask("POST", "/runtime/upgraded/execute", {"code": code})
+        assert done["success"], done
+        return done
+
+
+class Workspace(Case):
+    """The workspace is mounted again; what was written there is there, inside and for a new sandbox."""
+
+    FOLDER = "/opt/sentient/executions/upgraded"
+
+    def before(self):
+        self.sandbox = self.create()
+        self.sandbox.files.write(f"{self.FOLDER}/before.txt", "kept")
+
+    def after(self):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert self.sandbox.commands.run(f"cat {self.FOLDER}/before.txt").stdout == "kept"
+                break
+            except Exception:
+                # The mount comes back by itself.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+        self.sandbox.files.write(f"{self.FOLDER}/after.txt", "new")
+        self.sandbox.kill()
+        other = self.create()
+        assert {other.files.read(f"{self.FOLDER}/{name}.txt") for name in ("before", "after")} == {"kept", "new"}
+        other.kill()
+
+    def create(self):
+        from e2b_code_interpreter import Sandbox
+
+        return Sandbox.create("base", timeout=LIFETIME, metadata={"execution_id": "upgraded"})
+
+
+class Built(Case):
+    """A template that was built stays, with the sandbox that stands on it."""
+
+    def before(self):
+        from e2b import Template
+        from e2b_code_interpreter import Sandbox
+
+        Template.build(Template().from_template("base").run_cmd("echo built > /home/user/made"), alias="upgraded")
+        self.sandbox = Sandbox.create("upgraded", timeout=LIFETIME)
+
+    def after(self):
+        from e2b_code_interpreter import Sandbox
+
+        another = Sandbox.create("upgraded", timeout=LIFETIME)
+        for sandbox in (self.sandbox, another):
+            assert sandbox.files.read("/home/user/made") == "built\n"
+            sandbox.kill()
+
+
+CASES = [Running, Paused, Kernel, Run, Workspace, Built]
+
+
+if __name__ == "__main__":
+    main()
