@@ -65,6 +65,8 @@ struct Stat {
 
 /// The kernel's `PF_EXITING`.
 const EXITING: u64 = 0x4;
+/// `SIGKILL` in a set of pending signals. Who waits in the kernel does not take it before the wait is over.
+const KILLED: u64 = 1 << 8;
 
 impl Stat {
     fn of(pid: u32) -> io::Result<Self> {
@@ -72,13 +74,15 @@ impl Stat {
         Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Fields 3, 9 and 22. The name in field 2 may hold anything, so fields count from its closing bracket.
+    /// Fields 3, 9, 22 and 31. The name in field 2 may hold anything, so fields count from its closing bracket.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
         let is_zombie = matches!(fields.next()?, "Z" | "X");
         let flags: u64 = fields.nth(5)?.parse().ok()?;
         let start_time = fields.nth(12)?.parse().ok()?;
-        Some(Self { is_zombie, is_exiting: is_zombie || flags & EXITING != 0, start_time })
+        let pending: u64 = fields.nth(8)?.parse().ok()?;
+        let is_exiting = is_zombie || flags & EXITING != 0 || pending & KILLED != 0;
+        Some(Self { is_zombie, is_exiting, start_time })
     }
 }
 
@@ -88,13 +92,16 @@ mod tests {
 
     #[test]
     fn a_hostile_process_name_does_not_confuse_the_fields() {
-        let stat = |state, flags| {
-            Stat::parse(&format!("7 (a) R) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242 1000 10"))
+        let pending = |state, flags, signals| {
+            let before = format!("7 (a) R) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242");
+            Stat::parse(&format!("{before} 1000 10 99 1 1 0 0 0 {signals} 0 0 0"))
         };
+        let stat = |state, flags| pending(state, flags, 0);
         let told = |is_zombie, is_exiting| Some(Stat { is_zombie, is_exiting, start_time: 4242 });
         assert_eq!(stat("S", 0x400100), told(false, false));
         assert_eq!(stat("S", 0x400104), told(false, true));
         assert_eq!(stat("Z", 0x40010c), told(true, true));
+        assert_eq!(pending("D", 0x400100, 0x100), told(false, true), "killed while it waits in the kernel");
         assert_eq!(Stat::parse(""), None);
     }
 

@@ -213,6 +213,10 @@ impl Aborters {
             // It was killed and has no list any more, and what waits for an answer keeps the others from going.
             numbers = group.pids().into_iter().flat_map(|pid| numbers_of_member(group, pid)).collect();
         }
+        Self::open(&numbers)
+    }
+
+    fn open(numbers: &BTreeSet<u32>) -> Self {
         if numbers.is_empty() {
             return Self::default();
         }
@@ -233,6 +237,30 @@ impl Aborters {
     }
 }
 
+/// The connections of a living sandbox, opened in time: a thread that ends gives up its list of mounts before the last of its
+/// calls, so that nobody can tell any more what it waits for.
+#[derive(Debug, Default)]
+pub(crate) struct KnownConnections {
+    /// Mounts by their ids, with the numbers of their connections.
+    mounts: BTreeSet<(u32, u32)>,
+    aborters: Aborters,
+}
+
+impl KnownConnections {
+    /// Mounts come and go while a sandbox lives.
+    pub(crate) fn refresh(&mut self, init: u32) {
+        let mounts = workspace_mounts(Path::new(&format!("/proc/{init}")));
+        if !mounts.is_empty() && mounts != self.mounts {
+            self.aborters = Aborters::open(&mounts.iter().map(|(_, number)| *number).collect());
+            self.mounts = mounts;
+        }
+    }
+
+    pub(crate) fn abort(self) {
+        self.aborters.abort();
+    }
+}
+
 /// By all threads of a process: each has a list until it ends.
 fn numbers_of_member(group: &SandboxCgroup, pid: u32) -> BTreeSet<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -242,9 +270,22 @@ fn numbers_of_member(group: &SandboxCgroup, pid: u32) -> BTreeSet<u32> {
 }
 
 fn connection_numbers(task: &Path) -> BTreeSet<u32> {
+    workspace_mounts(task).into_iter().map(|(_, number)| number).collect()
+}
+
+/// Id and connection of each mount of the workspace that a task sees.
+fn workspace_mounts(task: &Path) -> BTreeSet<(u32, u32)> {
     let mounts = std::fs::read_to_string(task.join("mountinfo")).unwrap_or_default();
-    let ours = mounts.lines().filter(|line| line.contains(" - fuse.isopod "));
-    ours.filter_map(|line| line.split(' ').nth(2)?.strip_prefix("0:")?.parse().ok()).collect()
+    parse_workspace_mounts(&mounts)
+}
+
+fn parse_workspace_mounts(mounts: &str) -> BTreeSet<(u32, u32)> {
+    let mount = |line: &str| {
+        let mut fields = line.split(' ');
+        let id = fields.next()?.parse().ok()?;
+        Some((id, fields.nth(1)?.strip_prefix("0:")?.parse().ok()?))
+    };
+    mounts.lines().filter(|line| line.contains(" - fuse.isopod ")).filter_map(mount).collect()
 }
 
 /// The kernel's list of connections, mounted for us alone.
@@ -277,6 +318,16 @@ mod tests {
             assert!(check(&[mount("/opt/x", subtree)]).is_err(), "{subtree:?}");
         }
         assert!(check(&[mount("/opt/x", "executions/e"), mount("/devices", "volumes/v")]).is_ok());
+    }
+
+    #[test]
+    fn only_mounts_of_the_workspace_are_found_by_their_connections() {
+        let list = "31 1 0:44 / / rw - overlay overlay rw\n\
+                    32 31 0:57 / /opt/sentient/executions/e rw,nosuid - fuse.isopod isopod rw\n\
+                    33 31 0:58 / /home/x\\040-\\040fuse.isopod rw - fuse.other other rw\n\
+                    34 31 8:1 / /data rw - fuse.isopod isopod rw\n";
+        assert_eq!(parse_workspace_mounts(list), BTreeSet::from([(32, 57)]));
+        assert_eq!(parse_workspace_mounts("nonsense - fuse.isopod x"), BTreeSet::new());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{Fleet, Sandbox};
 use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
 use crate::record::Record;
+use crate::workspace::KnownConnections;
 
 /// How often a sandbox that can be held up is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -34,7 +35,10 @@ impl Fleet {
             let has_ended = tokio::select! {
                 // The sender goes without a word when the node is closed.
                 exit = exit => exit.is_ok(),
-                () = exiting(held_up) => true,
+                held_up_by = exiting(held_up) => {
+                    held_up_by.abort();
+                    true
+                }
             };
             if has_ended {
                 ended(&fleet, &sandbox).await;
@@ -50,11 +54,15 @@ pub(super) fn can_be_held_up(record: &Record) -> Option<ProcessIdentity> {
     record.init.clone().filter(|_| has_mounts)
 }
 
-async fn exiting(init: Option<ProcessIdentity>) {
+/// Waits until it is killed. What it may then be held up by is known from before.
+async fn exiting(init: Option<ProcessIdentity>) -> KnownConnections {
     let Some(init) = init else { return std::future::pending().await };
+    let mut known = KnownConnections::default();
     while !init.is_exiting() {
+        known.refresh(init.pid);
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    known
 }
 
 async fn ended(fleet: &Weak<Fleet>, sandbox: &Arc<Sandbox>) {
