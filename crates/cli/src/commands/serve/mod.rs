@@ -78,12 +78,15 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
     // Only now is it certain that no other server uses that daemon.
-    replace_storage_of_other_version(&settings, &storage).await?;
+    let replaced = replace_storage_of_other_version(&settings, &storage).await;
     if let Some(reason) = node.no_disk_limit() {
         tracing::warn!("sandboxes can fill the disk of this host, because what they write cannot be limited: {reason}");
     }
     let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend };
-    let served = serve_node(&node, parts, socket, stop).await;
+    let served = match replaced {
+        Ok(()) => serve_node(&node, parts, socket, stop).await,
+        Err(error) => Err(error),
+    };
     // Requests that were cut off may hold it for a moment; what stays then is swept by the next start. A start that failed
     // takes back what it has made.
     if let Some(node) = Arc::into_inner(node) {
