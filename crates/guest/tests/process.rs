@@ -5,7 +5,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Channel, Guest, envelope, shell, wait_until};
+use common::{Channel, Events, Guest, envelope, shell, wait_until};
+use isopod_positions::{Positions, Slot};
 use isopod_wire::delivery::Report;
 use serde_json::json;
 
@@ -149,6 +150,79 @@ fn a_channel_that_breaks_leaves_the_last_report_in_force() {
     assert_eq!(outcome.text(), "two\n");
     let outcome = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": pid}})).finish();
     assert_eq!(outcome.text(), "");
+}
+
+#[test]
+fn a_channel_that_breaks_leaves_the_last_position_in_force() {
+    let guest = Guest::new();
+    let (positions, memory) = Positions::create().unwrap();
+    let channel = Channel::open_with(&guest, memory);
+    let go = guest.path("go");
+    let script = format!("echo one; until test -e {}; do sleep 0.02; done; echo two", go.display());
+    let mut events = guest.stream("process.Process/Start", &[("X-Isopod-Delivery", &channel.name)], &shell(&script));
+    let slot = slot_of(&events);
+    let pid = events.pid();
+    events.next().unwrap();
+    positions.set(slot, events.received());
+    std::fs::write(&go, "").unwrap();
+    // The server is killed: output that it got but did not announce counts as not sent.
+    events.next().unwrap();
+    drop((channel, events));
+    wait_until(|| guest.call("process.Process/List", &json!({})).json().get("processes").is_none());
+    let outcome = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": pid}})).finish();
+    assert_eq!(outcome.text(), "two\n");
+}
+
+#[test]
+fn the_place_of_a_stream_is_free_after_its_last_report() {
+    let guest = Guest::new();
+    let (positions, memory) = Positions::create().unwrap();
+    let mut channel = Channel::open_with(&guest, memory);
+    let headers = [("X-Isopod-Delivery", channel.name.clone())];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let first = guest.stream("process.Process/Start", &headers, &shell("echo first"));
+    let slot = slot_of(&first);
+    positions.set(slot, 1 << 20);
+    let stream = first.header("x-isopod-stream").parse().unwrap();
+    channel.report(Report { stream, bytes: 1 << 20, last: true });
+    let mut second = guest.stream("process.Process/Start", &headers, &shell("echo second"));
+    assert_eq!(slot_of(&second), slot);
+    let pid = second.pid();
+    // Nothing of the second stream is announced, whatever the first one has left in its place.
+    assert_eq!(second.finish().text(), "second\n");
+    drop(channel);
+    let outcome = guest.stream("process.Process/Connect", &[], &json!({"process": {"pid": pid}})).finish();
+    assert_eq!(outcome.text(), "second\n");
+}
+
+#[test]
+fn streams_without_a_place_get_reports() {
+    let guest = Guest::new();
+    let (_positions, memory) = Positions::create().unwrap();
+    // What is not sealed memory is not mapped.
+    let (_, pipe) = std::io::pipe().unwrap();
+    for (mut channel, places) in [(Channel::open_with(&guest, memory), 512), (Channel::open_with(&guest, pipe), 0)] {
+        let headers = [("X-Isopod-Delivery", channel.name.clone())];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let mut sleeper = guest.start("sleep 60");
+        let sleeper = json!({"process": {"pid": sleeper.pid()}});
+        let taken: Vec<_> = (0..places).map(|_| guest.stream("process.Process/Connect", &headers, &sleeper)).collect();
+        assert!(taken.iter().all(|stream| stream.has_header("x-isopod-slot")));
+        let mut events = guest.stream("process.Process/Start", &headers, &shell("echo one; sleep 60"));
+        assert!(!events.has_header("x-isopod-slot"));
+        let stream = events.header("x-isopod-stream").parse().unwrap();
+        let pid = events.pid();
+        events.next().unwrap();
+        channel.report(Report { stream, bytes: events.received(), last: true });
+        let headers = [headers[0], ("X-Isopod-Reports", "1")];
+        let again = guest.stream("process.Process/Connect", &headers, &json!({"process": {"pid": pid}}));
+        guest.call("process.Process/SendSignal", &json!({"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"}));
+        assert_eq!(again.finish().text(), "");
+    }
+}
+
+fn slot_of(events: &Events) -> Slot {
+    Slot::new(events.header("x-isopod-slot").parse().unwrap()).unwrap()
 }
 
 #[test]

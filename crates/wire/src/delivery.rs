@@ -5,6 +5,11 @@
 //! then numbers the stream in [`STREAM_HEADER`], and the edge sends a [`Report`] whenever it has forwarded a part of that
 //! stream's body. When a channel closes, no more reports about its streams follow; the last one of each counts.
 //!
+//! A report costs a system call, and a server that is killed between that and the write of the output loses it. So the edge
+//! attaches memory to the channel: descriptor and all, with the first bytes of the connection. The guest then names the
+//! stream's place in that memory in [`SLOT_HEADER`], the edge stores positions there, and only the last report of the stream
+//! is sent. A guest that has no place left, or is older than this, gets reports.
+//!
 //! A `Connect` starts at the reported position, so it says in [`REPORTS_HEADER`] how many reports were sent before it: the
 //! channel and the call are different connections, and the call may arrive first.
 
@@ -16,7 +21,10 @@ pub const PROTOCOL: &str = "isopod-delivery";
 pub const CHANNEL_HEADER: &str = "x-isopod-delivery";
 /// The number of a stream whose delivery the edge reports.
 pub const STREAM_HEADER: &str = "x-isopod-stream";
-
+/// Where in the channel's memory the edge stores the position of a stream.
+pub const SLOT_HEADER: &str = "x-isopod-slot";
+/// What the edge sends with the memory, before the request: HTTP skips an empty line there.
+pub const PREAMBLE: &[u8] = b"\r\n";
 /// How many reports were sent on the channel before the call.
 pub const REPORTS_HEADER: &str = "x-isopod-reports";
 

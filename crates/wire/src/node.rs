@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -160,9 +162,22 @@ pub enum Target {
 }
 
 /// A byte stream into a sandbox.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The socket, if it can also carry descriptors.
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl Stream for UnixStream {
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl Stream for TcpStream {}
+
+impl Stream for DuplexStream {}
 
 /// The sandboxes that a node has prepared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 //! The connection on which a guest hears what its clients have got.
 //!
-//! A report is written at once by whoever makes it, without a task in between: see the parent module. Only what a slow
-//! guest has no room for waits here, the latest report of each stream.
+//! Positions go into memory that the guest shares, right before the write that they are about: see the parent module. A
+//! stream without a place there gets reports, written at once by whoever makes them, without a task in between. Only what a
+//! slow guest has no room for waits here, the latest report of each stream.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -12,16 +14,19 @@ use axum::body::Body;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use isopod_wire::delivery::{CHANNEL_HEADER, PATH, PROTOCOL, Report};
-use isopod_wire::node::{Incarnation, NodeApi, Target};
+use isopod_positions::{Positions, Slot};
+use isopod_wire::delivery::{CHANNEL_HEADER, PATH, PREAMBLE, PROTOCOL, Report};
+use isopod_wire::node::{Incarnation, NodeApi, Stream, Target};
 use tokio::io::AsyncWrite as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::{CONTROL_HEADER, connect};
+use crate::upstream::{CONTROL_HEADER, speak};
 
 #[derive(Debug)]
 pub(super) struct ReportChannel {
     name: HeaderValue,
+    /// `None` if the connection could not carry the memory.
+    positions: Option<Positions>,
     /// Written by whoever reports; held for one write.
     writer: Mutex<Writer>,
 }
@@ -52,7 +57,9 @@ impl ReportChannel {
         incarnation: &Incarnation,
         gate: &CancellationToken,
     ) -> Result<Self, OpenError> {
-        let mut sender = connect(node, incarnation, Target::Guest, gate).await.map_err(|_| OpenError::Failed)?;
+        let stream = node.dial(incarnation, Target::Guest).await.map_err(|_| OpenError::Failed)?;
+        let positions = attach_memory(&*stream);
+        let mut sender = speak(stream, gate).await.map_err(|_| OpenError::Failed)?;
         let mut response = sender.send_request(opening()).await.map_err(|_| OpenError::Failed)?;
         let name = response.headers().get(CHANNEL_HEADER).cloned();
         let (StatusCode::SWITCHING_PROTOCOLS, Some(name)) = (response.status(), name) else {
@@ -67,7 +74,7 @@ impl ReportChannel {
             blocked: false,
             broken: false,
         };
-        Ok(Self { name, writer: Mutex::new(writer) })
+        Ok(Self { name, positions, writer: Mutex::new(writer) })
     }
 
     pub(super) fn name(&self) -> &HeaderValue {
@@ -81,6 +88,17 @@ impl ReportChannel {
     /// How many reports the guest can have heard of by now.
     pub(super) fn sent(&self) -> u64 {
         self.writer().sent
+    }
+
+    /// Stores the position of a stream that has a place in the memory.
+    pub(super) fn set_position(&self, slot: Slot, bytes: u64) {
+        if let Some(positions) = &self.positions {
+            positions.set(slot, bytes);
+        }
+    }
+
+    pub(super) fn has_positions(&self) -> bool {
+        self.positions.is_some()
     }
 
     pub(super) fn report(self: &Arc<Self>, report: Report) {
@@ -101,6 +119,19 @@ impl ReportChannel {
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sends memory for positions ahead of the request. Without it the guest gets reports.
+fn attach_memory(stream: &dyn Stream) -> Option<Positions> {
+    let socket = stream.unix_socket()?;
+    let attach = || {
+        let (positions, memory) = Positions::create()?;
+        Positions::send(socket, PREAMBLE, memory)?;
+        Ok::<_, io::Error>(positions)
+    };
+    attach()
+        .inspect_err(|error| tracing::debug!(error = isopod_wire::error_chain(error), "a guest gets no shared memory"))
+        .ok()
 }
 
 fn opening() -> Request<Body> {

@@ -8,7 +8,8 @@
 //! ```
 //! A frame has left once HTTP has let go of it and the connection is flushed. Over HTTP/1 whatever was handed out is part of
 //! the next write, so it is reported just before: whoever kills this server because of something that a client has
-//! read finds it reported. If the connection has no room for the frame, the report is taken back until it has. Over
+//! read finds it reported. The report is a store to memory that the guest shares, so a kill would have to hit the few
+//! instructions between that and the write to lose anything. If the connection has no room for the frame, the report is taken back until it has. Over
 //! HTTP/2 a frame may wait for the client's window, so it is reported after it has left. When a client is found gone, the last
 //! report takes back what its host never acknowledged.
 
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use http::{HeaderMap, Method, Request};
-use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, STREAM_HEADER};
+use isopod_positions::Slot;
+use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, SLOT_HEADER, STREAM_HEADER};
 use isopod_wire::node::{Incarnation, NodeApi};
 use tokio_util::sync::CancellationToken;
 
@@ -42,13 +44,13 @@ const CONNECT: &str = "/process.Process/Connect";
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// Held while a channel is being opened.
-    channel: tokio::sync::Mutex<Slot>,
+    channel: tokio::sync::Mutex<ChannelState>,
     /// Streams under way. Written when one begins.
     streams: Mutex<Vec<Weak<StreamDelivery>>>,
 }
 
 #[derive(Debug, Default)]
-enum Slot {
+enum ChannelState {
     #[default]
     Empty,
     Open(Arc<ReportChannel>, Instant),
@@ -111,8 +113,9 @@ impl Deliveries {
 
     /// Begins to track the answer, if the guest agreed.
     pub(crate) fn begin(&self, tracking: Tracking, headers: &mut HeaderMap) -> Option<Arc<StreamDelivery>> {
-        let stream = headers.remove(STREAM_HEADER)?.to_str().ok()?.parse().ok()?;
-        let delivery = Arc::new(StreamDelivery::new(tracking.channel, stream, Arc::clone(&tracking.outbox)));
+        let (stream, slot) = (take_number(headers, STREAM_HEADER), take_number(headers, SLOT_HEADER));
+        let slot = slot.and_then(Slot::new).filter(|_| tracking.channel.has_positions());
+        let delivery = Arc::new(StreamDelivery::new(tracking.channel, stream?, slot, Arc::clone(&tracking.outbox)));
         if tracking.is_http1 {
             tracking.outbox.announce(&delivery);
         }
@@ -125,11 +128,11 @@ impl Deliveries {
     /// Closes a channel that no stream has used for this long.
     pub(crate) fn close_idle(&self, idle_for: Duration) {
         let Ok(mut slot) = self.channel.try_lock() else { return };
-        if let Slot::Open(channel, used) = &*slot
+        if let ChannelState::Open(channel, used) = &*slot
             && used.elapsed() >= idle_for
             && Arc::strong_count(channel) == 1
         {
-            *slot = Slot::Empty;
+            *slot = ChannelState::Empty;
         }
     }
 
@@ -145,30 +148,34 @@ impl Deliveries {
     /// `None` for a guest that knows no channels.
     async fn channel(&self, guest: RunningGuest<'_>) -> Result<Option<Arc<ReportChannel>>, NoChannel> {
         let mut slot = self.channel.lock().await;
-        if let Slot::Open(channel, used) = &mut *slot
+        if let ChannelState::Open(channel, used) = &mut *slot
             && !channel.is_broken()
         {
             *used = Instant::now();
             return Ok(Some(Arc::clone(channel)));
         }
-        if matches!(*slot, Slot::Unsupported) {
+        if matches!(*slot, ChannelState::Unsupported) {
             return Ok(None);
         }
         let opening = ReportChannel::open(guest.node, guest.incarnation, guest.gate);
         match tokio::time::timeout(OPEN_PATIENCE, opening).await {
             Ok(Ok(channel)) => {
                 let channel = Arc::new(channel);
-                *slot = Slot::Open(Arc::clone(&channel), Instant::now());
+                *slot = ChannelState::Open(Arc::clone(&channel), Instant::now());
                 Ok(Some(channel))
             }
             Ok(Err(OpenError::Unsupported)) => {
-                *slot = Slot::Unsupported;
+                *slot = ChannelState::Unsupported;
                 Ok(None)
             }
             Ok(Err(OpenError::Failed)) | Err(_) => {
-                *slot = Slot::Empty;
+                *slot = ChannelState::Empty;
                 Err(NoChannel)
             }
         }
     }
+}
+
+fn take_number(headers: &mut HeaderMap, name: &str) -> Option<u64> {
+    headers.remove(name)?.to_str().ok()?.parse().ok()
 }

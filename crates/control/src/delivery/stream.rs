@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use isopod_positions::Slot;
 use isopod_wire::delivery::Report;
 
 use super::channel::ReportChannel;
@@ -24,6 +25,8 @@ const MAX_MARKS: usize = 4096;
 pub(crate) struct StreamDelivery {
     channel: Arc<ReportChannel>,
     stream: u64,
+    /// Its place in the memory that the guest shares.
+    slot: Option<Slot>,
     outbox: Arc<Outbox>,
     /// Written by the client's connection at each flush.
     sent: Mutex<Sent>,
@@ -52,8 +55,8 @@ struct Mark {
 }
 
 impl StreamDelivery {
-    pub(super) fn new(channel: Arc<ReportChannel>, stream: u64, outbox: Arc<Outbox>) -> Self {
-        Self { channel, stream, outbox, sent: Mutex::default() }
+    pub(super) fn new(channel: Arc<ReportChannel>, stream: u64, slot: Option<Slot>, outbox: Arc<Outbox>) -> Self {
+        Self { channel, stream, slot, outbox, sent: Mutex::default() }
     }
 
     /// The body's first `bytes` were sent, as part of the connection's first `written`.
@@ -98,8 +101,12 @@ impl StreamDelivery {
     }
 
     fn report(&self, sent: &mut Sent, bytes: u64) {
-        if std::mem::replace(&mut sent.reported, bytes) != bytes {
-            self.channel.report(Report { stream: self.stream, bytes, last: false });
+        if std::mem::replace(&mut sent.reported, bytes) == bytes {
+            return;
+        }
+        match self.slot {
+            Some(slot) => self.channel.set_position(slot, bytes),
+            None => self.channel.report(Report { stream: self.stream, bytes, last: false }),
         }
     }
 

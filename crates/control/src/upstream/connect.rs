@@ -3,7 +3,7 @@
 use axum::body::Body;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use isopod_wire::node::{DialError, Incarnation, NodeApi, Target};
+use isopod_wire::node::{DialError, Incarnation, NodeApi, Stream, Target};
 use tokio_util::sync::CancellationToken;
 
 /// Why there is no connection.
@@ -23,6 +23,11 @@ pub(crate) async fn connect(
     gate: &CancellationToken,
 ) -> Result<SendRequest<Body>, ConnectError> {
     let stream = node.dial(incarnation, target).await?;
+    Ok(speak(stream, gate).await?)
+}
+
+/// Speaks HTTP on a connection, which ends with the sandbox's run, or when nobody holds its sender any more.
+pub(crate) async fn speak(stream: Box<dyn Stream>, gate: &CancellationToken) -> hyper::Result<SendRequest<Body>> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     let gate = gate.clone();
     tokio::spawn(async move {

@@ -6,7 +6,7 @@ mod health;
 mod output;
 mod pool;
 
-pub(crate) use connect::{ConnectError, connect};
+pub(crate) use connect::{ConnectError, connect, speak};
 pub(crate) use health::guest_is_healthy;
 pub(crate) use output::{Channel, OutputBlock, OutputPage, read_output};
 pub(crate) use pool::Upstreams;

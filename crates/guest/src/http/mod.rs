@@ -6,6 +6,7 @@ mod cors;
 mod credentials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod host_connection;
 mod query;
 mod reply;
 
@@ -21,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub(crate) use body::{MAX_JSON, drain, read_body, read_json};
 pub(crate) use credentials::{authorize, basic_user, check_host, same_secret, shown_token};
+pub(crate) use host_connection::{Attached, HostConnection};
 pub(crate) use query::Query;
 pub(crate) use reply::{
     Body, HttpError, Reply, empty_body, full_body, json_reply, status_reply, stream_body, text_reply,

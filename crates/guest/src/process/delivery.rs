@@ -1,7 +1,8 @@
 //! Reports of the edge about output streams: how much of each stream has reached its client.
 //!
-//! A channel is one connection from the edge, which carries its reports. The streams that name a channel belong to it. Once
-//! it closes, no more reports follow: the last report about a stream says what its client has received.
+//! A channel is one connection from the edge, which carries its reports, and memory that the edge shares with it, which holds
+//! positions. The streams that name a channel belong to it. Once it closes, nothing more follows: the last position of a
+//! stream says what its client has received.
 //!
 //! No task waits for reports. The guest reads them when it needs them: before it hands out more of a stream, and before a
 //! stream starts. A report that woke the guest would often take the CPU from the edge between the report and the write that
@@ -9,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,9 +19,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use isopod_positions::{Positions, SLOTS, Slot};
 use isopod_wire::delivery::{CHANNEL_HEADER, PROTOCOL, Report};
 
-use crate::http::{HttpError, Reply, check_host, status_reply};
+use crate::http::{Attached, HostConnection, HttpError, Reply, check_host, status_reply};
 use crate::process::output::ReaderId;
 use crate::process::{Process, Processes};
 
@@ -49,6 +52,15 @@ struct Channel {
     connection: Option<UnixStream>,
     /// The start of an incomplete report.
     partial: Vec<u8>,
+    /// `None` if the edge shares no memory.
+    memory: Option<Memory>,
+}
+
+/// The memory into which the edge stores positions.
+#[derive(Debug)]
+struct Memory {
+    positions: Positions,
+    free: Vec<Slot>,
 }
 
 /// A reader whose delivery the edge reports.
@@ -56,6 +68,17 @@ struct Channel {
 struct Tracked {
     process: Arc<Process>,
     reader: ReaderId,
+    /// Where the edge stores its position.
+    slot: Option<Slot>,
+    /// The position that was last seen there.
+    seen: u64,
+}
+
+/// A stream whose delivery the edge reports, as the guest names it to the edge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamName {
+    pub(super) number: u64,
+    pub(super) slot: Option<Slot>,
 }
 
 impl Deliveries {
@@ -63,22 +86,23 @@ impl Deliveries {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> u64 {
+    fn open(&self, memory: Option<Memory>) -> u64 {
         let mut tables = self.tables();
         let channel = tables.next_number();
-        tables.channels.insert(channel, Channel::default());
+        tables.channels.insert(channel, Channel { memory, ..Channel::default() });
         channel
     }
 
-    /// Attaches a reader whose delivery is reported on this channel. Also returns the number of its stream. `None` if there is no
+    /// Attaches a reader whose delivery is reported on this channel. Also returns the name of its stream. `None` if there is no
     /// such channel.
-    pub(super) fn attach(&self, channel: u64, process: &Arc<Process>) -> Option<(ReaderId, u64)> {
+    pub(super) fn attach(&self, channel: u64, process: &Arc<Process>) -> Option<(ReaderId, StreamName)> {
         let mut tables = self.tables();
-        let stream = tables.next_number();
+        let number = tables.next_number();
         let channel = tables.channels.get_mut(&channel)?;
+        let slot = channel.memory.as_mut().and_then(Memory::take_slot);
         let reader = process.state().output.attach_tracked();
-        channel.streams.insert(stream, Tracked { process: Arc::clone(process), reader });
-        Some((reader, stream))
+        channel.streams.insert(number, Tracked { process: Arc::clone(process), reader, slot, seen: 0 });
+        Some((reader, StreamName { number, slot }))
     }
 
     /// Waits until this many reports have arrived on the channel, or until a timeout.
@@ -135,8 +159,20 @@ impl Channel {
             self.apply_complete();
         };
         self.apply_complete();
+        // After the end of the connection was seen: an edge that is gone stores nothing more.
+        self.read_positions();
         self.connection = Some(connection);
         open
+    }
+
+    fn read_positions(&mut self) {
+        let Some(memory) = &self.memory else { return };
+        for tracked in self.streams.values_mut() {
+            let Some(bytes) = tracked.slot.map(|slot| memory.positions.get(slot)) else { continue };
+            if std::mem::replace(&mut tracked.seen, bytes) != bytes {
+                tracked.process.state().output.report(tracked.reader, bytes);
+            }
+        }
     }
 
     fn apply_complete(&mut self) {
@@ -153,8 +189,23 @@ impl Channel {
             tracked.process.state().output.report(tracked.reader, report.bytes);
         }
         if report.last {
-            self.streams.remove(&report.stream);
+            let slot = self.streams.remove(&report.stream).and_then(|tracked| tracked.slot);
+            self.memory.iter_mut().zip(slot).for_each(|(memory, slot)| memory.free.push(slot));
         }
+    }
+}
+
+impl Memory {
+    fn open(descriptor: OwnedFd) -> io::Result<Self> {
+        let free = (0..SLOTS as u64).rev().filter_map(Slot::new).collect();
+        Ok(Self { positions: Positions::open(descriptor)?, free })
+    }
+
+    /// A place that holds 0: the edge stores nothing there before it knows whose it is, nor after the last report.
+    fn take_slot(&mut self) -> Option<Slot> {
+        let slot = self.free.pop()?;
+        self.positions.set(slot, 0);
+        Some(slot)
     }
 }
 
@@ -179,7 +230,9 @@ pub(crate) fn open_channel(processes: &Processes, request: Request<Incoming>) ->
         return Err(HttpError::new(StatusCode::UPGRADE_REQUIRED, format!("upgrade to {PROTOCOL} to send reports")));
     }
     let deliveries = Arc::clone(&processes.deliveries);
-    let channel = deliveries.open();
+    let attached = request.extensions().get().and_then(Attached::take);
+    // Without usable memory the edge sends reports.
+    let channel = deliveries.open(attached.and_then(|descriptor| Memory::open(descriptor).ok()));
     tokio::spawn(async move {
         match upgrade(request).await {
             Some((connection, first)) => deliveries.connected(channel, connection, &first),
@@ -197,7 +250,7 @@ pub(crate) fn open_channel(processes: &Processes, request: Request<Incoming>) ->
 /// The upgraded connection, and the bytes that have already arrived on it.
 async fn upgrade(request: Request<Incoming>) -> Option<(UnixStream, Bytes)> {
     let upgraded = hyper::upgrade::on(request).await.ok()?;
-    let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().ok()?;
+    let parts = upgraded.downcast::<TokioIo<HostConnection>>().ok()?;
     // The socket stays non-blocking, and the runtime stops watching it.
-    Some((parts.io.into_inner().into_std().ok()?, parts.read_buf))
+    Some((parts.io.into_inner().into_stream().into_std().ok()?, parts.read_buf))
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use isopod_wire::delivery::STREAM_HEADER;
+use isopod_wire::delivery::{SLOT_HEADER, STREAM_HEADER};
 use isopod_wire::rpc::process::ConnectRequest;
 use tokio::time::Instant;
 
 use crate::deadline::at;
 use crate::http::{Reply, stream_body};
+use crate::process::delivery::StreamName;
 use crate::process::output::{Mark, Overtaken, ReaderId};
 use crate::process::{Deliveries, Ending, Process, Processes, events};
 use crate::rpc::{Call, Code, Codec, RpcError, end_frame, stream_reply};
@@ -55,7 +56,7 @@ pub(crate) struct EventStream {
 struct StreamTracking {
     deliveries: Arc<Deliveries>,
     channel: u64,
-    number: u64,
+    name: StreamName,
 }
 
 impl EventStream {
@@ -67,8 +68,8 @@ impl EventStream {
     ) -> Self {
         let tracked = call.delivery.and_then(|channel| deliveries.attach(channel, &process));
         let (reader, tracking) = match (tracked, call.delivery) {
-            (Some((reader, number)), Some(channel)) => {
-                (reader, Some(StreamTracking { deliveries: Arc::clone(deliveries), channel, number }))
+            (Some((reader, name)), Some(channel)) => {
+                (reader, Some(StreamTracking { deliveries: Arc::clone(deliveries), channel, name }))
             }
             // The server died after it had sent the request. Whoever connects next gets what this stream carries.
             (None, Some(_)) => (process.state().output.attach_undelivered(), None),
@@ -89,14 +90,15 @@ impl EventStream {
     }
 
     pub(crate) fn into_reply(self) -> Reply {
-        let (codec, number) = (self.codec, self.tracking.as_ref().map(|tracking| tracking.number));
+        let (codec, name) = (self.codec, self.tracking.as_ref().map(|tracking| tracking.name));
         let body = stream_body(self, |mut stream| async move {
             let bytes = stream.next().await?;
             Some((Ok(bytes), stream))
         });
         let mut reply = stream_reply(codec, body);
-        if let Some(number) = number {
+        if let Some(StreamName { number, slot }) = name {
             reply.headers_mut().insert(STREAM_HEADER, number.into());
+            slot.map(|slot| reply.headers_mut().insert(SLOT_HEADER, slot.number().into()));
         }
         reply
     }

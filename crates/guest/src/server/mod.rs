@@ -12,7 +12,8 @@ use tokio::net::UnixListener;
 
 use crate::guest::Guest;
 use crate::http::{
-    HttpError, Query, Reply, authorize, check_host, drain, json_reply, read_json, serve, status_reply, with_cors,
+    HostConnection, HttpError, Query, Reply, authorize, check_host, drain, json_reply, read_json, serve, status_reply,
+    with_cors,
 };
 use crate::settings::InitRequest;
 use crate::{files, interpreter, process, rpc};
@@ -23,8 +24,11 @@ pub(crate) async fn accept(listener: UnixListener, guest: Arc<Guest>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let guest = Arc::clone(&guest);
-                tokio::spawn(serve(stream, move |request| {
+                let connection = HostConnection::new(stream);
+                let attached = connection.attached();
+                tokio::spawn(serve(connection, move |mut request| {
                     let guest = Arc::clone(&guest);
+                    request.extensions_mut().insert(attached.clone());
                     async move { answer(&guest, request).await }
                 }));
             }

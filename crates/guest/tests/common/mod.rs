@@ -5,6 +5,7 @@
 pub(crate) mod interpreter;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -265,7 +266,17 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn open(guest: &Guest) -> Self {
+        Self::open_on(guest.connect())
+    }
+
+    /// Attaches a descriptor, which should be memory for positions.
+    pub(crate) fn open_with(guest: &Guest, memory: impl AsFd) -> Self {
         let stream = guest.connect();
+        isopod_positions::Positions::send(&stream, isopod_wire::delivery::PREAMBLE, memory).unwrap();
+        Self::open_on(stream)
+    }
+
+    fn open_on(stream: UnixStream) -> Self {
         let headers = [("X-Isopod-Control", "1"), ("Connection", "upgrade"), ("Upgrade", "isopod-delivery")];
         let answer = Incoming::send(stream.try_clone().unwrap(), "POST", "/delivery", &headers, b"");
         assert_eq!(answer.status, 101);
@@ -292,6 +303,10 @@ impl Events {
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.incoming.headers.iter().find(|(key, _)| key == name);
         &found.unwrap_or_else(|| panic!("no {name}: {:?}", self.incoming.headers)).1
+    }
+
+    pub(crate) fn has_header(&self, name: &str) -> bool {
+        self.incoming.headers.iter().any(|(key, _)| key == name)
     }
 
     /// How many bytes of the body have been read.
