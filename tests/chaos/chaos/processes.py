@@ -42,7 +42,7 @@ class Processes:
     def __init__(self, state: Path) -> None:
         self.state = state
 
-    def keeper(self) -> list[Process]:
+    def supervisor(self) -> list[Process]:
         return [one for one in self._storage() if not self._is_worker(one.pid)]
 
     def worker(self) -> list[Process]:

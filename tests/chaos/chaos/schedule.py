@@ -13,7 +13,7 @@ WEIGHTS = {
     "spawner": 3,
     "launcher": 3,
     "worker": 4,
-    "keeper": 3,
+    "supervisor": 3,
     "stop": 1,
     "disk": 1,
     "store": 2,

@@ -1,4 +1,4 @@
-"""What was killed and is needed is there again: keeper and worker of the workspace, and the zygote."""
+"""What was killed and is needed is there again: supervisor and worker of the workspace, and the zygote."""
 
 import time
 
@@ -6,7 +6,7 @@ from chaos.checks.eventually import eventually
 from chaos.context import Context
 
 DEADLINE = 20.0
-PARTS = {"keeper": "storage keeper", "worker": "storage worker", "zygote": "zygote"}
+PARTS = {"supervisor": "storage supervisor", "worker": "storage worker", "zygote": "zygote"}
 
 
 class Parts:

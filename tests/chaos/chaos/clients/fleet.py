@@ -83,7 +83,7 @@ class Fleet(Client):
         try:
             keep_memory = self.draw.random() < 0.7
             # A pause is refused while a call into the workspace is not answered.
-            excuses = ("disk",) + (("store", "mounts", "worker", "keeper") if sandbox.execution else ())
+            excuses = ("disk",) + (("store", "mounts", "worker", "supervisor") if sandbox.execution else ())
             self.call(
                 f"pause of {sandbox.id}",
                 partial(Sandbox.pause, sandbox.id, keep_memory=keep_memory, request_timeout=sdk.REQUEST),

@@ -1,7 +1,7 @@
 """From the name of a fault to what it does."""
 
 from chaos.context import Context
-from chaos.faults import database, disk, guest, keeper, kernel, launcher, server, spawner, stop, store, worker, zygote
+from chaos.faults import database, disk, guest, kernel, launcher, server, spawner, stop, store, supervisor, worker, zygote
 
 _HIT = {
     "server": server.kill,
@@ -11,7 +11,7 @@ _HIT = {
     "spawner": spawner.kill,
     "launcher": launcher.kill,
     "worker": worker.kill,
-    "keeper": keeper.kill,
+    "supervisor": supervisor.kill,
     "stop": stop.stop,
 }
 _BEGIN = {"disk": disk.begin, "store": store.begin, "database": database.begin}

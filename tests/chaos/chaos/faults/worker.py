@@ -1,4 +1,4 @@
-"""The process that serves the workspace dies. Its keeper starts another, and whoever waits goes on."""
+"""The process that serves the workspace dies. Its supervisor starts another, and whoever waits goes on."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
@@ -13,6 +13,6 @@ def kill(context: Context, choice: float) -> str | None:
     if victim is None:
         return None
     context.outages.note("worker", TOGETHER)
-    if context.outages.is_away("keeper"):
+    if context.outages.is_away("supervisor"):
         context.outages.note("mounts", REMOUNT)
     return f"worker {victim.pid}" if victim.kill() else None

@@ -1,4 +1,4 @@
-"""The process that holds the workspace's connections dies. The worker goes on, and there is a keeper again."""
+"""The process that holds the workspace's connections dies. The worker goes on, and there is a supervisor again."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
@@ -9,10 +9,10 @@ REMOUNT = 20.0
 
 
 def kill(context: Context, choice: float) -> str | None:
-    victim = pick(context.platform.processes.keeper(), choice)
+    victim = pick(context.platform.processes.supervisor(), choice)
     if victim is None:
         return None
-    context.outages.note("keeper", TOGETHER)
+    context.outages.note("supervisor", TOGETHER)
     if context.outages.is_away("worker"):
         context.outages.note("mounts", REMOUNT)
-    return f"keeper {victim.pid}" if victim.kill() else None
+    return f"supervisor {victim.pid}" if victim.kill() else None
