@@ -45,6 +45,8 @@ pub(crate) const TEAM_TOKEN_SECRET: &str = "ISOPOD_TEAM_TOKEN_SECRET";
 pub(crate) const E2B_TIMEOUT: &str = "E2B_TIMEOUT";
 /// What is logged, such as `info` or `isopod_node=debug`.
 pub(crate) const LOG: &str = "ISOPOD_LOG";
+/// The format of log lines: `text`, `json`, or `auto`.
+pub(crate) const LOG_FORMAT: &str = "ISOPOD_LOG_FORMAT";
 
 /// Of the verbs that speak with a server, as of the official SDKs: the team's key. The server reads it for a remote
 /// backend.

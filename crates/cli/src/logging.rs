@@ -12,10 +12,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, filter::Targets};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, LogFormat};
 use crate::env_names;
 use crate::failure::Hint;
-use crate::printable::printable;
+use crate::printable::{printable, printable_json};
 
 const SERVICE_NAME: &str = "isopod";
 const TRACES_PATH: &str = "/v1/traces";
@@ -39,10 +39,14 @@ pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
     let default = if is_server || matches!(args.command, Command::Storaged(_)) { "info" } else { "error" };
     let filter = EnvFilter::try_from_env(env_names::LOG).unwrap_or_else(|_| EnvFilter::new(default));
     let is_terminal = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(move || SafeError { has_colours: is_terminal })
-        .with_ansi(is_terminal);
-    let lines = lines.with_target(false).with_filter(filter);
+    let format = LineFormat::choose(args.log_format, is_terminal);
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || SafeError { format }).with_target(false);
+    let lines = match format {
+        LineFormat::Text { has_colours } => lines.with_ansi(has_colours).boxed(),
+        // With the fields beside the message, as log collectors want them.
+        LineFormat::Json => lines.with_ansi(false).json().flatten_event(true).with_span_list(false).boxed(),
+    };
+    let lines = lines.with_filter(filter);
     let (layer, exporter) = match is_server.then(|| traces(read)).transpose()?.flatten() {
         Some((layer, exporter)) => (Some(layer), Some(exporter)),
         None => (None, None),
@@ -52,17 +56,37 @@ pub(crate) fn init(args: &Args) -> anyhow::Result<Option<OtlpExporter>> {
     Ok(exporter)
 }
 
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineFormat {
+    Text { has_colours: bool },
+    Json,
+}
+
+impl LineFormat {
+    fn choose(asked: LogFormat, is_terminal: bool) -> Self {
+        match asked {
+            LogFormat::Json => Self::Json,
+            LogFormat::Auto if !is_terminal => Self::Json,
+            LogFormat::Auto | LogFormat::Text => Self::Text { has_colours: is_terminal },
+        }
+    }
+}
+
 /// Standard error, where the words of a log line cannot steer the terminal, nor look like another line. Lines hold what
 /// sandboxes and stores said.
 #[derive(Debug)]
 struct SafeError {
-    has_colours: bool,
+    format: LineFormat,
 }
 
 impl Write for SafeError {
     /// Each call brings one line of the log, whatever is in it.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let line = safe_line(&String::from_utf8_lossy(bytes), self.has_colours);
+        let line = match (String::from_utf8_lossy(bytes), self.format) {
+            (line, LineFormat::Text { has_colours }) => safe_line(&line, has_colours),
+            (line, LineFormat::Json) => printable_json(&line),
+        };
         std::io::stderr().write_all(line.as_bytes())?;
         Ok(bytes.len())
     }
@@ -155,6 +179,19 @@ mod tests {
         let coloured = "\u{1b}[2m12:00\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m \u{1b}[3merror\u{1b}[0m\u{1b}[2m=\u{1b}[0mx\n";
         assert_eq!(safe_line(coloured, true), coloured);
         assert!(!safe_line(coloured, false).contains('\u{1b}'), "a file has none");
+    }
+
+    #[test]
+    fn json_is_for_whoever_asks_and_for_files_on_request() {
+        let text = |has_colours| LineFormat::Text { has_colours };
+        for (asked, on_a_terminal, elsewhere) in [
+            (LogFormat::Text, text(true), text(false)),
+            (LogFormat::Json, LineFormat::Json, LineFormat::Json),
+            (LogFormat::Auto, text(true), LineFormat::Json),
+        ] {
+            assert_eq!(LineFormat::choose(asked, true), on_a_terminal);
+            assert_eq!(LineFormat::choose(asked, false), elsewhere);
+        }
     }
 
     /// What the formatter itself lets through is more than a terminal may get.

@@ -4,6 +4,9 @@
 
 mod served;
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use isopod_testkit::StateDir;
 use serde_json::Value;
 use served::{BINARY, Served};
@@ -71,4 +74,28 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
     with_key(&["kill", "--all"]);
     server.stop();
     state.assert_nothing_left();
+}
+
+#[test]
+fn log_lines_are_json_on_request_and_never_coloured_in_a_pipe() {
+    let state = StateDir::new(BINARY);
+    let lines_of = |format: &str| {
+        let mut command = state.isopod().command(&["--log-format", format, "serve", "--listen", "127.0.0.1:0"]);
+        command.args(["--prepare", "none", "--pool-ready", "0", "--pool-prepared", "0"]).env("ISOPOD_LOG", "info");
+        let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("E2B_API_KEY")));
+        let pid = rustix::process::Pid::from_child(&server);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        said.for_each(drop);
+        String::from_utf8(server.wait_with_output().unwrap().stderr).unwrap()
+    };
+    let json = lines_of("json");
+    let events: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(!events.is_empty());
+    assert!(events.iter().all(|event| event["level"].is_string() && event["timestamp"].is_string()), "{json}");
+    assert_eq!(lines_of("auto").lines().next().map(|line| line.starts_with('{')), Some(true));
+    let text = lines_of("text");
+    assert!(!text.is_empty() && !text.contains(['\u{1b}', '{']), "{text}");
+    assert!(state.isopod().run(&["--log-format", "xml", "doctor"]).stderr().contains("possible values"));
 }

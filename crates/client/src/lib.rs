@@ -74,9 +74,7 @@ pub mod toolkit;
 
 pub use isopod_guest_client::guest::{self, Guest, GuestError};
 pub use isopod_guest_client::interpreter::{self, Interpreter};
-pub use isopod_guest_client::transport::{
-    BaseUrl, ByteStream, Connector, Dial, DialFuture, Origin, TransportError, Trust, TrustError, UrlError,
-};
+pub use isopod_guest_client::transport::{BaseUrl, Connector, TransportError, Trust, TrustError, UrlError};
 pub use isopod_wire::SandboxId;
 pub use sandbox::{ApiError, Client, ClientConfig, NewSandbox, Sandbox};
 pub use storage::FileStorage;

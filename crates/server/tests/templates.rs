@@ -640,3 +640,13 @@ async fn a_build_uses_what_its_own_team_made_and_others_only_where_that_is_share
         assert_eq!(scopes[0].is_none(), is_shared, "{scopes:?}");
     }
 }
+
+#[tokio::test]
+async fn a_template_that_is_not_built_yet_has_the_date_of_its_base() {
+    let server = Server::start().await;
+    let listed = server.client.get("/templates").await.json;
+    let of = |name: &str| listed.as_array().unwrap().iter().find(|one| one["templateID"] == name).unwrap().clone();
+    let (base, interpreter) = (of("base"), of("code-interpreter-v1"));
+    assert_eq!(base["createdAt"], json!("2023-11-14T22:13:20.000Z"));
+    assert_eq!((&interpreter["createdAt"], &interpreter["updatedAt"]), (&base["createdAt"], &base["updatedAt"]));
+}

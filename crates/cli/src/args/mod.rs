@@ -17,7 +17,7 @@ mod tls;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use database::DatabaseArgs;
@@ -42,6 +42,14 @@ pub(crate) use tls::{TlsArgs, TlsCommand, TlsInitArgs};
 
 use crate::env_names;
 
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+    Auto,
+}
+
 /// E2B on your own machine: sandboxes for AI agents.
 #[derive(Debug, Parser)]
 #[command(name = "isopod", version, disable_help_subcommand = true)]
@@ -49,6 +57,10 @@ pub(crate) struct Args {
     /// State directory [default: /var/lib/isopod].
     #[arg(long, global = true, env = env_names::STATE_DIR, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+
+    /// Format of log lines on standard error; `auto` is text on a terminal and JSON elsewhere.
+    #[arg(long, global = true, env = env_names::LOG_FORMAT, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
 
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use isopod_client::interpreter::Interpreter;
-use isopod_client::{ByteStream, Connector, Dial, DialFuture, Origin};
+use isopod_guest_client::transport::{ByteStream, Connector, Dial, DialFuture, Origin};
 use isopod_node::Node;
 use isopod_wire::node::{Incarnation, NodeApi, Target};
 

@@ -1,6 +1,7 @@
 //! Templates as they are shown: the team's own, and those that come with the server.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -143,15 +144,24 @@ async fn built_in(fleet: &Fleet) -> Result<Vec<Value>, ApiError> {
     Ok(shown)
 }
 
-/// What lists and details have in common. A template that the node has no date for is not made yet.
+/// What lists and details have in common.
 async fn described(fleet: &Fleet, template: &TemplateInfo) -> Result<Value, ApiError> {
-    let made_at = template.made_at.map_or(Timestamp(0), Timestamp::from);
+    let made_at = Timestamp::from(made_at(fleet, template).await);
     let spawns = fleet.store.spawns_of(&template.name).await?;
     let names = names(template);
     Ok(json!({
         "templateID": template.name, "public": true, "aliases": names, "names": names, "createdAt": made_at,
         "updatedAt": made_at, "lastSpawnedAt": spawns.last_at, "spawnCount": spawns.count,
     }))
+}
+
+/// E2B's clients expect a date, also of a template that isn't built yet. It gets that of the base it will be built on.
+async fn made_at(fleet: &Fleet, template: &TemplateInfo) -> SystemTime {
+    let of_base = || async { fleet.node.templates().await.iter().find_map(|template| template.made_at) };
+    match template.made_at {
+        Some(made_at) => made_at,
+        None => of_base().await.unwrap_or_else(SystemTime::now),
+    }
 }
 
 /// Its name and what else it is called.
