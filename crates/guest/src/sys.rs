@@ -1,4 +1,4 @@
-//! The guest's only `unsafe` code: taking over inherited descriptors, starting processes, and changing file rights.
+//! The guest's only `unsafe` code: taking over inherited descriptors, starting processes, and changing file ids.
 //!
 //! Promises: [`spawn`] returns either the pid of a child that has already exec'd or the step that failed, and leaves no
 //! process behind on failure. The child shares the parent's memory until it execs (as posix_spawn does), so a start costs the
@@ -321,31 +321,35 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// Gives this thread the file rights of a user until it is dropped.
+/// Gives this thread the file ids of a user until it is dropped. It keeps its capabilities, which the kernel would otherwise
+/// reduce as soon as the ids are not root's.
 #[derive(Debug)]
-pub(crate) struct FileRights(());
+pub(crate) struct FileIds(());
 
-impl FileRights {
-    /// Drops root's file rights. Has no effect if the guest is not root.
-    pub(crate) fn take(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        set_file_ids(uid, gid, groups);
+impl FileIds {
+    /// Has no effect if the guest is not root.
+    pub(crate) fn take(uid: u32, gid: u32) -> Self {
+        let capabilities = rustix::thread::capabilities(None);
+        set_file_ids(uid, gid);
+        if let Ok(capabilities) = capabilities {
+            // If this fails, the work is denied and repeated as root.
+            let _ = rustix::thread::set_capabilities(None, capabilities);
+        }
         Self(())
     }
 }
 
-impl Drop for FileRights {
+impl Drop for FileIds {
     fn drop(&mut self) {
-        set_file_ids(0, 0, &[]);
+        set_file_ids(0, 0);
     }
 }
 
 /// Uses system calls directly, because the C library would change all threads.
-fn set_file_ids(uid: u32, gid: u32, groups: &[u32]) {
-    // SAFETY: the kernel only reads the list, for its exact length; the other calls take plain numbers. They change the
-    // credentials of this thread alone. The kernel may make the process dumpable at each such change, if the host's
-    // `suid_dumpable` says so; the last call undoes that.
+fn set_file_ids(uid: u32, gid: u32) {
+    // SAFETY: the calls take plain numbers and change the credentials of this thread alone. The kernel may make the process
+    // dumpable at each such change, if the host's `suid_dumpable` says so; the last call undoes that.
     unsafe {
-        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);
         libc::prctl(libc::PR_SET_DUMPABLE, 0);

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::Guest;
@@ -58,6 +59,55 @@ fn directories_are_made_listed_moved_and_removed() {
         assert_eq!(call(&guest, "Remove", &json!({"path": guest.path("e")})).status, 200);
     }
     assert!(!guest.path("e").exists());
+}
+
+/// A guest whose calls are for `nobody`, and a directory in one of nobody's that only root can enter.
+fn guest_of_nobody() -> (Guest, PathBuf) {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let guest = Guest::bare(&[]);
+    guest.init(&json!({"defaultUser": "nobody"}));
+    let (home, roots) = (guest.path("home"), guest.path("home/of-root"));
+    std::fs::create_dir_all(&roots).unwrap();
+    chown(&home, Some(65534), Some(65534)).unwrap();
+    std::fs::write(roots.join("file"), "of root").unwrap();
+    for (path, mode) in [(&roots.join("file"), 0o600), (&roots, 0o700)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    (guest, roots)
+}
+
+fn upload(guest: &Guest, path: &Path, data: &[u8]) -> u16 {
+    let octets = [("Content-Type", "application/octet-stream")];
+    guest.request("POST", &format!("/files?path={}", path.display()), &octets, data).status
+}
+
+fn owner(path: &Path) -> u32 {
+    std::os::unix::fs::MetadataExt::uid(&path.symlink_metadata().unwrap())
+}
+
+#[test]
+fn no_call_is_refused_because_of_who_owns_a_file() {
+    let (guest, roots) = guest_of_nobody();
+    let (file, new) = (roots.join("file"), roots.join("made/new"));
+    assert_eq!(guest.get(&format!("/files?path={}", file.display())).text(), "of root");
+    let listed = call(&guest, "ListDir", &json!({"path": roots.parent(), "depth": 2})).json();
+    assert_eq!(listed["entries"].as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!(call(&guest, "Stat", &json!({"path": file})).json()["entry"]["owner"], "root");
+    assert_eq!(upload(&guest, &new, b"x"), 200);
+    assert_eq!(upload(&guest, &file, b"changed"), 200);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "changed");
+    assert_eq!(call(&guest, "MakeDir", &json!({"path": roots.join("directory")})).status, 200);
+    for path in [&file, &new, &roots.join("made"), &roots.join("directory")] {
+        assert_eq!(owner(path), 65534, "{}", path.display());
+    }
+    assert_eq!(owner(&roots), 0);
+    let composed = json!({"source_paths": [file, new], "destination": roots.join("both")}).to_string();
+    let reply = guest.request("POST", "/files/compose", &[("Content-Type", "application/json")], composed.as_bytes());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(call(&guest, "Move", &json!({"source": roots.join("both"), "destination": file})).status, 200);
+    assert_eq!(guest.get(&format!("/files/tree?path={}", roots.display())).json()["entries"][0][1], "file");
+    assert_eq!(call(&guest, "Remove", &json!({"path": roots})).status, 200);
+    assert!(!roots.exists());
 }
 
 #[test]

@@ -38,6 +38,22 @@ feature('files', 'what cannot be read or written is refused', { core: true }, ()
   })
 )
 
+feature('files', 'files of root are written and read by anyone', { core: true }, () =>
+  withSandbox(async ({ files, commands }) => {
+    await commands.run('sudo mkdir -m 700 of-root && echo old | sudo tee of-root/f && sudo chmod 600 of-root/f')
+    assert.equal(await files.read('of-root/f'), 'old\n')
+    await files.write('of-root/f', 'new')
+    await files.write('of-root/below/g', 'x')
+    const owners = await commands.run('sudo stat -c %U of-root of-root/f of-root/below of-root/below/g')
+    assert.equal(owners.stdout, 'root\nuser\nuser\nuser\n')
+    assert.deepEqual((await files.list('of-root')).map((entry) => entry.name).sort(), ['below', 'f'])
+    await files.rename('of-root/f', 'of-root/below/f')
+    assert.equal(await files.read('of-root/below/f'), 'new')
+    await files.remove('of-root')
+    assert.equal(await files.exists('of-root'), false)
+  })
+)
+
 feature('streams', 'files are read and written as streams', () =>
   withSandbox(async ({ files }) => {
     const content = randomBytes(3_000_000)

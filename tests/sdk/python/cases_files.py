@@ -57,6 +57,26 @@ async def a_file_of_root_is_for_root(sdk):
 
 
 @case("files", core=True)
+async def files_of_root_are_written_and_read_by_anyone(sdk):
+    async with sdk.sandbox() as sandbox:
+        files = sandbox.files
+        made = "sudo mkdir -m 700 of-root && echo old | sudo tee of-root/f && sudo chmod 600 of-root/f"
+        await go(sandbox.commands.run(f"{made} && ln -s of-root link"))
+        assert await go(files.read("of-root/f")) == "old\n"
+        await go(files.write("of-root/f", "new"))
+        await go(files.write("link/below/g", "x"))
+        owners = await go(sandbox.commands.run("sudo stat -c %U of-root of-root/f of-root/below of-root/below/g"))
+        assert owners.stdout == "root\nuser\nuser\nuser\n"
+        assert sorted(entry.name for entry in await go(files.list("of-root"))) == ["below", "f"]
+        assert await go(files.make_dir("of-root/d")) is True
+        await go(files.rename("of-root/f", "of-root/d/f"))
+        assert await go(files.exists("of-root/d/f")) is True
+        assert await go(files.read("of-root/d/f")) == "new"
+        await go(files.remove("of-root"))
+        assert await go(files.exists("of-root")) is False
+
+
+@case("files", core=True)
 async def a_missing_file_is_not_found(sdk):
     async with sdk.sandbox() as sandbox:
         async with raises(exception("NotFoundException")) as seen:

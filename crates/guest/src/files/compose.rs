@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::files::write::{Written, create};
 use crate::files::{failed, find_user, in_background, not_regular, resolve};
 use crate::http::{HttpError, Reply, json_reply, read_json};
-use crate::rights::with_rights_of;
+use crate::rights::on_behalf_of;
 use crate::settings::Settings;
 use crate::users::User;
 
@@ -45,11 +45,7 @@ pub(crate) async fn compose(settings: &Settings, request: Request<Incoming>) -> 
         }
         sources.push((source, path));
     }
-    let written = in_background(move || {
-        let mut paths: Vec<&Path> = sources.iter().map(|(_, path)| path.as_path()).collect();
-        paths.push(&destination);
-        with_rights_of(&user, &paths, || concatenate(&sources, destination.clone(), &user))
-    });
+    let written = in_background(move || on_behalf_of(&user, || concatenate(&sources, destination.clone(), &user)));
     written.await.map(|written| json_reply(&written))
 }
 

@@ -19,7 +19,7 @@ use crate::files::signature::Operation;
 use crate::files::{CHUNK, authorize, failed, find_user, in_background, mime, not_regular, resolve};
 use crate::http::{Body, HttpError, Query, Reply, empty_body, full_body, stream_body};
 use crate::paths::base_name;
-use crate::rights::with_rights_of;
+use crate::rights::on_behalf_of;
 use crate::settings::Settings;
 
 /// How much is read of a file that reports no length, as those in /proc do.
@@ -31,7 +31,7 @@ pub(crate) async fn download(settings: &Settings, request: Request<Incoming>) ->
     let user = find_user(settings, query.get("username"))?;
     let path = resolve(settings, &user, query.get("path").unwrap_or_default())?;
     let headers = request.headers().clone();
-    let opened = in_background(move || with_rights_of(&user, &[&path], || Opened::new(path.clone()))).await?;
+    let opened = in_background(move || on_behalf_of(&user, || Opened::new(path.clone()))).await?;
     let partial = range::is_partial_or_conditional(&headers);
     match accepted_encoding(&headers)? {
         Encoding::Gzip if !partial && opened.length > 0 => Ok(opened.into_gzip()),

@@ -13,7 +13,7 @@ use crate::files::failed;
 use crate::files::turn::Turn;
 use crate::files::write::{create, create_new};
 use crate::http::HttpError;
-use crate::rights::with_rights_of;
+use crate::rights::on_behalf_of;
 use crate::users::User;
 
 /// The largest body that is kept in memory until it is complete.
@@ -40,7 +40,7 @@ enum State {
 }
 
 impl<'a> IncomingFile<'a> {
-    /// Opens the file with the user's rights. Later writes need only the descriptor.
+    /// Opens the file for the user. Later writes need only the descriptor.
     pub(super) fn start(
         path: PathBuf,
         user: &'a User,
@@ -49,7 +49,7 @@ impl<'a> IncomingFile<'a> {
         let turn = Turn::enter(&path);
         let state = match turn.write() {
             None => State::Overwritten,
-            Some(mut writing) => match with_rights_of(user, &[&path], || create_new(&path, user, metadata))? {
+            Some(mut writing) => match on_behalf_of(user, || create_new(&path, user, metadata))? {
                 None => State::Buffered(Vec::new()),
                 Some(new) => {
                     writing.overwrite();
@@ -93,7 +93,7 @@ impl<'a> IncomingFile<'a> {
         let State::Buffered(buffered) = std::mem::replace(&mut self.state, State::Overwritten) else { return Ok(()) };
         let Some(mut writing) = self.turn.write() else { return Ok(()) };
         writing.overwrite();
-        let mut file = with_rights_of(self.user, &[&self.path], || create(&self.path, self.user, self.metadata))?;
+        let mut file = on_behalf_of(self.user, || create(&self.path, self.user, self.metadata))?;
         let written = file.write_all(&buffered).map_err(|error| failed("error writing file", &self.path, &error));
         self.state = State::InPlace(file);
         written
@@ -104,7 +104,7 @@ impl Drop for IncomingFile<'_> {
     fn drop(&mut self) {
         if let (State::New(file), Some(_writing)) = (&self.state, self.turn.write()) {
             // The file is incomplete. If it cannot be removed, there is no one to tell.
-            let _ = with_rights_of(self.user, &[&self.path], || remove_if_same(&self.path, file));
+            let _ = on_behalf_of(self.user, || remove_if_same(&self.path, file));
         }
     }
 }

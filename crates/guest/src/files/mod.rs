@@ -1,7 +1,6 @@
 //! File contents over plain HTTP: `GET /files`, `POST /files`, `POST /files/compose` and `GET /files/tree`.
 //!
-//! As in `fs`, every operation runs with the rights of the user who asked and on a thread that may block, and new files
-//! belong to that user. Only regular files are read and written: others could block forever.
+//! As in `fs`, every operation acts for the user that the request names and on a thread that may block. Only regular files are read and written: others could block forever.
 
 mod compose;
 mod download;

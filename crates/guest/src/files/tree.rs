@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 
 use crate::files::{failed, find_user, in_background, resolve};
 use crate::http::{HttpError, Query, Reply, json_reply};
-use crate::rights::with_rights_of;
+use crate::rights::on_behalf_of;
 use crate::settings::Settings;
 
 /// How many entries are listed if the request does not say.
@@ -38,7 +38,7 @@ pub(crate) async fn tree(settings: &Settings, request: Request<Incoming>) -> Res
     let only: Vec<PathBuf> = query.all("only").map(PathBuf::from).collect();
     let listing = move || {
         let look = || if only.is_empty() { list(&root, max) } else { Ok(list_only(&root, &only)) };
-        with_rights_of(&user, &[&root], look)
+        on_behalf_of(&user, look)
     };
     let listed = in_background(listing).await?;
     Ok(json_reply(&listed))

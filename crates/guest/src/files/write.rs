@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Mode, OFlags, Uid};
@@ -30,7 +31,7 @@ impl Written {
     }
 }
 
-/// Makes the user the file's owner. A file of another user that this one may write to keeps its owner.
+/// Makes the user the file's owner. Where a file system does not let root change owners, the file keeps its own.
 fn own(file: &File, user: &User) -> io::Result<()> {
     match rustix::fs::fchown(file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid))) {
         Err(rustix::io::Errno::PERM) => Ok(()),
@@ -46,10 +47,19 @@ const MODE: Mode = Mode::from_raw_mode(0o666);
 /// Opens `path` as an empty file of the user; creates it and its parent directories if they are missing.
 pub(crate) fn create(path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
     ensure_parents(path, user)?;
-    match rustix::fs::open(path, FLAGS, MODE) {
+    match open_or_create(path) {
         Ok(fd) => prepare(fd.into(), path, user, metadata),
         Err(rustix::io::Errno::NXIO) => Err(not_regular(path)),
         Err(error) => Err(failed("error opening file", path, &error.into())),
+    }
+}
+
+/// Creates the file only if it is missing: many hosts (`fs.protected_regular`) let nobody open another user's file in a
+/// directory like `/tmp` with the flag that may create it.
+fn open_or_create(path: &Path) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::open(path, FLAGS.difference(OFlags::CREATE), MODE) {
+        Err(rustix::io::Errno::NOENT) => rustix::fs::open(path, FLAGS, MODE),
+        opened => opened,
     }
 }
 

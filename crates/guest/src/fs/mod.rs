@@ -1,7 +1,8 @@
 //! The `filesystem.Filesystem` service: inspects, creates, moves, removes and watches files in the sandbox.
 //!
-//! Every operation runs with the rights of the user who asked (see `rights`), and new files belong to that user. File
-//! operations run on blocking threads, because a mount may be slow or stuck and other requests must not wait for it.
+//! Every operation acts for the user that the request names: new files belong to that user, and none is refused because of
+//! who owns a file (see `rights`). File operations run on blocking threads, because a mount may be slow or stuck and other
+//! requests must not wait for it.
 
 mod entry;
 #[cfg(feature = "fuzzing")]
@@ -29,19 +30,17 @@ pub(crate) use watch_dir::watch_dir;
 pub(crate) use watchers::{Watchers, create_watcher, get_watcher_events, remove_watcher};
 
 use crate::paths;
-use crate::rights::{Denied, with_rights_of};
+use crate::rights::{Denied, on_behalf_of};
 use crate::rpc::{Call, Code, RpcError};
 use crate::users::User;
 
-/// Runs file operations on these paths as the user, on a thread that may block.
+/// Runs file operations on these paths for the user, on a thread that may block.
 async fn blocking<T: Send + 'static, const N: usize>(
     user: User,
     paths: [PathBuf; N],
     work: impl Fn(&[PathBuf; N], &User) -> Result<T, RpcError> + Send + 'static,
 ) -> Result<T, RpcError> {
-    let done = crate::blocking::run(move || {
-        with_rights_of(&user, &paths.each_ref().map(PathBuf::as_path), || work(&paths, &user))
-    });
+    let done = crate::blocking::run(move || on_behalf_of(&user, || work(&paths, &user)));
     let done = done.await;
     done.unwrap_or_else(|error| Err(RpcError::new(Code::Internal, format!("file operation failed: {error}"))))
 }
