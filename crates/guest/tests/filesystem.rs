@@ -111,6 +111,70 @@ fn no_call_is_refused_because_of_who_owns_a_file() {
 }
 
 #[test]
+fn a_directory_of_root_is_watched_for_anyone() {
+    let (guest, roots) = guest_of_nobody();
+    let watcher = call(&guest, "CreateWatcher", &json!({"path": roots, "recursive": true, "includeEntry": true}));
+    assert_eq!(watcher.status, 200, "{}", watcher.text());
+    std::fs::create_dir(roots.join("later")).unwrap();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(roots.join("later"), permissions).unwrap();
+    let watcher = watcher.json();
+    assert_eq!(events(&guest, &watcher)[0], ("CREATE".to_owned(), "later".to_owned()));
+    std::fs::write(roots.join("later/file"), "").unwrap();
+    assert_eq!(events(&guest, &watcher)[0], ("CREATE".to_owned(), "later/file".to_owned()));
+}
+
+/// The kinds and names of the events that a watcher has now.
+fn events(guest: &Guest, watcher: &Value) -> Vec<(String, String)> {
+    let reply = call(guest, "GetWatcherEvents", watcher).json();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let shown = |event: &Value| (text(&event["type"]).replace("EVENT_TYPE_", ""), text(&event["name"]));
+    reply["events"].as_array().into_iter().flatten().map(shown).collect()
+}
+
+#[test]
+fn a_new_file_gives_each_event_once_and_at_once() {
+    let guest = Guest::new();
+    let dir = guest.path("watched");
+    std::fs::create_dir(&dir).unwrap();
+    let watcher = call(&guest, "CreateWatcher", &json!({"path": dir})).json();
+    for round in 0..100 {
+        assert_eq!(upload(&guest, &dir.join(round.to_string()), b"text"), 200);
+        let seen: Vec<_> = events(&guest, &watcher).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(seen, ["CREATE", "CHMOD", "WRITE"], "round {round}");
+    }
+    assert_eq!(upload(&guest, &dir.join("0"), b"other text"), 200);
+    let seen: Vec<_> = events(&guest, &watcher).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(seen[0], "CHMOD");
+    assert!(seen[1..].iter().all(|kind| kind == "WRITE") && seen.len() > 1, "{seen:?}");
+    assert_eq!(upload(&guest, &dir.join("empty"), b""), 200);
+    let seen: Vec<_> = events(&guest, &watcher).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(seen, ["CREATE", "CHMOD"]);
+}
+
+#[test]
+fn a_directory_that_never_stops_changing_holds_no_poll_up() {
+    let guest = Guest::new();
+    let dir = guest.path("watched");
+    std::fs::create_dir(&dir).unwrap();
+    let watcher = call(&guest, "CreateWatcher", &json!({"path": dir})).json();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::fs::write(dir.join("f"), "x").unwrap();
+                std::fs::remove_file(dir.join("f")).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            // A reply, whatever it says: the guest may not keep up with the changes.
+            call(&guest, "GetWatcherEvents", &watcher);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_watch_streams_changes() {
     let guest = Guest::new();
     let dir = guest.path("watched");

@@ -134,6 +134,19 @@ feature('watch', 'every kind of change is seen', { core: true }, () =>
   })
 )
 
+feature('watch', 'a new file gives each event once', () =>
+  withSandbox(async ({ files, commands }) => {
+    await commands.run('sudo mkdir -m 700 /tmp/w')
+    const seen = []
+    const watch = await files.watchDir('/tmp/w', (event) => void seen.push(`${event.type} ${event.name}`))
+    for (let round = 0; round < 20; round++) await files.write(`/tmp/w/${round}`, 'text')
+    await until(() => seen.length >= 60, 10)
+    const expected = Array.from({ length: 20 }, (_, i) => [`create ${i}`, `chmod ${i}`, `write ${i}`]).flat()
+    assert.deepEqual(seen, expected)
+    await watch.stop()
+  })
+)
+
 feature('watch', 'a recursive watch sees below, with entries', () =>
   withSandbox(async ({ files, commands }) => {
     declares('includeEntry')

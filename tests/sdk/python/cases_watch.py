@@ -5,7 +5,7 @@ import asyncio
 import e2b
 from e2b import FilesystemEventType as Kind
 from harness.cases import Absent, case
-from kit import exception, raises, until
+from kit import exception, go, raises, until
 
 
 async def started(sdk, sandbox, path, **options):
@@ -71,6 +71,23 @@ async def only_a_recursive_watch_sees_below(sdk):
         assert not any("/" in event.name for event in flat())
         await stop_deep()
         await stop_flat()
+
+
+@case("watch")
+async def a_new_file_gives_each_event_once(sdk):
+    async with sdk.sandbox() as sandbox:
+        await run(sandbox, "sudo mkdir -m 700 /tmp/w")
+        events, stop = await started(sdk, sandbox, "/tmp/w")
+        for round in range(20):
+            await go(sandbox.files.write(f"/tmp/w/{round}", "text"))
+
+            def of_round():
+                return [e.type for e in events() if e.name == str(round)]
+
+            if sdk.name == "async":
+                await until(lambda: len(of_round()) >= 3, every=0.01)
+            assert of_round() == [Kind.CREATE, Kind.CHMOD, Kind.WRITE], (round, of_round())
+        await stop()
 
 
 @case("watch")

@@ -48,7 +48,7 @@ const MODE: Mode = Mode::from_raw_mode(0o666);
 pub(crate) fn create(path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
     ensure_parents(path, user)?;
     match open_or_create(path) {
-        Ok(fd) => prepare(fd.into(), path, user, metadata),
+        Ok(fd) => prepare(fd.into(), Before::MayHaveContents, path, user, metadata),
         Err(rustix::io::Errno::NXIO) => Err(not_regular(path)),
         Err(error) => Err(failed("error opening file", path, &error.into())),
     }
@@ -71,7 +71,7 @@ pub(crate) fn create_new(
 ) -> Result<Option<File>, HttpError> {
     ensure_parents(path, user)?;
     match rustix::fs::open(path, FLAGS | OFlags::EXCL, MODE) {
-        Ok(fd) => prepare(fd.into(), path, user, metadata).map(Some).inspect_err(|_| {
+        Ok(fd) => prepare(fd.into(), Before::New, path, user, metadata).map(Some).inspect_err(|_| {
             // The file is new and empty.
             let _ = std::fs::remove_file(path);
         }),
@@ -89,14 +89,31 @@ fn ensure_parents(path: &Path, user: &User) -> Result<(), HttpError> {
     ensure_dirs(parent, user.uid, user.gid).map_err(|error| failed("error ensuring directories of", path, &error))
 }
 
-fn prepare(file: File, path: &Path, user: &User, metadata: &BTreeMap<String, String>) -> Result<File, HttpError> {
+/// What a file was before it was opened.
+#[derive(PartialEq)]
+enum Before {
+    /// Just created, so empty. It is not truncated: watchers would see a write that nobody made.
+    New,
+    MayHaveContents,
+}
+
+/// The owner and the metadata come first, so that watchers see one change of attributes and then the writes.
+fn prepare(
+    file: File,
+    before: Before,
+    path: &Path,
+    user: &User,
+    metadata: &BTreeMap<String, String>,
+) -> Result<File, HttpError> {
     let prepare = || -> io::Result<bool> {
         if !file.metadata()?.is_file() {
             return Ok(false);
         }
-        file.set_len(0)?;
         own(&file, user)?;
         write_metadata(&file, metadata)?;
+        if before == Before::MayHaveContents {
+            file.set_len(0)?;
+        }
         Ok(true)
     };
     match prepare() {

@@ -18,6 +18,7 @@ use crate::deadline::at;
 use crate::fs::tree::{Batch, TreeError, WatchedTree};
 use crate::fs::{blocking, failed, resolve};
 use crate::http::{Reply, stream_body};
+use crate::rights::with_ids_of;
 use crate::rpc::{Call, Code, Codec, RpcError, end_frame, frame_message, stream_reply};
 use crate::sys::watch_fd;
 use crate::users::User;
@@ -79,10 +80,14 @@ impl WatchStream {
     }
 }
 
+/// More than `fs.inotify.max_queued_events`, which is 16,384 unless the host has changed it.
+const MAX_KERNEL_QUEUE: usize = 20_000;
+
 /// A watched directory whose events can be awaited.
 #[derive(Debug)]
 pub(crate) struct Watch {
     readable: AsyncFd<Arc<OwnedFd>>,
+    user: User,
     /// `None` while another thread reads events.
     tree: Option<WatchedTree>,
     /// A read in progress on another thread; it returns the tree.
@@ -100,7 +105,7 @@ impl Watch {
         include_entry: bool,
         network_mounts: bool,
     ) -> Result<Self, RpcError> {
-        let tree = blocking(user, [path], move |[path], _| {
+        let tree = blocking(user.clone(), [path], move |[path], _| {
             check(path, network_mounts)?;
             let doing = format!("error adding path {} to watcher", path.display());
             WatchedTree::new(path.clone(), recursive, include_entry).map_err(|error| failed(&doing, &error))
@@ -108,7 +113,7 @@ impl Watch {
         .await?;
         let readable = watch_fd(tree.descriptor(), Interest::READABLE)
             .map_err(|error| failed("error creating watcher", &error))?;
-        Ok(Self { readable, tree: Some(tree), reading: None, more: true, waiting: VecDeque::new() })
+        Ok(Self { readable, user, tree: Some(tree), reading: None, more: true, waiting: VecDeque::new() })
     }
 
     /// Returns the next event. Cancel safe: dropping the future loses no event.
@@ -117,17 +122,8 @@ impl Watch {
             if let Some(event) = self.waiting.pop_front() {
                 return Ok(event);
             }
-            if let Some(tree) = self.tree.take_if(|_| self.more) {
-                self.reading = Some(crate::blocking::run(|| read(tree)));
-            }
-            if let Some(reading) = &mut self.reading {
-                let done = reading.await;
-                self.reading = None;
-                let (tree, batch) = done.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
-                self.tree = Some(tree);
-                let batch = batch.map_err(|error| watcher_error(&error))?;
-                self.more = !batch.drained;
-                self.waiting.extend(batch.events);
+            if self.more || self.reading.is_some() {
+                self.read_batch().await?;
                 continue;
             }
             let ready = self.readable.readable().await;
@@ -136,10 +132,44 @@ impl Watch {
             self.more = true;
         }
     }
+
+    /// Returns the events of every change that was made before this call. Cancel safe.
+    pub(crate) async fn events_so_far(&mut self) -> Result<VecDeque<FilesystemEvent>, RpcError> {
+        if self.reading.is_some() {
+            // This read may have begun before the last change.
+            self.read_batch().await?;
+        }
+        self.more = true;
+        // A directory that changes all the time is never drained, so this stops after as many as the kernel can have kept.
+        while self.more && self.waiting.len() < MAX_KERNEL_QUEUE {
+            self.read_batch().await?;
+        }
+        Ok(std::mem::take(&mut self.waiting))
+    }
+
+    /// Reads a batch of events on another thread, or waits for the read that is in progress. Cancel safe.
+    async fn read_batch(&mut self) -> Result<(), RpcError> {
+        if let Some(tree) = self.tree.take() {
+            let user = self.user.clone();
+            self.reading = Some(crate::blocking::run(move || read(tree, &user)));
+        }
+        let Some(reading) = &mut self.reading else {
+            return Err(RpcError::new(Code::Internal, "watcher error: an earlier read failed"));
+        };
+        let done = reading.await;
+        self.reading = None;
+        let (tree, batch) = done.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
+        self.tree = Some(tree);
+        let batch = batch.map_err(|error| watcher_error(&error))?;
+        self.more = !batch.drained;
+        self.waiting.extend(batch.events);
+        Ok(())
+    }
 }
 
-fn read(mut tree: WatchedTree) -> (WatchedTree, Result<Batch, TreeError>) {
-    let batch = tree.read();
+/// Also looks at directories that are new, which may be reached through a link of the user.
+fn read(mut tree: WatchedTree, user: &User) -> (WatchedTree, Result<Batch, TreeError>) {
+    let batch = with_ids_of(user, || tree.read());
     (tree, batch)
 }
 

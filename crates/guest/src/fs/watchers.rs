@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use isopod_wire::rpc::filesystem::{
     CreateWatcherRequest, CreateWatcherResponse, FilesystemEvent, GetWatcherEventsRequest, GetWatcherEventsResponse,
     RemoveWatcherRequest, RemoveWatcherResponse,
 };
+use tokio::sync::{mpsc, oneshot};
 
 use crate::fs::resolve;
 use crate::fs::watch_dir::Watch;
@@ -24,24 +25,14 @@ pub(crate) struct Watchers {
     count: AtomicU64,
 }
 
-#[derive(Debug)]
+/// A watcher is a task that owns the watch and the events, and ends when this is dropped.
+#[derive(Clone, Debug)]
 struct Watcher {
-    /// Filled by the task, emptied by the client.
-    events: Arc<Mutex<Collected>>,
-    task: tokio::task::JoinHandle<()>,
+    polls: mpsc::Sender<Poll>,
 }
 
-#[derive(Debug, Default)]
-struct Collected {
-    events: Vec<FilesystemEvent>,
-    error: Option<RpcError>,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
+/// Where the reply to a poll goes.
+type Poll = oneshot::Sender<Result<Vec<FilesystemEvent>, RpcError>>;
 
 impl Watchers {
     fn table(&self) -> MutexGuard<'_, HashMap<String, Watcher>> {
@@ -62,28 +53,59 @@ pub(crate) async fn create_watcher(
     let user = call.user()?;
     let path = resolve(&call, &user, &request.path)?;
     let watch = Watch::new(user, path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
-    let events = Arc::new(Mutex::new(Collected::default()));
-    let task = tokio::spawn(collect(watch, Arc::clone(&events)));
+    let (polls, requests) = mpsc::channel(1);
+    tokio::spawn(collect(watch, requests));
     let watcher_id = watchers.new_id();
-    watchers.table().insert(watcher_id.clone(), Watcher { events, task });
+    watchers.table().insert(watcher_id.clone(), Watcher { polls });
     Ok(CreateWatcherResponse { watcher_id })
 }
 
-async fn collect(mut watch: Watch, collected: Arc<Mutex<Collected>>) {
+/// Keeps the kernel's queue short between polls, and answers polls until the watcher is removed.
+async fn collect(mut watch: Watch, mut polls: mpsc::Receiver<Poll>) {
+    let mut collected = Collected::default();
     loop {
-        let next = watch.next().await;
-        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
-        match next {
-            Ok(event) if collected.events.len() < MAX_EVENTS => collected.events.push(event),
-            Ok(_) => {
-                let message = format!("watcher error: more than {MAX_EVENTS} events were not fetched");
-                collected.error = Some(RpcError::new(Code::ResourceExhausted, message));
-                return;
+        tokio::select! {
+            event = watch.next(), if collected.error.is_none() => collected.add(event.map(|event| [event])),
+            poll = polls.recv() => {
+                let Some(poll) = poll else { return };
+                if collected.error.is_none() {
+                    // A client that has written a file and polls gets the events of that write.
+                    collected.add(watch.events_so_far().await);
+                }
+                if let Err(Ok(events)) = poll.send(collected.take()) {
+                    // The client has left. The next poll gets them.
+                    collected.events = events;
+                }
             }
-            Err(error) => {
-                collected.error = Some(error);
-                return;
-            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Collected {
+    events: Vec<FilesystemEvent>,
+    /// Why the watch has ended.
+    error: Option<RpcError>,
+}
+
+impl Collected {
+    fn add(&mut self, new: Result<impl IntoIterator<Item = FilesystemEvent>, RpcError>) {
+        match new {
+            Ok(events) => self.events.extend(events),
+            Err(error) => self.error = Some(error),
+        }
+        if self.events.len() > MAX_EVENTS {
+            self.events.truncate(MAX_EVENTS);
+            let message = format!("watcher error: more than {MAX_EVENTS} events were not fetched");
+            self.error = Some(RpcError::new(Code::ResourceExhausted, message));
+        }
+    }
+
+    /// Returns the events before the error first.
+    fn take(&mut self) -> Result<Vec<FilesystemEvent>, RpcError> {
+        match &self.error {
+            Some(error) if self.events.is_empty() => Err(error.clone()),
+            _ => Ok(std::mem::take(&mut self.events)),
         }
     }
 }
@@ -92,14 +114,11 @@ pub(crate) async fn get_watcher_events(
     watchers: &Watchers,
     request: GetWatcherEventsRequest,
 ) -> Result<GetWatcherEventsResponse, RpcError> {
-    let table = watchers.table();
-    let watcher = table.get(&request.watcher_id).ok_or_else(|| not_found(&request.watcher_id))?;
-    let mut collected = watcher.events.lock().unwrap_or_else(PoisonError::into_inner);
-    // Return the events before the error first.
-    if let Some(error) = collected.error.clone().filter(|_| collected.events.is_empty()) {
-        return Err(error);
-    }
-    Ok(GetWatcherEventsResponse { events: std::mem::take(&mut collected.events) })
+    let watcher = watchers.table().get(&request.watcher_id).cloned().ok_or_else(|| not_found(&request.watcher_id))?;
+    let (poll, reply) = oneshot::channel();
+    let removed = || not_found(&request.watcher_id);
+    watcher.polls.send(poll).await.map_err(|_| removed())?;
+    Ok(GetWatcherEventsResponse { events: reply.await.map_err(|_| removed())?? })
 }
 
 pub(crate) async fn remove_watcher(
