@@ -299,6 +299,63 @@ fn a_signal_reaches_the_command_and_its_children() {
     assert_eq!(signal("SIGNAL_SIGKILL").rpc_error().0, "not_found");
 }
 
+/// Kills with a signal that cannot be ignored.
+fn kill(guest: &Guest, pid: u64) {
+    let request = json!({"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"});
+    let reply = guest.call("process.Process/SendSignal", &request);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// A guest that adopts orphans, as in a sandbox, but whose processes have the pids that this test sees.
+fn adopting_guest() -> Guest {
+    let wrapper = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1); os.execv(sys.argv[1], sys.argv[1:])";
+    let guest = Guest::bare(&["python3", "-c", wrapper]);
+    guest.init(&json!({"defaultUser": "root"}));
+    guest
+}
+
+#[test]
+fn what_was_killed_is_gone_with_its_children() {
+    let guest = adopting_guest();
+    let command = shell("sleep 100 & sleep 100 & (sleep 100 & sleep 100) & echo up; wait");
+    let mut terminal = command.clone();
+    terminal["pty"] = json!({"size": {"cols": 80, "rows": 24}});
+    for round in 0..40 {
+        let mut events = guest.stream("process.Process/Start", &[], if round % 2 == 0 { &command } else { &terminal });
+        let pid = events.pid();
+        events.next().unwrap();
+        kill(&guest, pid);
+        let group = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        assert_eq!(rustix::process::test_kill_process(group), Err(rustix::io::Errno::SRCH), "round {round}");
+        assert_eq!(rustix::process::test_kill_process_group(group), Err(rustix::io::Errno::SRCH), "round {round}");
+        assert!(guest.call("process.Process/List", &json!({})).json().get("processes").is_none());
+        assert_eq!(events.finish().end["status"], "signal: killed");
+    }
+}
+
+#[test]
+fn a_kill_does_not_wait_forever_for_what_stays() {
+    let guest = adopting_guest();
+    // A killed child whose parent has left the group and does not wait for it: it stays as a zombie.
+    let script = r#"exec python3 -c '
+import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        time.sleep(100)
+    os.setsid()
+    print(os.getpid(), flush=True)
+time.sleep(100)
+'"#;
+    let mut events = guest.start(script);
+    let pid = events.pid();
+    let parent = events.next_text();
+    let started = Instant::now();
+    kill(&guest, pid);
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(events.finish().end["status"], "signal: killed");
+    guest.run(&format!("kill -9 {parent}"));
+}
+
 #[test]
 fn input_is_written_and_closed() {
     let guest = Guest::new();

@@ -95,6 +95,23 @@ feature('background', 'running commands are listed, killed and waited for', { co
   })
 )
 
+feature('background', 'what was killed is gone with its children', () =>
+  withSandbox(async ({ commands, files, pty }) => {
+    for (let round = 0; round < 10; round++) {
+      const script = `sleep 300 & echo $! > /tmp/new; mv /tmp/new /tmp/pid-${round}; wait`
+      const handle = await commands.run(script, { background: true })
+      await until(() => files.exists(`/tmp/pid-${round}`))
+      const child = (await files.read(`/tmp/pid-${round}`)).trim()
+      assert.equal(await commands.kill(handle.pid), true)
+      for (const pid of [handle.pid, child]) assert.equal(await files.exists(`/proc/${pid}/stat`), false)
+    }
+    const terminal = await pty.create({ cols: 80, rows: 24, onData: () => {} })
+    assert.equal(await pty.kill(terminal.pid), true)
+    assert.equal(await files.exists(`/proc/${terminal.pid}/stat`), false)
+    await rejects(terminal.wait())
+  })
+)
+
 feature('background', 'a command survives a disconnect and is found by pid', { core: true }, () =>
   withSandbox(async ({ commands, files }) => {
     const script = 'while [ ! -e /tmp/go ]; do sleep 0.05; done; echo late; exit 3'

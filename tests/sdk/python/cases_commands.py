@@ -154,6 +154,23 @@ async def running_commands_are_listed_and_killed(sdk):
 
 
 @case("background")
+async def what_was_killed_is_gone_with_its_children(sdk):
+    async with sdk.sandbox() as sandbox:
+        for round in range(10):
+            script = f"sleep 300 & sleep 300 & echo $$ $! > /tmp/new; mv /tmp/new /tmp/pids-{round}; wait"
+            handle = await go(sandbox.commands.run(script, background=True))
+            await until(lambda: sandbox.files.exists(f"/tmp/pids-{round}"), every=0.02)
+            pids = (await go(sandbox.files.read(f"/tmp/pids-{round}"))).split()
+            assert int(pids[0]) == handle.pid and len(pids) == 2
+            assert await go(sandbox.commands.kill(handle.pid)) is True
+            # Before the next command starts, the file API looks: nothing else happens in between.
+            for pid in pids:
+                assert await go(sandbox.files.exists(f"/proc/{pid}/stat")) is False, round
+            left = await go(sandbox.commands.run(f"kill -0 {pids[0]} || kill -0 -- -{pids[0]} || echo gone"))
+            assert left.stdout == "gone\n"
+
+
+@case("background")
 async def a_handle_kills_its_command(sdk):
     async with sdk.sandbox() as sandbox:
         handle = await go(sandbox.commands.run("sleep 300", background=True))

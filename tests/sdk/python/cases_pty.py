@@ -98,6 +98,7 @@ async def a_killed_terminal_is_gone(sdk):
         pid = terminal.handle.pid
         assert pid in [p.pid for p in await go(sandbox.commands.list())]
         assert await go(sandbox.pty.kill(pid)) is True
+        assert await go(sandbox.files.exists(f"/proc/{pid}/stat")) is False
         assert await terminal.ends() != 0
         assert await go(sandbox.pty.kill(pid)) is False
         async with raises(exception("NotFoundException")):

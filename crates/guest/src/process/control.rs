@@ -22,20 +22,21 @@ pub(crate) async fn list(processes: &Processes, _request: ListRequest) -> Result
     Ok(ListResponse { processes: processes.collect() })
 }
 
-/// Signals a process and its group, so that the children of a shell get the signal too.
+/// Signals a process and its group, so that the children of a shell get the signal too. When the reply to a kill is sent, they
+/// are gone.
 pub(crate) async fn send_signal(
     processes: &Processes,
     request: SendSignalRequest,
 ) -> Result<SendSignalResponse, RpcError> {
     let process = processes.live(&request.process)?;
-    let signal = match request.signal.as_known() {
-        Some(WireSignal::SIGNAL_SIGKILL) => Signal::KILL,
-        Some(WireSignal::SIGNAL_SIGTERM) => Signal::TERM,
+    let sent = match request.signal.as_known() {
+        Some(WireSignal::SIGNAL_SIGKILL) => process.kill().await,
+        Some(WireSignal::SIGNAL_SIGTERM) => process.signal(Signal::TERM),
         Some(WireSignal::SIGNAL_UNSPECIFIED) | None => {
             return Err(RpcError::new(Code::Unimplemented, "invalid signal: only SIGTERM and SIGKILL can be sent"));
         }
     };
-    process.signal(signal).map_err(|error| RpcError::new(Code::Internal, format!("error sending signal: {error}")))?;
+    sent.map_err(|error| RpcError::new(Code::Internal, format!("error sending signal: {error}")))?;
     Ok(SendSignalResponse {})
 }
 

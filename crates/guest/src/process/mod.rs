@@ -42,6 +42,10 @@ const ENDED_RETENTION: Duration = Duration::from_secs(30);
 /// How many ended processes are kept, and how much of their unread output in total.
 const MAX_ENDED: usize = 1000;
 const MAX_ENDED_BYTES: usize = 16 << 20;
+/// How long a killed process and its group may take to disappear before the guest continues without that.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest pause between two looks at a killed group.
+const MAX_KILL_PAUSE: Duration = Duration::from_millis(50);
 
 /// One process that a client started.
 #[derive(Debug)]
@@ -93,6 +97,22 @@ impl Process {
     /// Signals the process and every process in its group.
     fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         rustix::process::kill_process_group(self.pid, signal)
+    }
+
+    /// Kills the process and its group, and waits until no process of the group exists any more, not even as a zombie. What
+    /// is stuck in the kernel, or what its own parent does not reap, is waited for only for a while.
+    async fn kill(&self) -> rustix::io::Result<()> {
+        self.signal(Signal::KILL)?;
+        let gone = async {
+            // The kernel has no event for the end of a group. Almost all are gone at the first or second look.
+            let mut pause = Duration::from_millis(1);
+            while rustix::process::test_kill_process_group(self.pid).is_ok() {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_KILL_PAUSE);
+            }
+        };
+        let _ = tokio::time::timeout(KILL_TIMEOUT, gone).await;
+        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::deadline::at;
 use crate::process::events::end_event;
-use crate::process::{Ending, Process};
+use crate::process::{Ending, KILL_TIMEOUT, Process};
 use crate::stdio::Source;
 use crate::sys::watch_fd;
 
@@ -26,8 +26,6 @@ use crate::sys::watch_fd;
 const READ_SIZE: usize = 64 << 10;
 /// How long to wait for the last output of a terminal: the kernel delivers it asynchronously.
 const TERMINAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long a killed process may take to exit before its stream ends without its status.
-const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A non-blocking descriptor that the runtime watches.
 #[derive(Clone, Debug)]
