@@ -1,6 +1,7 @@
 //! File contents over plain HTTP: `GET /files`, `POST /files`, `POST /files/compose` and `GET /files/tree`.
 //!
-//! As in `fs`, every operation acts for the user that the request names and on a thread that may block. Only regular files are read and written: others could block forever.
+//! As in `fs`, every operation acts for the user that the request names, on a thread that may block. Only regular files are
+//! read and written: others could block forever.
 
 mod compose;
 mod download;
