@@ -1,12 +1,13 @@
-//! Messages with descriptors between processes of one host.
+//! Messages with file descriptors between processes of one host.
 //!
-//! A message is a value as JSON in one packet of a sequenced-packet Unix socket, with descriptors beside it. A received
-//! message is whole or an error: one whose text or descriptors the kernel had to cut is refused, because a receiver that
-//! counts descriptors by position would take one for another. Descriptors of a refused message are closed.
+//! A message is a JSON value in one packet of a sequenced-packet Unix socket, with descriptors attached. A receiver
+//! gets a message whole or gets an error. It refuses a message whose text or descriptors the kernel had to truncate,
+//! because receivers identify descriptors by position and would mistake one for another. The descriptors of a refused
+//! message are closed.
 //!
-//! The limits are part of a channel's type. Sending and receiving allocate the text and the list of descriptors and nothing
-//! else, start no thread and take no lock, so a process that forks may use it in the child. Who the peer is, and whether to
-//! believe it, is up to the caller.
+//! The limits are part of a channel's type. Sending and receiving allocate only the text and the list of descriptors.
+//! They start no thread and take no lock, so a forked child may use a channel. The caller decides who the peer is and
+//! whether to trust it.
 
 mod socket;
 
@@ -39,7 +40,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Makes it an error when a peer sends nothing, or takes nothing, for so long. `None` waits for ever.
+/// Makes sending and receiving fail if the peer takes or sends nothing for `timeout`. `None` waits forever.
 pub fn set_timeout(socket: impl AsFd, timeout: Option<Duration>) -> io::Result<()> {
     for direction in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(socket.as_fd(), direction, timeout)?;
@@ -48,13 +49,13 @@ pub fn set_timeout(socket: impl AsFd, timeout: Option<Duration>) -> io::Result<(
 }
 
 impl<const MAX_BYTES: usize, const MAX_FDS: usize> Channel<MAX_BYTES, MAX_FDS> {
-    /// With the timeouts that the socket has; a new one has none.
+    /// Keeps the timeouts that the socket has. A new socket has none.
     pub fn new(socket: OwnedFd) -> Self {
-        const { assert!(MAX_FDS <= KERNEL_MAX_FDS, "the kernel passes no more descriptors than that") };
+        const { assert!(MAX_FDS <= KERNEL_MAX_FDS, "MAX_FDS exceeds the kernel's limit") };
         Self { socket }
     }
 
-    /// A peer that does not answer within `timeout` is an error.
+    /// Sending and receiving fail if the peer does nothing for `timeout`.
     pub fn with_timeout(socket: OwnedFd, timeout: Duration) -> io::Result<Self> {
         set_timeout(&socket, Some(timeout))?;
         Ok(Self::new(socket))
@@ -78,12 +79,13 @@ impl<const MAX_BYTES: usize, const MAX_FDS: usize> Channel<MAX_BYTES, MAX_FDS> {
         Ok(())
     }
 
-    /// Waits for the next message. The descriptors are closed on exec. A peer that has closed is
-    /// [`io::ErrorKind::UnexpectedEof`].
+    /// Waits for the next message. The received descriptors are close-on-exec. If the peer has closed its end, the
+    /// error is [`io::ErrorKind::UnexpectedEof`].
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<(M, Vec<OwnedFd>)> {
         let mut text = vec![0; MAX_BYTES];
         let mut space = fd_space();
-        // The kernel installs no more descriptors than fit, so a peer cannot fill our table with those we refuse.
+        // The kernel installs only as many descriptors as fit here, so a peer cannot fill our descriptor table with
+        // ones that we refuse.
         let room = rustix::cmsg_space!(ScmRights(MAX_FDS));
         let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
         let received =
@@ -92,7 +94,8 @@ impl<const MAX_BYTES: usize, const MAX_FDS: usize> Channel<MAX_BYTES, MAX_FDS> {
         if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // The room is rounded up for alignment, so one or two too many may have come uncut.
+        // The buffer is rounded up for alignment, so the kernel may deliver one or two descriptors too many without
+        // truncating.
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -100,7 +103,7 @@ impl<const MAX_BYTES: usize, const MAX_FDS: usize> Channel<MAX_BYTES, MAX_FDS> {
     }
 }
 
-/// Room for as many descriptors as the kernel passes at once, on the stack.
+/// Stack space for as many descriptors as the kernel passes at once.
 fn fd_space() -> [MaybeUninit<u8>; rustix::cmsg_space!(ScmRights(KERNEL_MAX_FDS))] {
     [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(KERNEL_MAX_FDS))]
 }

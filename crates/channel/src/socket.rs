@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-/// Listens under a name in a directory. A socket that an earlier process left there is removed.
+/// Listens under a name in a directory. Removes a socket that an earlier process left there.
 pub fn listen_in(directory: &Path, name: &str, backlog: i32) -> io::Result<OwnedFd> {
     match fs::remove_file(directory.join(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -19,7 +19,7 @@ pub fn listen_in(directory: &Path, name: &str, backlog: i32) -> io::Result<Owned
     Ok(socket)
 }
 
-/// Connects to whoever listens under a name in a directory.
+/// Connects to the process that listens under a name in a directory.
 pub fn connect_in(directory: &Path, name: &str) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     with_address(directory, name, |address| connect(&socket, address))?;
@@ -30,7 +30,8 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The directory may lie deeper than the 108 bytes of a socket's address allow, so the address goes through an open one.
+/// A socket address holds only 108 bytes, and the path of the directory may be longer. So the address goes through an
+/// open descriptor of the directory.
 fn with_address(
     directory: &Path,
     name: &str,

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,9 +11,9 @@ use super::*;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// What most tests receive with.
+/// The receiving end in most tests.
 type Small = Channel<64, 2>;
-/// A peer that keeps to no limit but the kernel's.
+/// A peer that observes no limit except the kernel's.
 type Unbound = Channel<{ 1 << 16 }, KERNEL_MAX_FDS>;
 
 fn connect() -> (Unbound, Small) {
@@ -26,7 +26,7 @@ fn pipe() -> (File, OwnedFd) {
     (reader.into(), writer)
 }
 
-/// Ends only when nobody holds a writing end any more.
+/// Returns only after every writing end is closed.
 fn read_all(mut reader: File) -> String {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
@@ -67,7 +67,7 @@ fn a_message_over_a_limit_is_not_sent() {
     assert_eq!((text.len(), fds.len()), (62, 2));
 }
 
-/// A number is still one when its end is cut off: the text alone would not show it.
+/// A truncated number is still a valid number, so parsing alone would not notice that its end is missing.
 #[test]
 fn a_text_that_was_cut_is_refused_and_the_next_message_is_whole() {
     let (theirs, ours) = connect();
