@@ -1,19 +1,19 @@
-//! The end of a lease: its sandbox is removed, and nobody who waits for it gets another.
+//! Ends a lease: removes its sandbox, and callers that wait for it get no other.
 
 use super::{EndLease, LeaseEnded, Leases};
 
 impl Leases {
-    /// Removes everything that the holder has. True if there was a sandbox. May be called again and again.
+    /// Removes everything that the holder has. Returns whether there was a sandbox. Idempotent.
     pub async fn end<H: EndLease>(&self, holder: H) -> Result<bool, H::Error> {
         let seat = self.seat(holder.name());
-        // Calls that wait for a sandbox now shall not get a new one.
+        // Callers that wait for a sandbox now must not get a new one.
         seat.count_ending();
         let aborted = holder.ended(LeaseEnded::Aborted);
-        // In a task of its own: an end that was begun is finished.
+        // A task of its own finishes the removal even if the caller is cancelled.
         let ending = tokio::spawn(async move {
             let _alone = seat.alone.lock().await;
             let ended = holder.end().await;
-            // Nor shall those that came in the meantime.
+            // Neither must callers that arrived during the removal.
             seat.count_ending();
             if ended.is_ok() {
                 seat.remember(None);

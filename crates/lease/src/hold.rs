@@ -1,19 +1,19 @@
-//! Getting the holder's sandbox: the one that it has, or a new one.
+//! Gets the holder's sandbox: the one that it has, or a new one.
 
 use super::seats::{Remembered, Seat};
 use super::{Holder, LeaseEnded, Leased, Leases, Opened};
 
 impl Leases {
-    /// Sees to it that the holder has a sandbox that it can use.
+    /// Returns a sandbox that the holder can use, and creates one if necessary.
     pub async fn hold<H: Holder>(&self, holder: H) -> Result<Leased<H::Sandbox>, H::Error> {
         let seat = self.seat(holder.name());
-        // Before anything is waited for: an end that comes meanwhile counts.
+        // Read this before the first await, so that an end during any of them is noticed.
         let endings = seat.endings();
         if let Some(leased) = reuse(&holder, &seat).await? {
             return Ok(leased);
         }
         let aborted = holder.ended(LeaseEnded::Aborted);
-        // In a task of its own, so that a caller who goes away leaves nothing half made.
+        // A task of its own finishes the work even if the caller is cancelled, so nothing is left half made.
         let holding = tokio::spawn(async move {
             let _alone = seat.alone.lock().await;
             hold_alone(&holder, &seat, endings).await
@@ -32,7 +32,7 @@ async fn hold_alone<H: Holder>(holder: &H, seat: &Seat, endings: u64) -> Result<
     if seat.endings() != endings {
         return Err(holder.ended(LeaseEnded::Meanwhile));
     }
-    // Whoever was alone before may have made it.
+    // The caller that held the lock before may have created the sandbox.
     if let Some(leased) = reuse(holder, seat).await? {
         return Ok(leased);
     }

@@ -1,9 +1,9 @@
-//! What a lease has to know of the one who holds it.
+//! What a lease needs to know about its holder.
 
 use isopod_store::TeamId;
 use isopod_wire::SandboxId;
 
-/// Tells holders apart. No two live sandboxes of a team are leased under one key.
+/// Identifies a holder. A team never has two live sandboxes leased under the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseName {
     pub team: TeamId,
@@ -14,18 +14,18 @@ pub struct LeaseName {
 #[derive(Clone, Debug)]
 pub struct Leased<S> {
     pub sandbox: S,
-    /// The sandbox that this one replaces; only the call that replaced it is told.
+    /// The sandbox that this one replaces. Set only for the call that replaced it.
     pub replaced: Option<SandboxId>,
-    /// How often the holder's sandbox was replaced.
+    /// How often the holder's sandbox has been replaced.
     pub restarts: u32,
 }
 
-/// What the records say of a holder.
+/// What the records say about a holder.
 #[derive(Debug)]
 pub struct Opened<R, S> {
-    /// The open record, for the steps that follow.
+    /// The open record, which the next steps use.
     pub record: R,
-    /// A sandbox of the holder's that lives and can be used.
+    /// The holder's sandbox, if it is alive and usable.
     pub live: Option<S>,
     /// The sandbox on record, alive or not.
     pub recorded: Option<SandboxId>,
@@ -35,30 +35,30 @@ pub struct Opened<R, S> {
 /// Why a call that waited for its sandbox gets none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEnded {
-    /// Somebody ended the lease in the meantime.
+    /// Another call ended the lease in the meantime.
     Meanwhile,
-    /// The task that does the work did not finish.
+    /// The task that does the work panicked or was cancelled.
     Aborted,
 }
 
-/// Somebody who holds a lease. One value stands for one call, with what that call asks for.
+/// Holds a lease. One value stands for one call, with the sandbox that the call asks for.
 ///
-/// From `open` to `close` there is one caller at a time for each name.
+/// Between `open` and `close` there is only one caller at a time for each name.
 pub trait Holder: Send + Sync + Sized + 'static {
-    /// What is open from [`Holder::open`] to [`Holder::close`]: a row, a lock.
+    /// What stays open between [`Holder::open`] and [`Holder::close`], for example a row or a lock.
     type Record: Send + Sync;
     type Sandbox: Send + Sync + 'static;
     type Error: Send + 'static;
 
-    /// Whether the sandbox is remembered until the lease is ended, and given out again without a look at the records. Only
-    /// for holders that end their lease ([`EndLease`]): nothing else makes the memory go.
+    /// Whether to remember the sandbox until the lease ends and to return it without reading the records again. Set
+    /// this only for holders that end their lease ([`EndLease`]), because nothing else clears the memory.
     const IS_REMEMBERED: bool = false;
 
     fn name(&self) -> LeaseName;
 
     fn id(sandbox: &Self::Sandbox) -> &SandboxId;
 
-    /// The error of a call whose lease ended while it waited.
+    /// The error for a call whose lease ended while it waited.
     fn ended(&self, why: LeaseEnded) -> Self::Error;
 
     /// The remembered sandbox, if it can still be used.
@@ -66,12 +66,12 @@ pub trait Holder: Send + Sync + Sized + 'static {
         async { Ok(None) }
     }
 
-    /// Opens the record, and finds the sandbox that lives.
+    /// Opens the record and finds the live sandbox.
     fn open(&self) -> impl Future<Output = Result<Opened<Self::Record, Self::Sandbox>, Self::Error>> + Send;
 
     fn create(&self, record: &Self::Record) -> impl Future<Output = Result<Self::Sandbox, Self::Error>> + Send;
 
-    /// Records whose sandbox this is. On an error the sandbox is discarded if it was created just now.
+    /// Records that the sandbox is the holder's. On an error, a sandbox that was just created is discarded.
     fn record(
         &self,
         _: &Self::Record,
@@ -85,7 +85,7 @@ pub trait Holder: Send + Sync + Sized + 'static {
         async {}
     }
 
-    /// Called after the last step on the record, however that went.
+    /// Called after the last step on the record, whether or not that step succeeded.
     fn close(&self, _: Self::Record) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -93,7 +93,7 @@ pub trait Holder: Send + Sync + Sized + 'static {
 
 /// A holder that ends its lease.
 pub trait EndLease: Holder {
-    /// Removes everything that the holder has. True if there was a sandbox. May be called again and again; nobody makes a
-    /// sandbox for the holder meanwhile.
+    /// Removes everything that the holder has. Returns whether there was a sandbox. Must be idempotent. Nothing creates
+    /// a sandbox for the holder while this runs.
     fn end(&self) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 }

@@ -1,13 +1,13 @@
-//! One sandbox for a holder: made once, kept, replaced when it is gone, and ended.
+//! One sandbox per holder: created once, kept, replaced when it is gone, and ended.
 //!
-//! A holder is whoever asks for a sandbox by a name of its own: a session key of E2B's API, a run, an execution of the
-//! toolkit, a sandbox of the service. [`Leases`] keeps the promises that all of them want; a [`Holder`] says how its records
-//! and its sandbox are reached.
+//! A holder asks for a sandbox by a name of its own. It is a session key of E2B's API, a run, an execution of the
+//! toolkit, or a sandbox of the service. [`Leases`] keeps the promises that all of them need. A [`Holder`] defines how
+//! to reach its records and its sandbox.
 //!
-//! - However many callers race, one sandbox is made.
-//! - A caller that goes away leaves nothing half made, because the work goes on without it.
-//! - The record comes first. A sandbox that can't be recorded is removed.
-//! - Whoever waits for a sandbox while the lease is ended gets an error, not a new sandbox.
+//! - However many callers race, one sandbox is created.
+//! - A cancelled caller leaves nothing half made, because the work continues without it.
+//! - The record is opened before a sandbox is created. A sandbox that cannot be recorded is removed.
+//! - A caller that waits for a sandbox while the lease ends gets an error, not a new sandbox.
 //!
 //! ```text
 //! hold ──▶ remembered and alive? ──yes──▶ leased

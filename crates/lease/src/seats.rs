@@ -1,4 +1,4 @@
-//! One seat for each name that somebody uses: where its callers meet, and what is remembered of its sandbox.
+//! One seat for each name in use: the place where its callers synchronize, and the sandbox that is remembered for it.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -12,11 +12,11 @@ use super::LeaseName;
 /// All leases of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
-    /// A seat goes when nobody uses it and it remembers nothing. The lock is held for a few instructions.
+    /// A seat is removed when no caller uses it and it remembers nothing. The lock is held for a few instructions.
     seats: Arc<Mutex<HashMap<LeaseName, Arc<Seat>>>>,
 }
 
-/// A seat that somebody uses, until this is dropped.
+/// A caller's use of a seat, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Seated {
     leases: Leases,
@@ -26,11 +26,11 @@ pub(super) struct Seated {
 
 #[derive(Debug, Default)]
 pub(super) struct Seat {
-    /// Held by whoever makes, replaces or removes the sandbox.
+    /// Held by the caller that creates, replaces or removes the sandbox.
     pub(super) alone: tokio::sync::Mutex<()>,
-    /// Grows with each ending; a call that waited through one must not make a sandbox afterwards.
+    /// Incremented at each ending. A call that waited through one must not create a sandbox afterwards.
     endings: AtomicU64,
-    /// Written by whoever is alone; read by everyone.
+    /// Written only by the caller that holds `alone`; anyone may read it.
     remembered: Mutex<Option<Remembered>>,
 }
 
@@ -57,7 +57,7 @@ impl Deref for Seated {
     type Target = Seat;
 
     fn deref(&self) -> &Seat {
-        self.seat.as_ref().expect("there is one until the end")
+        self.seat.as_ref().expect("the seat is only taken in drop")
     }
 }
 
@@ -65,7 +65,8 @@ impl Drop for Seated {
     fn drop(&mut self) {
         let mut seats = self.leases.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(seat) = self.seat.take() else { return };
-        // Two are the map's and ours: nobody else uses it. Ours goes while the map is locked, so that the last one sees it.
+        // A count of two means that only the map and this caller use the seat. Our reference is dropped while the map
+        // is locked, so that the last caller sees an accurate count.
         let is_unused = seat.remembered().is_none() && Arc::strong_count(&seat) <= 2;
         drop(seat);
         if is_unused {

@@ -1,4 +1,4 @@
-//! The promises, with a holder whose records and sandboxes are in memory.
+//! Tests of the promises, with a holder whose records and sandboxes are in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use isopod_wire::SandboxId;
 
 use super::*;
 
-/// What all calls of one holder share.
+/// The state that all calls of one holder share.
 #[derive(Debug, Default)]
 struct World {
-    /// The record: the sandbox and how often it was replaced.
+    /// The record: the sandbox and how often it has been replaced.
     record: Mutex<Option<(SandboxId, u32)>>,
     alive: Mutex<Vec<SandboxId>>,
     opened: AtomicUsize,
@@ -177,7 +177,7 @@ async fn a_sandbox_that_cannot_be_recorded_is_removed() {
     assert_eq!(leases.hold(holder).await.unwrap().sandbox, world.alive()[0]);
 }
 
-/// It has one already, and loses nothing because a record cannot be written now.
+/// The holder already has a sandbox and must not lose it because a record cannot be written now.
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_was_there_before_is_kept() {
     let (leases, world) = (Leases::default(), Arc::new(World::default()));
