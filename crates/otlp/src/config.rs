@@ -1,20 +1,20 @@
-//! What the exporter is told.
+//! The exporter's configuration.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 
-/// Where spans go and what they say about their origin.
+/// Where spans are sent, and how they describe their origin.
 #[derive(Clone, Debug)]
 pub struct OtlpConfig {
-    /// The whole URL, such as `http://127.0.0.1:4318/v1/traces`.
+    /// The complete URL, for example `http://127.0.0.1:4318/v1/traces`.
     pub url: String,
-    /// Sent with every batch, for collectors that want a key.
+    /// Sent with every batch, for collectors that require a key.
     pub headers: HeaderMap,
-    /// What this server is called.
+    /// The name of this server in its spans.
     pub service_name: String,
-    /// More about it, as names and values.
+    /// Further attributes of this server, as names and values.
     pub attributes: Vec<(String, String)>,
-    /// The longest that one batch may take.
+    /// The time limit for sending one batch.
     pub timeout: Duration,
 }

@@ -1,4 +1,4 @@
-//! Spans as OTLP's JSON: ids in hexadecimal, 64-bit numbers as texts.
+//! Encodes spans as OTLP JSON: ids are hexadecimal, 64-bit numbers are strings.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The exporter: gather for a moment, send, try again a few times, and say so when spans are lost.
+//! The exporter: collects spans for a moment, sends them, retries a few times, and logs a warning when spans are lost.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tokio::time::Instant;
 use crate::send::Sender;
 use crate::span::FinishedSpan;
 
-/// Spans of one batch.
+/// The most spans in one batch.
 const MAX_BATCH: usize = 512;
-/// How long a span may wait for others to travel with.
+/// How long a span waits for others to share its batch.
 const GATHER: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// What is left at the end of the server must not hold it up.
+/// How long the last batch may delay the shutdown of the server.
 const LAST: Duration = Duration::from_secs(2);
-/// A collector that is gone for hours is not worth a line per second.
+/// The pause between two warnings. A collector that is down for hours does not deserve a log line every second.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Takes spans from the layer and sends them. Runs until it is told to stop, then sends what is left.
+/// Takes spans from the layer and sends them. After it is stopped, it sends the remaining spans.
 #[derive(Debug)]
 pub struct OtlpExporter {
     spans: mpsc::Receiver<FinishedSpan>,
@@ -36,7 +36,7 @@ impl OtlpExporter {
         Self { spans, sender, dropped }
     }
 
-    /// Sends spans until `stop` is ready, then what is left.
+    /// Sends spans until `stop` is ready, then sends the remaining ones.
     pub async fn run(mut self, stop: impl Future) {
         let mut trouble = Trouble::default();
         let stop = stop.map(|_| ()).shared();
@@ -47,13 +47,13 @@ impl OtlpExporter {
                 () = stop.clone() => {}
             }
             if tokio::time::timeout(LAST, delivery).await.is_err() {
-                tracing::warn!("some traces were not sent before the end");
+                tracing::warn!("could not send all traces before the shutdown");
                 return;
             }
         }
     }
 
-    /// The first span and those that come soon after. None when there will be no more.
+    /// Returns the first span and those that follow soon after, or `None` if there will be no more.
     async fn gather(&mut self, stop: impl Future<Output = ()> + Clone + Unpin) -> Option<Vec<FinishedSpan>> {
         let mut batch = Vec::new();
         tokio::select! {
@@ -64,7 +64,7 @@ impl OtlpExporter {
         while batch.len() < MAX_BATCH {
             let room = MAX_BATCH - batch.len();
             tokio::select! {
-                // What is there already is taken before anything ends the wait.
+                // Take the spans that are already there before anything else ends the wait.
                 biased;
                 taken = self.spans.recv_many(&mut batch, room) => if taken == 0 { break },
                 () = &mut wait => break,
@@ -100,7 +100,7 @@ impl OtlpExporter {
     }
 }
 
-/// What was lost since it was last said.
+/// The spans that were lost since the last warning.
 #[derive(Default)]
 struct Trouble {
     lost: u64,
@@ -114,7 +114,7 @@ impl Trouble {
         if self.lost == 0 || self.said.is_some_and(|said| said.elapsed() < QUIET) {
             return;
         }
-        let reason = self.last.take().unwrap_or_else(|| "they came faster than they could be sent".to_owned());
+        let reason = self.last.take().unwrap_or_else(|| "spans arrived faster than they could be sent".to_owned());
         tracing::warn!(lost = self.lost, reason, "traces were lost");
         (self.lost, self.said) = (0, Some(Instant::now()));
     }

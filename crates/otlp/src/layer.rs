@@ -1,4 +1,5 @@
-//! Listens to `tracing` and makes a [`FinishedSpan`] of each span that ends. Never waits: a full queue drops.
+//! Listens to `tracing` and queues a [`FinishedSpan`] for each span that ends. It never blocks: if the queue is full,
+//! it drops the span.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +16,15 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use crate::parent::TraceParent;
 use crate::span::{FinishedSpan, SpanEvent, Value};
 
-/// A span may say that it continues a caller's trace in this field, as in the header of that name.
+/// The field in which a span names the caller's trace that it continues. It has the format of the header of the same
+/// name.
 const PARENT_FIELD: &str = "traceparent";
-/// A span failed when it says so, or when it is a request that was answered with 500 or more.
+/// A span has failed if it contains an error event, or if this field, the response's status, is 500 or more.
 const STATUS_FIELD: &str = "http.response.status_code";
-/// More events of one span are not kept.
+/// The most events that are kept for one span.
 const MAX_EVENTS: usize = 64;
 
-/// To be added to a subscriber.
+/// A layer to add to a subscriber.
 #[derive(Debug)]
 pub struct OtlpLayer {
     queue: mpsc::Sender<FinishedSpan>,
@@ -100,14 +102,15 @@ fn identity<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Option<([u8; 16], [
 
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // Without randomness ids are not unique, and zeros are refused by collectors; spans are not worth an abort.
+    // Without randomness, ids are not unique, and collectors reject zeros. Spans are not worth an abort, so use a fixed
+    // id.
     if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
         bytes = [1; N];
     }
     bytes
 }
 
-/// What a span or an event says.
+/// The fields of a span or an event.
 #[derive(Default)]
 struct Fields {
     values: Vec<(&'static str, Value)>,

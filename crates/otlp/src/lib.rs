@@ -1,7 +1,8 @@
-//! Traces for an OpenTelemetry collector: spans of requests and of what they caused, sent in batches as OTLP over HTTP
-//! with JSON bodies. A collector that is slow or gone costs spans, never a request.
+//! Traces for an OpenTelemetry collector. Spans of requests and of the work they cause are sent in batches as OTLP over
+//! HTTP with JSON bodies. If the collector is slow or down, spans are lost, but requests are not affected.
 //!
-//! It knows of spans only what `tracing` tells: whoever wants to be traced opens spans, and need not know this crate.
+//! The crate knows only what `tracing` reports about spans. Code that wants to be traced opens spans and does not need
+//! to know this crate.
 
 mod config;
 mod encode;

@@ -1,4 +1,4 @@
-//! Begins to trace.
+//! Starts tracing.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,18 +11,18 @@ use crate::exporter::OtlpExporter;
 use crate::layer::OtlpLayer;
 use crate::send::Sender;
 
-/// Spans that wait to be sent. More are dropped, and counted.
+/// The most spans that wait to be sent. Further ones are dropped and counted.
 const QUEUE: usize = 8192;
 
-/// Why spans cannot be sent there.
+/// The configured URL cannot be used for traces.
 #[derive(Debug, thiserror::Error)]
-#[error("traces cannot be sent there")]
+#[error("cannot send traces to the configured URL")]
 pub struct OtlpError(#[source] TargetError);
 
-/// The two ends: a layer for the subscriber, and what must be run for it.
+/// Returns the layer to add to the subscriber, and the exporter to run for it.
 ///
 /// # Errors
-/// If the URL is none.
+/// If the URL is not valid.
 pub fn otlp(config: OtlpConfig) -> Result<(OtlpLayer, OtlpExporter), OtlpError> {
     let target = Target::parse(&config.url).map_err(OtlpError)?;
     let (queue, spans) = mpsc::channel(QUEUE);

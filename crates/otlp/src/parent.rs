@@ -1,6 +1,6 @@
 //! The `traceparent` header of W3C Trace Context: which trace a request belongs to.
 
-/// A caller's span, which ours becomes a child of.
+/// A caller's span, the parent of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub(crate) trace: [u8; 16],
@@ -8,12 +8,12 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Anything that is not well-formed counts as none, as the standard says.
+    /// Returns `None` for text that is not well-formed, as the standard requires.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let version = decode::<1>(version)?[0];
-        // Later versions may add parts; this one has none.
+        // Later versions may add parts, but version 0 has exactly four.
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return None;
         }
@@ -23,7 +23,7 @@ impl TraceParent {
     }
 }
 
-/// Lower-case digits only: the standard has no others.
+/// Accepts only lowercase digits, because the standard has no others.
 fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     hex::decode_to_slice(text, &mut bytes).ok()?;

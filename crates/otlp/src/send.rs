@@ -1,4 +1,4 @@
-//! One POST to the collector.
+//! Sends one POST request to the collector.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::config::OtlpConfig;
 use crate::encode::encode;
 use crate::span::FinishedSpan;
 
-/// A collector that asks for more patience is asked again later all the same.
+/// The longest pause before a retry, even if the collector asks for a longer one.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub(crate) enum SendError {
 }
 
 impl SendError {
-    /// Whether the same batch may be taken later. The standard names these answers.
+    /// Whether the collector may accept the same batch later. The standard lists these statuses.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Timeout => true,
@@ -65,7 +65,7 @@ impl Sender {
                 .header(header::USER_AGENT, concat!("isopod/", env!("CARGO_PKG_VERSION")))
                 .body(Full::new(body))?;
             post.headers_mut().extend(self.config.headers.clone());
-            // The collector's address is the operator's own choice, and is usually an internal one.
+            // The operator chose the collector's address, and it is usually an internal one.
             request(&self.target, &self.trust, &isopod_outbound::Policy::open(), post).await
         };
         let answer = tokio::time::timeout(self.config.timeout, sending).await.map_err(|_| SendError::Timeout)?;

@@ -1,8 +1,8 @@
-//! What is known of a span.
+//! The spans and events that the layer passes to the exporter.
 
 use std::time::SystemTime;
 
-/// A span that is over.
+/// A span that has ended.
 #[derive(Debug)]
 pub(crate) struct FinishedSpan {
     pub(crate) trace: [u8; 16],
@@ -14,7 +14,7 @@ pub(crate) struct FinishedSpan {
     pub(crate) attributes: Vec<(&'static str, Value)>,
     pub(crate) events: Vec<SpanEvent>,
     pub(crate) failed: bool,
-    /// The first span of a request that came from outside.
+    /// Whether this is the first span of a request from outside.
     pub(crate) is_root: bool,
 }
 
