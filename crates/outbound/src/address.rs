@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Whether only somebody on this machine or in its network could reach it.
+/// Whether the address can be reached only from this machine or its network.
 pub(crate) fn is_internal(address: IpAddr) -> bool {
     let is_special = match address {
         IpAddr::V4(address) => is_internal_v4(address),
@@ -26,10 +26,10 @@ fn is_internal_v4(address: Ipv4Addr) -> bool {
         || address == AZURE_HOST
 }
 
-/// What a machine in Azure gets its settings and secrets from. It looks public, and only such a machine reaches it.
+/// Where Azure machines get their settings and secrets. The address looks public, but only such a machine can reach it.
 const AZURE_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
-/// Also the forms in which an IPv4 address hides in an IPv6 one.
+/// Also recognizes the forms in which an IPv6 address contains an IPv4 address.
 fn is_internal_v6(address: Ipv6Addr) -> bool {
     let words = address.segments();
     let inner = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -47,18 +47,19 @@ fn is_internal_v6(address: Ipv6Addr) -> bool {
         || (words[0] & 0xffc0) == 0xfe80
         || (words[0] & 0xffc0) == 0xfec0
         || (words[0] == 0x2001 && words[1] == 0xdb8)
-        // Translated by whoever runs this network, in a way of their own.
+        // The operator of the network decides how these addresses are translated.
         || words[..3] == [0x64, 0xff9b, 1]
-        // Teredo: the IPv4 address in it is that of a relay, and another is hidden behind it.
+        // Teredo: the visible IPv4 address is that of a relay, and another one is hidden behind it.
         || words[..2] == [0x2001, 0]
 }
 
-/// Whether an interface of this machine has it, as public as it may be: services that listen on all addresses listen there.
+/// Whether an interface of this machine has the address, even if it is public. Services that listen on all addresses
+/// listen there too.
 fn is_own(address: IpAddr) -> bool {
     if can_bind(address) && !can_bind_foreign() {
         return true;
     }
-    // The kernel answers from the address itself. Nothing is sent.
+    // For an address of its own, the kernel chooses that address as the source. Connecting a UDP socket sends nothing.
     let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect((address, 9))?;
@@ -71,7 +72,7 @@ fn can_bind(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// With `ip_nonlocal_bind` every address can be bound to, which then says nothing.
+/// With `ip_nonlocal_bind`, every address can be bound, so a successful bind proves nothing.
 fn can_bind_foreign() -> bool {
     can_bind(Ipv4Addr::new(192, 0, 2, 1).into())
 }
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn the_address_that_packets_leave_from_is_this_machines_own() {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        // Without a route there is no such address, and nothing to show.
+        // Without a route there is no such address, and nothing to check.
         if socket.connect((Ipv4Addr::new(1, 1, 1, 1), 9)).is_ok() {
             assert!(is_own(socket.local_addr().unwrap().ip()));
         }

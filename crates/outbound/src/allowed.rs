@@ -1,34 +1,34 @@
-//! Places that the operator allows although they are internal.
+//! Destinations that the operator allows although they are internal.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A network, or a host by its name.
+/// A network, or a host by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// Every address that begins with these bits.
+    /// Every address with this prefix.
     Network {
-        /// Its first address.
+        /// The first address of the network.
         address: IpAddr,
-        /// How many bits count.
+        /// The length of the prefix.
         bits: u8,
     },
-    /// What is called so in requests, whatever its address is.
+    /// The host that requests call by this name, whatever its address is.
     Host {
-        /// As in a URL, without brackets.
+        /// The name as in a URL, without brackets.
         name: String,
-        /// Only this port; none means all.
+        /// The only allowed port. `None` allows all ports.
         port: Option<u16>,
     },
 }
 
-/// Why a text names no place.
+/// The text is neither a network nor a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a network such as 10.0.0.0/8 nor a host such as registry.lan or registry.lan:5000")]
 pub struct AllowedError(String);
 
 impl Allowed {
-    /// One port of a host.
+    /// Allows one port of a host.
     pub fn host(name: &str, port: u16) -> Self {
         Self::Host { name: without_brackets(name).to_owned(), port: Some(port) }
     }

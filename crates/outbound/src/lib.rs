@@ -1,10 +1,10 @@
-//! Requests that the server makes to others: where they may go, whom they trust, and how they are sent.
+//! Requests that the server makes to others: where they may go, which certificates they trust, and how they are sent.
 //!
-//! The server stands where its users do not: on the host, beside its other services, in its private network. Users name
-//! addresses all the same: a webhook's URL, an agent's, `ADD` in a Dockerfile, an image's registry. So [`Policy`] resolves a
-//! name, looks at every address that it has, and dials exactly an address that it looked at: a name cannot change its mind
-//! in between. Callers that follow redirects come here again for each of them. What the operator wrote into the server's
-//! own settings is exempt, by [`Policy::and`].
+//! The server can reach what its users cannot: other services on the host and the private network around it. But users
+//! choose the addresses of some requests: the URL of a webhook or an agent, `ADD` in a Dockerfile, the registry of an
+//! image. So [`Policy`] resolves a name, checks every address of it, and connects only to an address that it checked. A
+//! name therefore cannot change its address between the check and the connection. Callers that follow redirects use the
+//! policy again for each of them. Addresses from the server's own configuration are exempt, by [`Policy::and`].
 
 mod address;
 mod allowed;

@@ -1,4 +1,4 @@
-//! The rule, and connections that keep it.
+//! The policy for outbound requests, and connections that obey it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,69 +9,69 @@ use tokio::sync::Semaphore;
 use crate::Allowed;
 use crate::address::is_internal;
 
-/// Where requests may go. By default to public addresses only.
+/// Where requests may go. The default allows only public addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     is_open: bool,
     allowed: Vec<Allowed>,
 }
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
-    /// The name means nothing.
+    /// The name could not be resolved.
     #[error("could not resolve {host}")]
     Resolve {
-        /// Which.
+        /// The host as the request names it.
         host: String,
-        /// Why.
         source: io::Error,
     },
-    /// It is on this machine or in its network.
+    /// The host is this machine or in its network.
     #[error(
         "{host} is an internal address, which requests from users may not reach; the operator can allow it with --allow-outbound"
     )]
     Internal {
-        /// As it was named.
+        /// The host as the request names it.
         host: String,
-        /// As it was resolved. Who named the host is not told: names of the network inside are nobody's business.
+        /// The address that the host resolved to. It is not part of the message, because users must not learn about
+        /// internal names.
         address: IpAddr,
     },
     /// The name has no address.
     #[error("{0} has no address")]
     NoAddress(String),
-    /// Nobody answers there.
+    /// The connection failed.
     #[error("could not connect to {host}")]
     Connect {
-        /// Which.
+        /// The host as the request names it.
         host: String,
-        /// Why.
         source: io::Error,
     },
 }
 
 impl Policy {
-    /// To public addresses and to these.
+    /// Allows public addresses and the given destinations.
     pub fn new(allowed: Vec<Allowed>) -> Self {
         Self { is_open: false, allowed }
     }
 
-    /// To every address: for what only the operator names.
+    /// Allows every address. Only for destinations that the operator configures.
     pub fn open() -> Self {
         Self { is_open: true, allowed: Vec::new() }
     }
 
-    /// The same, and to one more place.
+    /// Also allows one more destination.
     #[must_use]
     pub fn and(mut self, place: Allowed) -> Self {
         self.allowed.push(place);
         self
     }
 
-    /// The addresses of a host. One that is internal condemns the name: it may be chosen next time.
+    /// Resolves the addresses of a host. If one of them is internal, the name is refused, because the next lookup may
+    /// choose that address.
     ///
     /// # Errors
-    /// When there is none, or one that may not be reached.
+    /// If the host has no address, or has one that the policy forbids.
     pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, OutboundError> {
         let name = host.trim_matches(['[', ']']);
         let failed = |source| OutboundError::Resolve { host: host.to_owned(), source };
@@ -85,10 +85,10 @@ impl Policy {
         }
     }
 
-    /// A connection to a host, at one of the addresses that were looked at.
+    /// Connects to a host, at one of the addresses that the policy checked.
     ///
     /// # Errors
-    /// When the rule forbids it or nobody answers.
+    /// If the policy forbids it, or the connection fails.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, OutboundError> {
         let addresses = self.resolve(host, port).await?;
         let failed = |source| OutboundError::Connect { host: host.to_owned(), source };
@@ -104,8 +104,8 @@ impl Policy {
     }
 }
 
-/// Lookups at the same time. Each waits in a thread for as long as the servers of the name let it, and threads that may
-/// wait are few and for everybody.
+/// Limits the number of concurrent lookups. Each one blocks a thread for as long as the name's servers take, and all
+/// tasks share a small pool of blocking threads.
 static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 const MAX_LOOKUPS: usize = 64;
 
@@ -115,7 +115,8 @@ async fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
     let place = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let name = name.to_owned();
-    // In a task of its own: the thread is taken until the lookup ends, also when nobody waits for it any more.
+    // A task of its own holds the permit until the lookup ends, because the thread is busy even if the caller is
+    // cancelled.
     let looking = tokio::spawn(async move {
         let _place = place;
         tokio::net::lookup_host((name, port)).await.map(Iterator::collect)

@@ -1,5 +1,5 @@
-//! One request on a connection of its own. Redirects are not followed. What the other side says is read as far as the head
-//! of its answer, or as far as the caller allows.
+//! Sends one request on a connection of its own. Redirects are not followed. The response is read up to the end of its
+//! head, or as far as the caller allows.
 
 use crate::Policy;
 use bytes::Bytes;
@@ -23,23 +23,23 @@ pub enum RequestError {
     Target(#[from] TargetError),
     #[error("could not connect")]
     Connect(#[source] std::io::Error),
-    #[error("the host name cannot stand in a certificate")]
+    #[error("the host name is not valid in a certificate")]
     ServerName(#[source] InvalidDnsNameError),
-    #[error("the other side could not prove who it is, or does not speak TLS")]
+    #[error("the server's certificate is not trusted, or the server does not speak TLS")]
     Tls(#[source] std::io::Error),
-    #[error("could not write the request")]
+    #[error("could not build the request")]
     Request(#[from] http::Error),
-    #[error("the other side broke off")]
+    #[error("the connection failed before the response was complete")]
     Http(#[from] hyper::Error),
-    #[error("the answer broke off or is too long")]
+    #[error("the response was cut off or is too long")]
     Body(#[source] BoxError),
-    #[error("the answer was {0}")]
+    #[error("the server responded with {0}")]
     Status(StatusCode),
-    #[error("no answer in time")]
+    #[error("the server did not respond in time")]
     Timeout,
 }
 
-/// Sends it to where the target says, if that may be. Nobody reads more than the head of the answer.
+/// Sends the request to the target, if the policy allows it. Reads only the head of the response.
 pub async fn request<B: Outgoing>(
     target: &Target,
     trust: &Trust,
@@ -50,7 +50,7 @@ pub async fn request<B: Outgoing>(
     Ok(response.into_parts().0)
 }
 
-/// The same, and reads the answer, of which no more than `most` bytes may come.
+/// Like [`request`], but also reads the body of the response. More than `most` bytes are an error.
 pub async fn fetch<B: Outgoing>(
     target: &Target,
     trust: &Trust,
@@ -71,7 +71,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Outgoing for B
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An answer, and the connection that brings the rest of it.
+/// A response, and the connection that delivers the rest of it.
 type Opened = (Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>);
 
 async fn open<B: Outgoing>(
@@ -95,7 +95,8 @@ async fn send<B: Outgoing>(
     request: Request<B>,
 ) -> Result<Opened, RequestError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // In a task of its own: an answer and the end of the connection may come in one breath, and the answer counts.
+    // A task of its own drives the connection. If the response and the end of the connection arrive together, the
+    // response counts.
     let connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let response = sender.send_request(request).await?;
     Ok((response, connection))

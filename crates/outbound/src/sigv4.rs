@@ -1,4 +1,4 @@
-//! AWS Signature Version 4, with the signature in the header: for buckets and for registries.
+//! AWS Signature Version 4, with the signature in a header. Used for buckets and for registries.
 
 use std::fmt::{self, Write as _};
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use http::request::Parts;
 use ring::{digest, hmac};
 use time::OffsetDateTime;
 
-/// Signs requests with the keys of an account, for a service in a region. The keys are never printed.
+/// Signs requests with the keys of an account, for a service in a region. `Debug` does not print the keys.
 pub struct Signer<'a> {
     pub access_key: &'a str,
     pub secret_key: &'a str,
@@ -25,8 +25,9 @@ impl fmt::Debug for Signer<'_> {
 }
 
 impl Signer<'_> {
-    /// Adds the signature to a request whose other headers are complete, `host` among them. Path and query of its URL are
-    /// encoded as the signature wants them. A key that no header can hold leaves the request unsigned.
+    /// Adds the signature to a request. All other headers must be complete, including `host`, and the path and query
+    /// must already be encoded as the signature requires. If a key is not valid in a header, the request stays
+    /// unsigned.
     pub fn sign(&self, parts: &mut Parts, body_hash: &str, now: SystemTime) {
         let stamp = stamp(now);
         let day = &stamp[..8];
@@ -52,7 +53,7 @@ impl Signer<'_> {
     }
 }
 
-/// The hash of a body, as the signature names it.
+/// The hash of a body in the form that the signature uses.
 pub fn sha256(body: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, body))
 }

@@ -1,4 +1,4 @@
-//! Where a request goes. Which addresses it may reach is the policy's to say.
+//! The destination of a request. The policy decides which addresses it may reach.
 
 use std::net::SocketAddr;
 
@@ -6,23 +6,23 @@ use crate::{Allowed, OutboundError, Policy};
 use http::Uri;
 use http::uri::Scheme;
 
-/// A checked URL.
+/// A validated URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub tls: bool,
     pub host: String,
     pub port: u16,
     pub path: String,
-    /// As the `Host` header says it.
+    /// The value for the `Host` header.
     pub authority: String,
 }
 
-/// Why a URL is no target.
+/// Why a URL is not a valid target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     #[error("{0:?} is not an http or https URL")]
     NotAUrl(String),
-    #[error("the URL of a webhook or an agent cannot carry a user name")]
+    #[error("the URL must not contain a user name")]
     UserName,
     #[error(transparent)]
     Outbound(#[from] OutboundError),
@@ -50,12 +50,12 @@ impl Target {
         })
     }
 
-    /// Addresses to dial, if all that the host has may be reached.
+    /// The addresses to connect to. Fails if the policy forbids one of the host's addresses.
     pub async fn resolve(&self, policy: &Policy) -> Result<Vec<SocketAddr>, TargetError> {
         Ok(policy.resolve(&self.host, self.port).await?)
     }
 
-    /// One port of one host, to be exempt from the rule.
+    /// The host and port, for exempting them from the policy.
     pub fn place(&self) -> Allowed {
         Allowed::host(&self.host, self.port)
     }

@@ -1,4 +1,4 @@
-//! Which authorities a server may be certified by.
+//! Which certificate authorities are trusted.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// What this machine trusts and what the configuration adds. Read when it is first needed: most servers never do.
+/// The authorities that this machine trusts, and those that the configuration adds. They are loaded on first use,
+/// because most servers never need them.
 pub struct Trust {
     added: Vec<u8>,
     connector: OnceLock<TlsConnector>,
@@ -30,20 +31,20 @@ impl Trust {
         self.connector.get_or_init(|| TlsConnector::from(Arc::new(self.client_config())))
     }
 
-    /// What this machine trusts.
+    /// Trusts only the authorities of this machine.
     pub fn system() -> Self {
         Self::new(Vec::new())
     }
 
-    /// For connections that somebody else makes.
+    /// The TLS configuration, for connections that the caller makes.
     pub fn client_config(&self) -> ClientConfig {
         let system = rustls_native_certs::load_native_certs();
         for error in &system.errors {
-            tracing::warn!(%error, "some of this machine's authorities cannot be read");
+            tracing::warn!(%error, "could not read some of this machine's certificate authorities");
         }
         let added = CertificateDer::pem_slice_iter(&self.added).filter_map(Result::ok);
         let mut roots = RootCertStore::empty();
-        // Machines keep odd certificates in their stores; those count as not trusted.
+        // The system's store may contain certificates that rustls cannot parse. They are not trusted.
         roots.add_parsable_certificates(system.certs.into_iter().chain(added));
         ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
