@@ -1,5 +1,5 @@
-//! Forgets the connections of a slot that ends, so that late answers to the old sandbox never reach the next one that
-//! gets its address.
+//! Deletes the tracked connections of a slot that ends, so that late replies to the old sandbox never reach the next
+//! sandbox with its address.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -20,18 +20,19 @@ const FILTER: u16 = 25;
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
 const FILTER_BY_SOURCE: u32 = 1;
-/// The answers to one batch fit well into a socket's receive buffer.
+/// Small enough that the replies to one batch fit into a socket's receive buffer.
 const DELETIONS_PER_BATCH: usize = 64;
 
-/// Ends every tracked connection that one of the addresses opened, and says how many there were. The kernel walks
-/// through all connections of the host for it, so it is better done for many addresses at once.
+/// Deletes every tracked connection that one of the addresses opened, and returns how many there were. The kernel walks
+/// through all connections of the host for this, so handle many addresses in one call.
 pub(super) fn forget(socket: &mut Socket, addresses: &BTreeSet<Ipv4Addr>) -> Result<usize, NetlinkError> {
     let fill = |request: &mut Attributes<'_>| {
         if let (Some(only), 1) = (addresses.first(), addresses.len()) {
             put_filter(request, *only);
         }
     };
-    // A kernel before 5.8 does not filter, and several addresses cannot be asked for: all is checked here.
+    // Kernels before 5.8 do not filter, and the filter takes only one address. So every connection is checked here as
+    // well.
     let tuple_of_ours = |kind, payload: &[u8]| {
         let tuple = attribute(payload.get(4..)?, TUPLE_ORIGINAL)?;
         (kind == NEW && addresses.contains(&source_of(tuple)?)).then(|| tuple.to_vec())
@@ -43,7 +44,7 @@ pub(super) fn forget(socket: &mut Socket, addresses: &BTreeSet<Ipv4Addr>) -> Res
     Ok(tuples.len())
 }
 
-/// A connection that ended by itself meanwhile is as good as deleted.
+/// A connection that has ended by itself in the meantime counts as deleted.
 fn delete(socket: &mut Socket, tuples: &[Vec<u8>]) -> Result<(), NetlinkError> {
     let mut batch = Batch::default();
     for tuple in tuples {

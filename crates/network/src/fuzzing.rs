@@ -1,5 +1,5 @@
-//! The parsers that read what the kernel sends over netlink sockets, for the fuzz targets in `/fuzz`. Each function takes any
-//! bytes and panics when a promise of its parser does not hold.
+//! Entry points for the fuzz targets in `/fuzz`: the parsers of what the kernel sends over netlink sockets. Each
+//! function takes any bytes and panics if its parser breaks a promise.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 use super::netlink::Socket;
 use super::{flows, nft, route};
 
-/// The answer to every question that we ask.
+/// Parses the bytes as the reply to each request that we make.
 pub fn netlink_answer(data: &[u8]) {
     if data.is_empty() {
         return;
@@ -29,10 +29,10 @@ pub fn netlink_answer(data: &[u8]) {
     let _ = flows::forget(&mut answered(data).0, &addresses);
 }
 
-/// A socket in which the answer already waits. The other end must stay open.
+/// A socket that already holds the reply. The other end must stay open.
 fn answered(data: &[u8]) -> (Socket, OwnedFd) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let (ours, kernels) = pair.expect("a pair of sockets");
-    send(&kernels, data, SendFlags::DONTWAIT).expect("a short message fits");
+    let (ours, kernels) = pair.expect("could not create a pair of sockets");
+    send(&kernels, data, SendFlags::DONTWAIT).expect("a short message fits into the socket's buffer");
     (Socket::over(ours), kernels)
 }

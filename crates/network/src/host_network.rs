@@ -1,6 +1,6 @@
-//! The host's own network around the node's: its routes and interfaces without those of slots, be they this
-//! node's or another's: slots are claimed host-wide, so nodes share one pool without meeting. Answers
-//! whether the address pool is free, and which interfaces lead out.
+//! The host's own network: its routes and interfaces, without those of slots. The slots of other nodes are left out
+//! too: slots are claimed host-wide, so several nodes share one pool without collisions. Answers whether the address
+//! pool is free, and which interfaces lead out.
 
 use isopod_wire::Cidr;
 
@@ -9,10 +9,10 @@ use super::netlink::{NetlinkError, Socket};
 use super::nft::Range;
 use super::route::{self, LOOPBACK, Link, Route};
 
-/// Routes wider than this are a default route in disguise, as VPN clients make them (`0.0.0.0/1`).
+/// A route with this prefix or a shorter one is in effect a default route. VPN clients add such routes (`0.0.0.0/1`).
 const MAX_DEFAULT_PREFIX: u8 = 7;
 
-/// A look at the host's network.
+/// A snapshot of the host's network.
 #[derive(Debug, Default)]
 pub(super) struct HostNetwork {
     routes: Vec<Route>,
@@ -28,7 +28,7 @@ pub(super) struct Overlap {
 
 impl HostNetwork {
     pub(super) fn read(socket: &mut Socket) -> Result<Self, NetlinkError> {
-        // Interfaces last: a slot that comes up in between then has its interface known, and its route is left out.
+        // Interfaces are listed last. If a slot comes up in between, its interface is known, and its route is left out.
         let routes = route::routes(socket)?;
         Ok(Self::without_slots(routes, route::links(socket)?))
     }
@@ -36,7 +36,7 @@ impl HostNetwork {
     fn without_slots(mut routes: Vec<Route>, links: Vec<Link>) -> Self {
         let (ours, links): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| is_node_interface(&link.name));
         let ours: std::collections::HashSet<u32> = ours.into_iter().map(|link| link.index).collect();
-        // A slot may go between the two looks: then its route is there and its interface is not.
+        // A slot may be removed between the two listings. Then its route is listed, but its interface is not.
         let is_known = |index: &u32| links.iter().any(|link| link.index == *index);
         routes.retain(|route| {
             !route.interfaces.iter().any(|index| ours.contains(index))
@@ -45,7 +45,7 @@ impl HostNetwork {
         Self { routes, links }
     }
 
-    /// The first route that is no default route and shares addresses with the pool.
+    /// The first route, other than a default route, that shares addresses with the pool.
     pub(super) fn find_overlap(&self, pool: Cidr) -> Option<Overlap> {
         let is_in_the_way =
             |route: &&Route| route.destination.prefix() > MAX_DEFAULT_PREFIX && overlaps(route.destination, pool);
@@ -55,12 +55,12 @@ impl HostNetwork {
         Some(Overlap { destination: route.destination, interface })
     }
 
-    /// Whether there is a way to the internet.
+    /// Whether the host has a route to the internet.
     pub(super) fn has_default_route(&self) -> bool {
         self.ways().any(|route| route.destination == Cidr::ALL)
     }
 
-    /// The interfaces of the default routes, and of the narrower routes that lead to one of the targets.
+    /// The interfaces of the default routes, and of narrower routes to one of the targets.
     pub(super) fn find_uplinks(&self, targets: &[Range]) -> Vec<Link> {
         let is_on_the_way = |destination: Cidr| {
             move |(first, last): &Range| *first <= destination.last() && destination.first() <= *last

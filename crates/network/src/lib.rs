@@ -1,18 +1,23 @@
-//! The network of a node. Every sandbox has a slot: a routed veth pair, one address of the node's pool, and the rules
-//! that hold for all sandboxes; a sandbox with a policy of its own has a chain besides. All of it is spoken to the
-//! kernel directly, by netlink, without `ip` or `nft`.
+//! The network of a node. Every sandbox has a slot: a routed veth pair, one address from the node's pool, and the rules
+//! that apply to all sandboxes. A sandbox with a policy of its own also has a chain. The crate talks to the kernel
+//! directly over netlink and does not use `ip` or `nft`.
 //!
-//! Promises: a sandbox reaches neither this host, nor its neighbours, nor a cloud's metadata service, whatever its
-//! policy says; a policy takes effect as a whole and at once, also on open connections; what is left after a crash can
-//! be found by name and swept. Leaves to others: choosing slots, and reaching into a
-//! sandbox from outside (no connection from the host to a sandbox's address is possible).
+//! Promises:
 //!
-//! The life of a slot: `plumb` an empty namespace, `set_policy` before the sandbox's first process runs and whenever it
-//! changes, `unplumb` after its last one is gone. Slots best go round the whole pool before one is used again, unless
-//! nothing ever happened on one ([`Network::is_as_new`]): then it may serve the next sandbox as it is.
+//! - A sandbox cannot reach this host, its neighbours or a cloud's metadata service, whatever its policy says.
+//! - A policy takes effect atomically, and also on open connections.
+//! - Anything left after a crash can be found by its name and swept.
 //!
-//! All methods block for a millisecond or so (`unplumb` for some tens) and may be called from several threads, all of
-//! them in the host's network namespace.
+//! Two things are left to others: choosing slots, and reaching into a sandbox from outside (the host cannot connect to
+//! a sandbox's address).
+//!
+//! The life of a slot: `plumb` connects an empty namespace. `set_policy` runs before the sandbox's first process and
+//! whenever the policy changes. `unplumb` runs after the last process is gone. It is best to cycle through the whole
+//! pool before a slot is reused. A slot on which nothing ever happened ([`Network::is_as_new`]) may serve the next
+//! sandbox as it is.
+//!
+//! All methods block for about a millisecond (`unplumb` for tens of milliseconds). They may be called from several
+//! threads, all of them in the host's network namespace.
 
 mod flows;
 #[cfg(feature = "fuzzing")]

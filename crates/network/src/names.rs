@@ -1,5 +1,5 @@
-//! How the things of a node are called on the host: its tag, its slots, their interfaces, chains and addresses. Whoever
-//! finds an interface or a table can tell from the name alone whose it is.
+//! The names of a node's objects on the host: its tag, its slots, and their interfaces, chains and addresses. The name
+//! of an interface or a table shows which node it belongs to.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,18 +7,18 @@ use std::str::FromStr;
 
 use isopod_wire::Cidr;
 
-/// The first two addresses of a pool are left free, so that nothing answers on the network's own address.
+/// The first two addresses of a pool stay unused, so that nothing answers on the network's own address.
 const FIRST_ADDRESS: u32 = 2;
 
-/// Four hexadecimal digits that tell the nodes of one host apart.
+/// Four hexadecimal digits that identify a node on its host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag([u8; 4]);
 
-/// The place of one sandbox in the network of its node, counted from zero.
+/// The number of one sandbox in the network of its node, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u32);
 
-/// Why a text is no tag.
+/// The text is not a tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a tag of four lowercase hexadecimal digits")]
 pub struct NotATag(String);
@@ -54,12 +54,12 @@ impl fmt::Display for Slot {
 }
 
 impl Tag {
-    /// What the names of this node's host interfaces begin with.
+    /// The prefix of the names of this node's host interfaces.
     pub(super) fn interface_prefix(self) -> String {
         format!("i{self}-")
     }
 
-    /// The host end of a slot's pair.
+    /// The name of the host end of a slot's veth pair.
     pub(super) fn interface(self, slot: Slot) -> String {
         format!("i{self}-{slot}")
     }
@@ -69,42 +69,42 @@ impl Tag {
         parse_slot(name.strip_prefix(&self.interface_prefix())?)
     }
 
-    /// The node's nftables table.
+    /// The name of the node's nftables table.
     pub(super) fn table(self) -> String {
         format!("isopod-{self}")
     }
 }
 
 impl Slot {
-    /// The chain with the slot's own rules.
+    /// The name of the chain with the slot's own rules.
     pub(super) fn chain(self) -> String {
         format!("s{self}")
     }
 
-    /// The slot that a chain belongs to, if it is a slot's.
+    /// The slot that a chain belongs to, if it is the chain of a slot.
     pub(super) fn of_chain(name: &str) -> Option<Self> {
         parse_slot(name.strip_prefix('s')?)
     }
 
-    /// The slot's address, `None` beyond the end of the pool.
+    /// The slot's address, or `None` if the pool is too small.
     pub(super) fn address(self, pool: Cidr) -> Option<Ipv4Addr> {
         let bits = pool.first().to_bits().checked_add(FIRST_ADDRESS)?.checked_add(self.0)?;
         (bits < pool.last().to_bits()).then(|| Ipv4Addr::from_bits(bits))
     }
 }
 
-/// Whether a table is a node's, this one or another.
+/// Whether a table belongs to a node: this one or another.
 pub(super) fn is_node_table(name: &str) -> bool {
     name.strip_prefix("isopod-").is_some_and(|tag| tag.parse::<Tag>().is_ok())
 }
 
-/// Whether an interface is the host end of a slot, of this node or another.
+/// Whether an interface is the host end of a slot, of this node or another one.
 pub(super) fn is_node_interface(name: &str) -> bool {
     let parts = name.strip_prefix('i').and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(tag, slot)| tag.parse::<Tag>().is_ok() && parse_slot(slot).is_some())
 }
 
-/// Only the spelling that we would write ourselves.
+/// Accepts only the spelling that we write ourselves.
 fn parse_slot(digits: &str) -> Option<Slot> {
     let slot = Slot(digits.parse().ok()?);
     (slot.to_string() == digits).then_some(slot)

@@ -1,8 +1,8 @@
-//! Netlink as bytes: building messages, sending a batch of them in one go, reading what the kernel answers. Knows no
-//! message kind but the three that every family shares (error, done, and the flags).
+//! Netlink messages as bytes: building them, sending a batch at once, and reading the kernel's replies. This module
+//! knows only the three message kinds that every family shares (error, done, and the flags).
 //!
-//! The kernel handles a netlink request inside `send`: when that returns, every answer already waits in the socket.
-//! So nothing here ever blocks, and a missing answer is an error rather than a hang.
+//! The kernel handles a netlink request inside `send`. When `send` returns, every reply is already in the socket. So
+//! nothing here ever blocks, and a missing reply is an error instead of a hang.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,90 +12,86 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// Asks for something.
+/// Marks a request.
 const REQUEST: u16 = 0x001;
-/// Asks for an answer even when all is well.
+/// Requests a reply even on success.
 pub(super) const ACK: u16 = 0x004;
-/// Refuses when the thing exists.
+/// Fails if the object exists.
 pub(super) const EXCL: u16 = 0x200;
-/// Makes the thing when it does not exist.
+/// Creates the object if it does not exist.
 pub(super) const CREATE: u16 = 0x400;
-/// Puts the thing at the end of its list.
+/// Adds the object at the end of its list.
 pub(super) const APPEND: u16 = 0x800;
-/// Asks for all things of a kind.
+/// Requests all objects of a kind.
 const DUMP: u16 = 0x300;
-/// Set by the kernel on a dump during which something changed.
+/// Set by the kernel on a dump during which the list changed.
 const DUMP_INTERRUPTED: u16 = 0x010;
-/// Marks an attribute that holds attributes.
+/// Marks an attribute that contains attributes.
 const NESTED: u16 = 0x8000;
-/// The bits of an attribute's kind that are its number.
+/// The bits of an attribute's kind that hold its number.
 const KIND_MASK: u16 = 0x3fff;
 
 const KIND_ERROR: u16 = 2;
 const KIND_DONE: u16 = 3;
 const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// The kernel packs a dump into buffers of at most 32 KiB, and an error carries back the message it is about.
+/// The kernel packs a dump into buffers of at most 32 KiB. An error returns the message that it is about.
 const RECEIVE_BUFFER: usize = 128 * 1024;
-/// A batch larger than the send buffer is refused as a whole; policies with thousands of networks need this much.
+/// The kernel refuses a batch that is larger than the send buffer. Policies with thousands of networks need this size.
 const SEND_BUFFER: usize = 4 * 1024 * 1024;
-/// On a host where hundreds of sandboxes come and go in a second, a long list is seldom read between two changes.
+/// If hundreds of sandboxes start and end every second, a long list rarely stays unchanged while it is read.
 const DUMP_ATTEMPTS: u32 = 200;
 const DUMP_PAUSE: Duration = Duration::from_millis(5);
-/// Above every process id (the kernel's limit is 2^22), so that a port id with this bit is nobody's.
+/// A bit above every process id (the kernel's limit is 2^22), so that a port id with this bit belongs to no process.
 const NO_PROCESS: u32 = 1 << 31;
-/// Random port ids that are tried: already a second one is taken hardly ever.
+/// How many random port ids to try. Even the first one is almost never taken.
 const PORT_ATTEMPTS: u32 = 16;
 
-/// What went wrong between us and the kernel.
+/// Why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// No socket.
     #[error("cannot open a netlink socket")]
     Open(#[source] io::Error),
-    /// A socket without an address.
     #[error("cannot bind a netlink socket to a port id")]
     Bind(#[source] io::Error),
-    /// The request did not get out.
+    /// The request could not be sent.
     #[error("cannot send a netlink request to {what}")]
     Send {
-        /// What the request was to do.
+        /// What the request was meant to do.
         what: &'static str,
-        /// Why not.
         source: io::Error,
     },
-    /// The answer did not come in.
+    /// The reply could not be read.
     #[error("cannot read the kernel's answer to the request to {what}")]
     Receive {
-        /// What the request was to do.
+        /// What the request was meant to do.
         what: &'static str,
-        /// Why not.
         source: io::Error,
     },
-    /// The kernel said no.
+    /// The kernel replied with an error.
     #[error("the kernel refused to {what}")]
     Refused {
-        /// What it was asked to do.
+        /// What the request was meant to do.
         what: &'static str,
-        /// Its reason.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel said nothing.
+    /// The kernel did not reply.
     #[error("the kernel did not answer the request to {what}")]
     NoAnswer {
-        /// What it was asked to do.
+        /// What the request was meant to do.
         what: &'static str,
     },
-    /// Things changed faster than they could be listed.
-    #[error("the list kept changing while trying to {what}")]
+    /// The list changed faster than it could be read.
+    #[error("could not {what}: the list kept changing")]
     Restless {
-        /// What was listed.
+        /// The list that was requested.
         what: &'static str,
     },
 }
 
 impl NetlinkError {
-    /// The error number that the kernel refused with.
+    /// The error number of a kernel's refusal.
     pub(super) fn refusal(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => Errno::from_io_error(source),
@@ -104,7 +100,7 @@ impl NetlinkError {
     }
 }
 
-/// Messages to be sent together. Each carries what it is for, so that a refusal can say it.
+/// Messages to send together. Each has a purpose, which error messages quote.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -112,7 +108,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Adds one message: its fixed header, then the attributes that `fill` writes.
+    /// Adds a message: its fixed header, then the attributes that `fill` writes.
     pub(super) fn push(
         &mut self,
         what: &'static str,
@@ -136,14 +132,13 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// The encoded messages.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     fn purpose(&self, sequence: u32) -> &'static str {
         let index = (sequence as usize).wrapping_sub(1);
-        self.purposes.get(index).copied().unwrap_or("do something it was not asked")
+        self.purposes.get(index).copied().unwrap_or("answer a request that was not made")
     }
 
     fn first_purpose(&self) -> &'static str {
@@ -158,14 +153,14 @@ pub(super) struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// An attribute of plain bytes.
+    /// Writes an attribute of plain bytes.
     pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
         let start = self.open(kind);
         self.bytes.extend_from_slice(value);
         self.close(start);
     }
 
-    /// A text with its final NUL.
+    /// Writes a text with its terminating NUL.
     pub(super) fn text(&mut self, kind: u16, value: &str) {
         let start = self.open(kind);
         self.bytes.extend_from_slice(value.as_bytes());
@@ -173,22 +168,22 @@ impl Attributes<'_> {
         self.close(start);
     }
 
-    /// A number in the machine's byte order, as rtnetlink wants it.
+    /// Writes a number in the machine's byte order, which rtnetlink uses.
     pub(super) fn native_u32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_ne_bytes());
     }
 
-    /// A number in network byte order, as netfilter wants it.
+    /// Writes a number in network byte order, which netfilter uses.
     pub(super) fn network_u32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// An attribute that holds attributes.
+    /// Writes an attribute that contains attributes.
     pub(super) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes<'_>)) {
         self.nest_with_header(kind, &[], fill);
     }
 
-    /// An attribute that holds a fixed header and then attributes.
+    /// Writes an attribute that contains a fixed header and then attributes.
     pub(super) fn nest_with_header(&mut self, kind: u16, header: &[u8], fill: impl FnOnce(&mut Attributes<'_>)) {
         let start = self.open(kind | NESTED);
         self.bytes.extend_from_slice(header);
@@ -210,12 +205,12 @@ impl Attributes<'_> {
     }
 }
 
-/// Everything in netlink starts at a multiple of four.
+/// Netlink aligns everything to four bytes.
 fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// The attributes in `bytes`, as (kind, value). Stops at the first one that does not fit.
+/// The attributes in `bytes`, as (kind, value). Stops at the first one that exceeds the rest of the bytes.
 pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -227,28 +222,29 @@ pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The first attribute of that kind.
+/// The first attribute of the given kind.
 pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// A text attribute without its NUL; empty when it is not UTF-8, which no name of ours is.
+/// A text attribute without its NUL. Empty if it is not UTF-8, because all our names are.
 pub(super) fn text(value: &[u8]) -> &str {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     std::str::from_utf8(&value[..end]).unwrap_or_default()
 }
 
-/// Two bytes in the machine's order.
+/// Reads two bytes in the machine's byte order.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Four bytes in the machine's order.
+/// Reads four bytes in the machine's byte order.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// A netlink socket. It belongs to the network namespace of the thread that opened it, whoever uses it later.
+/// A netlink socket. It belongs to the network namespace of the thread that opened it, even if another thread uses it
+/// later.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -270,7 +266,7 @@ impl Socket {
         Self { fd, buffer: vec![0; RECEIVE_BUFFER] }
     }
 
-    /// Makes room for large batches, as far as we may.
+    /// Requests a large send buffer for large batches. Without the permission for it, keeps the default.
     pub(super) fn with_large_send_buffer(self) -> Self {
         if rustix::net::sockopt::set_socket_send_buffer_size_force(&self.fd, SEND_BUFFER).is_err() {
             tracing::debug!("keeping the default netlink send buffer");
@@ -278,13 +274,13 @@ impl Socket {
         self
     }
 
-    /// Sends the batch and gathers the answers. The first refusal is the error. At least one message of the batch
-    /// must ask for an acknowledgement.
+    /// Sends the batch and collects the replies. Returns the first refusal as the error. At least one message of the
+    /// batch must request an acknowledgement.
     pub(super) fn transact(&mut self, batch: &Batch) -> Result<(), NetlinkError> {
         self.transact_tolerating(batch, None)
     }
 
-    /// The same, with one kind of refusal that is as good as success.
+    /// Like [`Self::transact`], but treats one kind of refusal as success.
     pub(super) fn transact_tolerating(&mut self, batch: &Batch, fine: Option<Errno>) -> Result<(), NetlinkError> {
         let what = batch.first_purpose();
         self.send(batch.bytes(), what)?;
@@ -307,8 +303,8 @@ impl Socket {
         }
     }
 
-    /// All things of a kind, as `parse` makes them of the kind and payload of each message; what it returns `None` for
-    /// is left out. Tried again when the list changed under our hands.
+    /// Lists all objects of a kind. `parse` gets the kind and payload of each message, and those for which it returns
+    /// `None` are left out. Retries if the list changed during the dump.
     pub(super) fn dump<T>(
         &mut self,
         what: &'static str,
@@ -320,7 +316,7 @@ impl Socket {
         self.ask(what, kind, DUMP, header, fill, parse)
     }
 
-    /// One thing, or nothing when `parse` does not want it.
+    /// Gets one object, or nothing if `parse` rejects it.
     pub(super) fn get<T>(
         &mut self,
         what: &'static str,
@@ -343,7 +339,7 @@ impl Socket {
         let mut batch = Batch::default();
         batch.push(what, kind, flags, header, fill);
         for attempt in 0..DUMP_ATTEMPTS {
-            // A few at once, and then in the pauses of whoever makes the changes.
+            // Retry a few times at once. After that, wait between attempts for a pause in the changes.
             if attempt >= 8 {
                 std::thread::sleep(DUMP_PAUSE);
             }
@@ -369,7 +365,7 @@ impl Socket {
                 interrupted |= flags & DUMP_INTERRUPTED != 0;
                 match kind {
                     KIND_DONE => done = true,
-                    // With error number zero it is an acknowledgement, which ends what is not a dump.
+                    // An error number of zero is an acknowledgement, which ends a reply that is not a dump.
                     KIND_ERROR => (done, refused) = (true, refusal(payload, what)),
                     _ => answers.extend(parse(kind, payload)),
                 }
@@ -389,7 +385,7 @@ impl Socket {
             .map_err(|errno| NetlinkError::Send { what, source: errno.into() })
     }
 
-    /// The next buffer of answers, `None` when there are no more.
+    /// Receives the next buffer of replies, or `None` if there are no more.
     fn receive(&mut self, what: &'static str) -> Result<Option<usize>, NetlinkError> {
         let buffer = &mut self.buffer[..];
         match rustix::io::retry_on_intr(|| rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT)) {
@@ -406,14 +402,14 @@ impl AsFd for Socket {
     }
 }
 
-/// Gives the socket a port id that is no process id. By default the kernel takes the id of this process, and a sandbox
-/// would read it in its `/proc/net/netlink`, which lists all sockets of its network namespace.
+/// Gives the socket a port id that is not a process id. By default the kernel uses the id of this process, which a
+/// sandbox could then read in `/proc/net/netlink`, because that file lists all sockets of its network namespace.
 fn bind_to_no_process(fd: &OwnedFd) -> Result<(), NetlinkError> {
     let mut attempts = PORT_ATTEMPTS;
     loop {
         attempts -= 1;
         let mut random = [0; 4];
-        getrandom::fill(&mut random).expect("the kernel has given random numbers since boot");
+        getrandom::fill(&mut random).expect("the kernel's random number generator is ready after boot");
         let port = u32::from_ne_bytes(random) | NO_PROCESS;
         match rustix::net::bind(fd, &SocketAddrNetlink::new(port, 0)) {
             Err(Errno::ADDRINUSE) if attempts > 0 => {}
@@ -433,7 +429,7 @@ fn messages(bytes: &[u8]) -> impl Iterator<Item = (u16, u16, u32, &[u8])> {
     })
 }
 
-/// The error in an answer; zero means that all is well.
+/// The error in a reply, or `None` if its number is zero, which means success.
 fn refusal(payload: &[u8], what: &'static str) -> Option<NetlinkError> {
     let code = u32_at(payload, 0).map_or(-1, u32::cast_signed);
     (code != 0).then(|| NetlinkError::Refused { what, source: io::Error::from_raw_os_error(code.saturating_neg()) })
@@ -445,10 +441,10 @@ mod tests {
 
     #[test]
     fn a_socket_is_not_named_after_this_process() {
-        let sockets = [(); 8].map(|()| Socket::open(None).expect("anybody may open one"));
+        let sockets = [(); 8].map(|()| Socket::open(None).expect("opening a netlink socket needs no privilege"));
         let mut ports = sockets.map(|socket| {
-            let bound = rustix::net::getsockname(&socket.fd).expect("it is bound");
-            SocketAddrNetlink::try_from(bound).expect("a netlink address").pid()
+            let bound = rustix::net::getsockname(&socket.fd).expect("could not read the address of a bound socket");
+            SocketAddrNetlink::try_from(bound).expect("not a netlink address").pid()
         });
         assert!(ports.iter().all(|port| *port >= NO_PROCESS), "{ports:?}");
         ports.sort_unstable();
@@ -478,7 +474,7 @@ mod tests {
             });
             attributes.nest_with_header(6, &[1, 2, 3, 4], |inner| inner.bytes(1, &[8]));
         });
-        let (_, _, _, payload) = messages(batch.bytes()).next().expect("one message");
+        let (_, _, _, payload) = messages(batch.bytes()).next().expect("the batch has no message");
         let five = attribute(payload, 5).expect("there");
         assert_eq!(attribute(five, 1), Some(&[1, 2, 3, 4][..]));
         assert_eq!(u32_at(attribute(five, 2).expect("there"), 0), Some(9));

@@ -1,4 +1,4 @@
-//! Making a network namespace without leaving one's own.
+//! Creates network namespaces without leaving the current one.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::thread;
 
 use isopod_isolation::sys::ns::{Namespaces, unshare};
 
-/// A new network namespace, held by the descriptor alone. It belongs to the host's user namespace, so that root in a
-/// sandbox has no say in it.
+/// Creates a network namespace that only the returned descriptor keeps alive. It belongs to the host's user namespace,
+/// so that root in a sandbox has no power over it.
 pub fn make_network_namespace() -> io::Result<OwnedFd> {
-    // Namespaces belong to threads: one that makes it and ends leaves nothing changed behind.
+    // Each thread has its own namespace. A thread that enters a new one and then ends leaves the others unchanged.
     let thread = thread::Builder::new().name("netns".to_owned()).stack_size(128 << 10).spawn(|| {
         unshare(Namespaces::NET)?;
         Ok(File::open("/proc/thread-self/ns/net")?.into())

@@ -20,32 +20,32 @@ use crate::uplink::{self, UplinkError};
 use crate::witness::Witness;
 use crate::{flows, route};
 
-/// The pool when nothing else is configured.
+/// The default pool.
 pub const DEFAULT_POOL: Cidr = Cidr::new(Ipv4Addr::new(10, 200, 0, 0), 16);
-/// The connections that one sandbox may have open when nothing else is configured.
+/// The default limit for a sandbox's open connections.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 4096;
-/// Ethernet's, for hosts without any uplink.
+/// The MTU for hosts without an uplink, which is Ethernet's.
 const DEFAULT_MTU: u32 = 1500;
-/// The least that IPv4 works with on every path.
+/// The smallest MTU with which IPv4 works on every path.
 const MIN_MTU: u32 = 576;
 
-/// What a node's network depends on.
+/// The settings of a node's network.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// Tells the nodes of one host apart.
+    /// Identifies this node on its host.
     pub tag: Tag,
-    /// Where sandboxes get their addresses from.
+    /// The addresses for sandboxes.
     pub pool: Cidr,
-    /// The DNS servers that sandboxes may ask.
+    /// The DNS servers that sandboxes may use.
     pub resolvers: Resolvers,
-    /// What policies may open of private networks (10/8, 172.16/12, 192.168/16, 100.64/10).
+    /// The private networks (within 10/8, 172.16/12, 192.168/16, 100.64/10) that policies may open.
     pub private_networks: Vec<Cidr>,
-    /// The connections that one sandbox may have open.
+    /// The limit for a sandbox's open connections.
     pub max_connections: u32,
 }
 
 impl NetworkConfig {
-    /// The defaults, with the host's resolvers.
+    /// The default settings, with the host's DNS servers.
     pub fn new(tag: Tag) -> Self {
         Self {
             tag,
@@ -65,71 +65,65 @@ impl NetworkConfig {
         }
     }
 
-    /// What must be reachable besides the internet.
+    /// The addresses, besides the internet, that must be reachable.
     fn resolver_ranges(&self) -> Vec<Range> {
         self.resolvers.servers().iter().map(|server| (*server, *server)).collect()
     }
 }
 
-/// What a sandbox's network looks like from inside.
+/// A sandbox's network as the sandbox sees it.
 #[derive(Debug)]
 pub struct Plumbed {
-    /// The sandbox's address.
     pub address: Ipv4Addr,
-    /// Where it sends everything.
+    /// Where the sandbox sends all its packets.
     pub gateway: Ipv4Addr,
-    /// Tells later whether it was ever used.
+    /// Shows later whether the network was ever used.
     pub witness: Witness,
 }
 
-/// Why the network cannot do what it was asked.
+/// Why a network operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The host already uses addresses of the pool.
-    #[error("the address pool {pool} overlaps the route to {destination} by {interface}")]
+    #[error("the address pool {pool} overlaps the host's route to {destination} on {interface}")]
     PoolInUse {
-        /// The pool.
         pool: Cidr,
-        /// The route's destination.
+        /// The destination of the host's route.
         destination: Cidr,
-        /// Where the route leads.
+        /// The interface of the host's route.
         interface: String,
     },
-    /// The slot lies beyond the end of the pool.
+    /// The pool has no address for the slot.
     #[error("slot {slot} has no address in the pool {pool}")]
     PoolTooSmall {
-        /// The slot.
+        /// The slot, counted from zero.
         slot: Slot,
-        /// The pool.
         pool: Cidr,
     },
     /// The slot could not be connected.
     #[error("cannot connect slot {slot} to the network")]
     Plumb {
-        /// The slot.
+        /// The slot that has no network now.
         slot: Slot,
-        /// Why not.
         source: SlotError,
     },
-    /// Slots could not be disconnected.
     #[error("cannot disconnect slots from the network")]
     Unplumb(#[source] NetlinkError),
-    /// The policy could not be put in force; the one before still holds.
+    /// The policy could not be applied. The previous one is still in force.
     #[error("cannot change the network policy of slot {slot}")]
     Policy {
-        /// The slot.
+        /// The slot that keeps its previous policy.
         slot: Slot,
-        /// Why not.
         source: NetlinkError,
     },
-    /// The common rules could not be installed.
+    /// The rules for all sandboxes could not be installed.
     #[error("cannot install the firewall rules")]
     Rules(#[source] NetlinkError),
-    /// The host's network could not be looked at.
+    /// The host's routes and interfaces could not be listed.
     #[error("cannot inspect the host's network")]
     Inspect(#[source] NetlinkError),
-    /// Answers from the world cannot be forwarded.
-    #[error("cannot arrange forwarding on the host's interfaces")]
+    /// Replies from outside cannot be forwarded.
+    #[error("cannot set up forwarding on the host's interfaces")]
     Forwarding(#[source] UplinkError),
 }
 
@@ -137,16 +131,16 @@ pub enum NetworkError {
 #[derive(Debug)]
 pub struct Network {
     config: NetworkConfig,
-    /// Sockets that are not in use; each caller takes one or opens another, so that slots are made side by side.
+    /// Idle sockets. Each caller takes one or opens another, so that slots can be connected concurrently.
     idle: Mutex<Vec<Socket>>,
     filter: Mutex<Filter>,
-    /// The host's network at the last look. Looking again takes longer the more slots there are.
+    /// The host's network when it was last read. Reading it takes longer the more slots there are.
     host_network: Mutex<HostNetwork>,
-    /// Of the narrowest uplink, so that no packet of a sandbox is too large for the way out.
+    /// The MTU of the narrowest uplink, so that no packet of a sandbox is too large for the way out.
     mtu: AtomicU32,
 }
 
-/// nftables takes one transaction at a time anyway; the lock also keeps the list equal to what the kernel has.
+/// nftables runs one transaction at a time anyway. The lock also keeps the list of policies in step with the kernel.
 #[derive(Debug)]
 struct Filter {
     socket: Socket,
@@ -154,7 +148,7 @@ struct Filter {
 }
 
 impl Network {
-    /// Installs the node's rules, or takes over those of an earlier process together with its slots' policies.
+    /// Installs the node's rules, or takes over the rules of an earlier process, including the policies of its slots.
     pub fn open(config: NetworkConfig) -> Result<Self, NetworkError> {
         let filter_socket = Socket::open(Some(rustix::net::netlink::NETFILTER)).map_err(NetworkError::Rules)?;
         let network = Self {
@@ -171,15 +165,15 @@ impl Network {
         Ok(network)
     }
 
-    /// Adapts to a host whose routes and uplinks have changed. To be called now and then.
+    /// Adapts to changed routes and uplinks of the host. Call it periodically.
     pub fn refresh(&self) -> Result<(), NetworkError> {
         self.look_around()?;
         uplink::yield_to_routing_host(&mut self.filter().socket, self.config.tag).map_err(NetworkError::Forwarding)?;
         self.reach_the_world()
     }
 
-    /// Connects a namespace that has no network yet. It must belong to the initial user namespace, or the sandbox's
-    /// root could undo what is done here. A policy that an earlier sandbox left on the slot is removed first.
+    /// Connects a namespace that has no network yet. The namespace must belong to the initial user namespace, or root
+    /// in the sandbox could undo the setup. A policy that an earlier sandbox left on the slot is removed first.
     pub fn plumb(&self, slot: Slot, netns: BorrowedFd<'_>) -> Result<Plumbed, NetworkError> {
         let address = self.address(slot)?;
         self.clear_policy(slot)?;
@@ -193,24 +187,24 @@ impl Network {
         Err(NetworkError::Plumb { slot, source })
     }
 
-    /// Whether a slot's namespace, in which no process is left, may go to another sandbox as it is. It has no policy of its
-    /// own any more: that is cleared first.
+    /// Whether a slot's namespace may serve another sandbox as it is. Call this after its last process has ended and
+    /// its policy is cleared.
     pub fn is_as_new(&self, witness: &mut Witness) -> bool {
         let saw_nothing = witness.saw_nothing().unwrap_or_else(|error| {
-            tracing::debug!(error = %error, "cannot tell whether a network was used");
+            tracing::debug!(error = %error, "could not find out whether a sandbox's network was used");
             false
         });
         saw_nothing && witness.mtu() == self.mtu.load(Ordering::Relaxed)
     }
 
-    /// Disconnects a slot, see [`Self::unplumb_all`].
+    /// Disconnects a slot. See [`Self::unplumb_all`].
     pub fn unplumb(&self, slot: Slot) -> Result<(), NetworkError> {
         self.unplumb_all(&[slot].into())
     }
 
-    /// Disconnects slots and forgets their policies and connections; only then may they be used again. May run twice.
-    /// The kernel takes tens of milliseconds for it, hardly more for many than for one, so callers gather what has
-    /// ended.
+    /// Disconnects slots and deletes their policies and connections. Only then may the slots be used again. Idempotent.
+    /// This takes the kernel tens of milliseconds, hardly longer for many slots than for one, so callers should batch
+    /// ended slots.
     pub fn unplumb_all(&self, slots: &BTreeSet<Slot>) -> Result<(), NetworkError> {
         if slots.is_empty() {
             return Ok(());
@@ -221,16 +215,16 @@ impl Network {
             .and_then(|done| done)
             .map_err(NetworkError::Unplumb)?;
         self.clear_policies(slots)?;
-        // Without connection tracking's own netlink the connections end by their timeouts.
+        // If connection tracking has no netlink interface, the connections end by their timeouts.
         let forgotten = Socket::open(Some(rustix::net::netlink::NETFILTER))
             .and_then(|mut socket| flows::forget(&mut socket, &addresses));
         if let Err(error) = forgotten {
-            tracing::warn!(error = %error, "could not forget the connections of ended slots");
+            tracing::warn!(error = %error, "could not delete the tracked connections of ended slots");
         }
         Ok(())
     }
 
-    /// Puts the policy in force as a whole, also for connections that are open.
+    /// Applies the policy atomically, also to open connections.
     pub fn set_policy(&self, slot: Slot, policy: &NetworkPolicy) -> Result<(), NetworkError> {
         if policy::is_default(policy) {
             return self.clear_policy(slot);
@@ -244,11 +238,11 @@ impl Network {
             transaction.commit(&mut filter.socket).map_err(|source| NetworkError::Policy { slot, source })?;
             filter.with_policy.insert(slot);
         }
-        // What is allowed may lie behind another interface than the internet.
+        // Allowed networks may be behind another interface than the internet.
         if allowed.networks.is_empty() { Ok(()) } else { self.reach(&allowed.networks).map(drop) }
     }
 
-    /// Leaves the slot with what holds for every sandbox.
+    /// Removes the slot's own policy. The rules for all sandboxes stay.
     pub fn clear_policy(&self, slot: Slot) -> Result<(), NetworkError> {
         self.clear_policies(&[slot].into())
     }
@@ -276,7 +270,7 @@ impl Network {
         self.filter().with_policy.clone()
     }
 
-    /// Removes whatever belongs to slots that are not in use, and says which those were.
+    /// Removes everything that belongs to slots that are not in use, and returns those slots.
     pub fn sweep(&self, live: &BTreeSet<Slot>) -> Result<BTreeSet<Slot>, NetworkError> {
         let found = &self.plumbed_slots()? | &self.policy_slots();
         let stale = &found - live;
@@ -284,13 +278,12 @@ impl Network {
         Ok(stale)
     }
 
-    /// The node's table and the forwarding of the uplinks go. Only for the last one to leave: without the table, the
-    /// sandboxes that still run would have the whole network of the host before them.
+    /// Removes the node's table and undoes the forwarding on the uplinks. Call this only after the last sandbox has
+    /// ended: without the table, running sandboxes could reach the host's whole network.
     pub fn close(self) -> Result<(), NetworkError> {
         uplink::remove_table(&mut self.filter().socket, self.config.tag).map_err(NetworkError::Forwarding)
     }
 
-    /// The address of a slot.
     pub fn address(&self, slot: Slot) -> Result<Ipv4Addr, NetworkError> {
         slot.address(self.config.pool).ok_or(NetworkError::PoolTooSmall { slot, pool: self.config.pool })
     }
@@ -332,14 +325,15 @@ impl Network {
         Ok(())
     }
 
-    /// Sees to it that answers from the internet and from these networks come back, and tells the narrowest way's MTU.
+    /// Makes sure that replies from the internet and from these networks are forwarded. Returns the smallest MTU of the
+    /// uplinks.
     fn reach(&self, targets: &[Range]) -> Result<Option<u32>, NetworkError> {
         let uplinks = lock(&self.host_network).find_uplinks(targets);
         uplink::switch_on(&mut self.filter().socket, self.config.tag, &uplinks).map_err(NetworkError::Forwarding)?;
         Ok(uplinks.iter().map(|link| link.mtu).min())
     }
 
-    /// Lends a socket. Each use reads its answers to the end, so the next finds none of them.
+    /// Lends a socket. Each use reads all its replies, so the next use finds none of them.
     fn with_route_socket<T>(&self, work: impl FnOnce(&mut Socket) -> T) -> Result<T, NetlinkError> {
         let idle = lock(&self.idle).pop();
         let mut socket = match idle {
@@ -356,7 +350,7 @@ impl Network {
     }
 }
 
-/// What the locks guard is whole at every moment, so a panic elsewhere does not spoil it.
+/// The guarded values are consistent at every moment, so a panic elsewhere does not invalidate them.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

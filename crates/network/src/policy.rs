@@ -1,8 +1,9 @@
-//! A sandbox's own network policy as a chain of its slot: allow, then deny, then the rest. Replaced as a whole in one
-//! transaction, so that there is no moment with half a policy.
+//! A sandbox's own network policy, as the chain of its slot: first allow, then deny, then the rest. It is replaced in
+//! one transaction, so there is no moment with half a policy.
 //!
-//! A policy comes from whoever made the sandbox. Private networks are the operator's: those that the operator did not open are
-//! taken out of what a policy allows, each time one is put in force, so that they never get past the common rules.
+//! The policy comes from the user who created the sandbox, but private networks belong to the operator. Whenever a
+//! policy is applied, the private networks that the operator did not open are removed from its allowed networks, so
+//! they never bypass the common rules.
 
 use std::net::Ipv4Addr;
 
@@ -13,22 +14,22 @@ use super::nft::{Expression as E, Meta, Range, Transaction, Verdict};
 use super::ranges::{merge, subtract};
 use super::rules::{ADMITTED, DNS_PORT, POLICIES, TCP, UDP};
 
-/// Whether the policy asks for more than what holds for every sandbox.
+/// Whether the policy adds nothing to the rules for all sandboxes.
 pub(super) fn is_default(policy: &NetworkPolicy) -> bool {
     !policy.deny_internet && policy.allow_out.is_empty() && policy.deny_out.is_empty()
 }
 
-/// What a policy allows of the world.
+/// The destinations that a policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
     /// Reachable on every port.
     pub(super) networks: Vec<Range>,
-    /// Resolvers in private networks that are closed: reachable for DNS, as they are without a policy.
+    /// DNS servers in closed private networks. They are reachable only for DNS, as they are without a policy.
     pub(super) resolvers: Vec<Range>,
 }
 
 impl Allowed {
-    /// Of what the policy names, without those private networks that are not in `opened`.
+    /// The destinations that the policy names, without the private networks that are not in `opened`.
     pub(super) fn of(policy: &NetworkPolicy, opened: &[Cidr], resolvers: &[Ipv4Addr]) -> Self {
         let closed = subtract(&merge(PRIVATE_NETWORKS.iter()), &merge(opened.iter()));
         let named = merge(policy.allow_out.iter());
@@ -40,7 +41,7 @@ impl Allowed {
     }
 }
 
-/// Puts the policy in force, also for flows that are already open.
+/// Applies the policy, also to open flows.
 pub(super) fn replace(
     transaction: &mut Transaction<'_>,
     tag: Tag,
@@ -64,7 +65,7 @@ pub(super) fn replace(
     transaction.add_verdict(POLICIES, &tag.interface(slot), Verdict::Jump(&chain));
 }
 
-/// Takes the slot's chain away, whether or not it is there: what is first made can always be removed.
+/// Removes the slot's chain, even if it does not exist: the transaction creates it first, so removing always succeeds.
 pub(super) fn remove(transaction: &mut Transaction<'_>, tag: Tag, slot: Slot) {
     let (chain, interface) = (slot.chain(), tag.interface(slot));
     transaction.ensure_chain(&chain, None);
@@ -74,7 +75,7 @@ pub(super) fn remove(transaction: &mut Transaction<'_>, tag: Tag, slot: Slot) {
     transaction.delete_chain(&chain);
 }
 
-/// A rule for flows that were opened to these networks, and that are like this.
+/// Adds a rule for flows that were opened to these networks and that match the other expressions.
 fn dialled(transaction: &mut Transaction<'_>, chain: &str, networks: &[Range], and: &[E<'_>], verdict: Verdict<'_>) {
     if networks.is_empty() {
         return;

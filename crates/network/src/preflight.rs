@@ -1,5 +1,4 @@
-//! What can be told about the host's network before the first sandbox: looks, asks the kernel to check, and changes
-//! nothing.
+//! Checks of the host's network before the first sandbox. They read, ask the kernel to validate, and change nothing.
 
 use std::net::Ipv4Addr;
 
@@ -11,72 +10,70 @@ use super::network::NetworkConfig;
 use super::nft::{self, Chain, Transaction};
 use super::{names, route, rules, sysctl};
 
-/// Legacy iptables are not visible through nftables; the kernel lists their tables here.
+/// nftables does not show the rules of legacy iptables. The kernel lists their tables here.
 const LEGACY_TABLES: &str = "/proc/thread-self/net/ip_tables_names";
 
-/// Something that will, or may, keep sandboxes from working as promised.
+/// A condition that prevents sandboxes from working as promised, or may do so.
 #[derive(Debug, thiserror::Error)]
 pub enum Finding {
-    /// Rules cannot be installed.
+    /// The firewall rules cannot be installed.
     #[error("nftables cannot hold the rules that sandboxes need")]
     NoFilter(#[source] NetlinkError),
-    /// Pairs cannot be made.
+    /// veth pairs cannot be created.
     #[error("the kernel cannot make veth interfaces")]
     NoVeth(#[source] NetlinkError),
     /// The host's network cannot be listed.
     #[error("the host's network cannot be inspected")]
     NoInspection(#[source] NetlinkError),
-    /// Sandboxes could resolve no names.
+    /// Sandboxes could not resolve names.
     #[error("the host has no DNS server that a sandbox can reach")]
     NoResolver,
-    /// The server is this host, which sandboxes cannot reach.
+    /// A DNS server is this host, which sandboxes cannot reach.
     #[error("the DNS server {0} is this host itself, which sandboxes cannot reach")]
     ResolverIsHost(Ipv4Addr),
-    /// There is no way out.
     #[error("the host has no default route")]
     NoDefaultRoute,
-    /// The pool is taken.
-    #[error("the address pool {pool} overlaps the route to {destination} by {interface}")]
+    /// The host uses addresses of the pool.
+    #[error("the address pool {pool} overlaps the host's route to {destination} on {interface}")]
     PoolInUse {
-        /// The pool.
         pool: Cidr,
-        /// The route's destination.
+        /// The destination of the host's route.
         destination: Cidr,
-        /// Where the route leads.
+        /// The interface of the host's route.
         interface: String,
     },
-    /// Our accepting is not enough: every table must.
+    /// It is not enough that our table accepts a packet: every table must.
     #[error("the firewall drops forwarded packets by default (table {table}, chain {chain})")]
     ForwardDropped {
-        /// Whose.
+        /// The table that drops them.
         table: String,
-        /// Which.
+        /// The base chain whose default is to drop.
         chain: String,
     },
-    /// It may drop forwarded packets, and we cannot see it.
+    /// These rules may drop forwarded packets, and nftables does not show them.
     #[error("legacy iptables rules are loaded, which may drop forwarded packets")]
     LegacyIptables,
-    /// Not a fault: the host does not route, so the node switches forwarding on for its uplinks.
-    #[error("forwarding is off on this host and will be switched on for its uplinks only")]
+    /// Not a problem: the host does not route, so the node enables forwarding for its uplinks.
+    #[error("forwarding is off on this host; the server enables it for the uplinks only")]
     ForwardingOff,
 }
 
 impl Finding {
-    /// Whether a node cannot start like this.
+    /// Whether a node cannot start in this condition.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::NoFilter(_) | Self::NoVeth(_) | Self::NoInspection(_) | Self::PoolInUse { .. })
     }
 
-    /// What to do about it.
+    /// What the operator can do about it.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoFilter(_) => "run as root on a kernel with nf_tables, nft_fib, nft_ct, nft_connlimit and nft_masq",
             Self::NoVeth(_) => "run as root on a kernel with the veth module",
             Self::NoInspection(_) => "run as root in the host's network namespace",
-            Self::NoResolver => "configure DNS servers for sandboxes",
-            Self::ResolverIsHost(_) => "configure a DNS server that is not this host",
-            Self::NoDefaultRoute => "connect the host to a network, or sandboxes stay offline",
-            Self::PoolInUse { .. } => "configure another address pool",
+            Self::NoResolver => "add a DNS server with a non-loopback IPv4 address to the host's /etc/resolv.conf",
+            Self::ResolverIsHost(_) => "add a DNS server other than this host to its /etc/resolv.conf",
+            Self::NoDefaultRoute => "connect the host to a network, or sandboxes have no internet access",
+            Self::PoolInUse { .. } => "remove the route, or change it so that it does not overlap the pool",
             Self::ForwardDropped { .. } | Self::LegacyIptables => {
                 "let the firewall accept forwarded packets from and to interfaces named i*, \
                  for Docker in its DOCKER-USER chain"
@@ -86,7 +83,7 @@ impl Finding {
     }
 }
 
-/// Everything worth saying about this host.
+/// Everything noteworthy about this host's network.
 pub fn preflight(config: &NetworkConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(check_filter(config).err().map(Finding::NoFilter));
@@ -106,7 +103,7 @@ pub fn preflight(config: &NetworkConfig) -> Vec<Finding> {
     findings
 }
 
-/// The kernel checks the whole ruleset and then drops it, because the batch does not say that it is complete.
+/// The kernel validates the whole ruleset and then discards it, because the batch has no end message.
 fn check_filter(config: &NetworkConfig) -> Result<(), NetlinkError> {
     let mut socket = Socket::open(Some(rustix::net::netlink::NETFILTER))?;
     let table = config.tag.table();
@@ -115,7 +112,7 @@ fn check_filter(config: &NetworkConfig) -> Result<(), NetlinkError> {
     transaction.rehearse(&mut socket)
 }
 
-/// Asks for a pair whose names cannot exist. A kernel that knows veth objects to the names, and only then.
+/// Requests a pair with impossible names. Only a kernel with veth gets far enough to reject the names.
 fn check_veth() -> Result<(), NetlinkError> {
     let mut socket = Socket::open(None)?;
     let mut batch = Batch::default();

@@ -1,4 +1,4 @@
-//! Sets of addresses as ranges.
+//! Sets of addresses, as ranges.
 
 use std::net::Ipv4Addr;
 
@@ -6,7 +6,7 @@ use isopod_wire::Cidr;
 
 use super::nft::Range;
 
-/// The networks as sorted ranges that neither overlap nor touch, which is what a kernel set takes.
+/// The networks as sorted ranges that neither overlap nor touch, which is the form that a kernel set needs.
 pub(super) fn merge<'c>(networks: impl Iterator<Item = &'c Cidr>) -> Vec<Range> {
     let mut ranges: Vec<Range> = networks.map(|network| (network.first(), network.last())).collect();
     ranges.sort_unstable();
@@ -20,11 +20,11 @@ pub(super) fn merge<'c>(networks: impl Iterator<Item = &'c Cidr>) -> Vec<Range> 
     merged
 }
 
-/// The addresses of `ranges` that are in none of `removed`. Both are as [`merge`] makes them.
+/// The addresses of `ranges` that are in none of `removed`. Both must have the form that [`merge`] returns.
 pub(super) fn subtract(ranges: &[Range], removed: &[Range]) -> Vec<Range> {
     let mut left = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
-        // Wide enough to stand behind the last address.
+        // Use 64 bits, because `next` may be one past the last address.
         let (mut next, last) = (u64::from(first.to_bits()), u64::from(last.to_bits()));
         for (gap_first, gap_last) in removed.iter().map(|(a, b)| (u64::from(a.to_bits()), u64::from(b.to_bits()))) {
             if gap_last < next || gap_first > last {

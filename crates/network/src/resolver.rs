@@ -1,33 +1,34 @@
-//! Which DNS servers sandboxes use: those of the host, as far as a sandbox can reach them.
+//! The DNS servers for sandboxes: those of the host that a sandbox can reach.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// Where the host says it, and where systemd-resolved says what is behind its loopback address.
+/// The host's settings, and the file in which systemd-resolved lists the servers behind its loopback address.
 const SOURCES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
-/// The C library reads no more.
+/// The C library reads at most this many.
 const MAX_SERVERS: usize = 3;
 
 /// DNS servers and the settings that go with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolvers {
     servers: Vec<Ipv4Addr>,
-    /// `search`, `domain` and `options` lines, as they are.
+    /// `search`, `domain` and `options` lines, unchanged.
     settings: Vec<String>,
 }
 
 impl Resolvers {
-    /// The host's. Empty when it has none that a sandbox could reach: no file, IPv6 only, or only on its loopback.
+    /// The host's DNS servers. Empty if a sandbox can reach none of them: there is no file, or all servers use IPv6 or
+    /// the loopback.
     pub fn of_host() -> Self {
         Self::first_usable(SOURCES.iter().map(Path::new))
     }
 
-    /// These servers and no settings.
+    /// These servers, without settings.
     pub fn new(servers: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         Self { servers: servers.into_iter().filter(is_reachable).take(MAX_SERVERS).collect(), settings: Vec::new() }
     }
 
-    /// Reads the text of a `resolv.conf`, skipping what is no use inside a sandbox.
+    /// Parses the text of a `resolv.conf` and skips what is useless inside a sandbox.
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
         for line in text.lines() {
@@ -42,12 +43,11 @@ impl Resolvers {
         found
     }
 
-    /// The servers.
     pub fn servers(&self) -> &[Ipv4Addr] {
         &self.servers
     }
 
-    /// What goes into a sandbox's `/etc/resolv.conf`.
+    /// The content of a sandbox's `/etc/resolv.conf`.
     pub fn resolv_conf_text(&self) -> String {
         let servers = self.servers.iter().map(|server| format!("nameserver {server}\n"));
         let settings = self.settings.iter().map(|line| format!("{line}\n"));

@@ -1,5 +1,5 @@
-//! The rtnetlink messages that a routed veth pair needs, and the lists of links, addresses and routes. Encodes and
-//! decodes; what to send when is decided by the callers.
+//! The rtnetlink messages for a routed veth pair, and the lists of links, addresses and routes. This module only
+//! encodes and decodes. Callers decide what to send and when.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -43,7 +43,7 @@ const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
-/// struct rtnexthop: length, flags, hops, interface.
+/// The length of `struct rtnexthop`: length, flags, hops, interface.
 const NEXT_HOP_HEADER: usize = 8;
 const TABLE_MAIN: u8 = 254;
 const PROTOCOL_STATIC: u8 = 4;
@@ -53,15 +53,14 @@ const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 
-/// The loopback interface is the first one of every network namespace.
+/// The loopback interface is always the first one of a network namespace.
 pub(super) const LOOPBACK: u32 = 1;
 
-/// How far an address or route reaches.
+/// The scope of an address or a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Everywhere.
     Universe = 0,
-    /// Only what is directly attached.
+    /// Only directly attached hosts.
     Link = 253,
 }
 
@@ -91,13 +90,13 @@ pub(super) struct Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) destination: Cidr,
-    /// The interfaces it leaves by; several for a multipath route, none for an unreachable one.
+    /// The interfaces that it uses: several for a multipath route, none for an unreachable one.
     pub(super) interfaces: Vec<u32>,
     pub(super) table: u32,
     pub(super) is_unicast: bool,
 }
 
-/// Makes a veth pair: one end here, the other as `peer` directly inside `netns`. Both are down.
+/// Creates a veth pair: one end here, the other one as `peer` directly inside `netns`. Both ends are down.
 pub(super) fn add_veth(batch: &mut Batch, name: &str, peer: &str, netns: BorrowedFd<'_>, mtu: u32) {
     let netns = netns.as_raw_fd().cast_unsigned();
     batch.push("make a veth pair", RTM_NEWLINK, ACK | CREATE | EXCL, &link_header(0, 0), |link| {
@@ -116,7 +115,7 @@ pub(super) fn add_veth(batch: &mut Batch, name: &str, peer: &str, netns: Borrowe
     });
 }
 
-/// Asks for a veth pair that no kernel can make, because a name holds a slash.
+/// Requests a veth pair that no kernel can create, because a name contains a slash.
 pub(super) fn add_impossible_veth(batch: &mut Batch) {
     batch.push("make veth pairs", RTM_NEWLINK, ACK | CREATE | EXCL, &link_header(0, 0), |link| {
         link.nest(IFLA_LINKINFO, |info| {
@@ -128,7 +127,7 @@ pub(super) fn add_impossible_veth(batch: &mut Batch) {
     });
 }
 
-/// Puts the interface of that name into a group.
+/// Moves the named interface into a group.
 pub(super) fn set_group(batch: &mut Batch, name: &str, group: u32) {
     batch.push("mark an interface for removal", RTM_SETLINK, ACK, &link_header(0, 0), |link| {
         link.text(IFLA_IFNAME, name);
@@ -137,12 +136,12 @@ pub(super) fn set_group(batch: &mut Batch, name: &str, group: u32) {
 }
 
 /// Removes the interfaces of a group, and with each the other end of its pair. The kernel waits for all of them
-/// together, which takes about as long as waiting for one.
+/// together, which takes about as long as for a single one.
 pub(super) fn delete_group(batch: &mut Batch, group: u32) {
     batch.push("remove interfaces", RTM_DELLINK, ACK, &link_header(0, 0), |link| link.native_u32(IFLA_GROUP, group));
 }
 
-/// Takes the interface up, with these IPv4 settings in force before the first packet.
+/// Brings the interface up, with these IPv4 settings in effect before the first packet.
 pub(super) fn set_up(batch: &mut Batch, index: u32, settings: &[(Ipv4Setting, u32)]) {
     batch.push("take an interface up", RTM_SETLINK, ACK, &link_header(index, IFF_UP), |link| {
         if !settings.is_empty() {
@@ -159,7 +158,7 @@ fn put_settings(conf: &mut Attributes<'_>, settings: &[(Ipv4Setting, u32)]) {
     }
 }
 
-/// Gives the interface one address and no network.
+/// Adds a single address to the interface, without a subnet.
 pub(super) fn add_address(batch: &mut Batch, index: u32, address: Ipv4Addr, scope: Scope) {
     let mut header = vec![AF_INET, 32, 0, scope as u8];
     header.extend_from_slice(&index.to_ne_bytes());
@@ -169,7 +168,7 @@ pub(super) fn add_address(batch: &mut Batch, index: u32, address: Ipv4Addr, scop
     });
 }
 
-/// A route to `destination` by the interface, through `gateway` when there is one.
+/// Adds a route to `destination` on the interface, through `gateway` if there is one.
 pub(super) fn add_route(batch: &mut Batch, index: u32, destination: Cidr, gateway: Option<Ipv4Addr>) {
     let scope = if gateway.is_some() { Scope::Universe } else { Scope::Link };
     let header =
@@ -183,14 +182,14 @@ pub(super) fn add_route(batch: &mut Batch, index: u32, destination: Cidr, gatewa
     });
 }
 
-/// Whether packets can leave by the interface. Asking makes the kernel (since 6.8) catch up with a carrier that has
-/// just come on, which it otherwise does when it finds the time.
+/// Whether the interface can send packets. The query makes the kernel (since 6.8) notice a carrier that has just come
+/// up, which it otherwise does at some later time.
 pub(super) fn is_operational(socket: &mut Socket, index: u32) -> Result<bool, NetlinkError> {
     let state = |kind, payload: &[u8]| {
         let state = attribute(payload.get(LINK_HEADER..)?, IFLA_OPERSTATE)?;
         (kind == RTM_NEWLINK).then_some(state == [OPERSTATE_UP])
     };
-    let found = socket.get("look at an interface", RTM_GETLINK, &link_header(index, 0), state)?;
+    let found = socket.get("read the state of an interface", RTM_GETLINK, &link_header(index, 0), state)?;
     Ok(found.unwrap_or(false))
 }
 
@@ -199,13 +198,13 @@ pub(super) fn links(socket: &mut Socket) -> Result<Vec<Link>, NetlinkError> {
     socket.dump("list interfaces", RTM_GETLINK, &link_header(0, 0), |_| {}, parse_link)
 }
 
-/// For each interface whether it ever had anything to do with a packet, be it that it refused it.
+/// For each interface, whether it ever handled a packet, even if it only refused it.
 pub(super) fn traffic(socket: &mut Socket) -> Result<Vec<bool>, NetlinkError> {
     let seen = |kind, payload: &[u8]| {
         let counters = attribute(payload.get(LINK_HEADER..)?, IFLA_STATS64)?;
         (kind == RTM_NEWLINK).then(|| counters.iter().any(|byte| *byte != 0))
     };
-    socket.dump("look at what interfaces did", RTM_GETLINK, &link_header(0, 0), |_| {}, seen)
+    socket.dump("read the counters of interfaces", RTM_GETLINK, &link_header(0, 0), |_| {}, seen)
 }
 
 /// All IPv4 addresses of this host.
@@ -222,7 +221,7 @@ pub(super) fn routes(socket: &mut Socket) -> Result<Vec<Route>, NetlinkError> {
 }
 
 impl Route {
-    /// Whether the normal lookup uses it.
+    /// Whether the normal route lookup uses it.
     pub(super) fn is_in_main_table(&self) -> bool {
         self.table == u32::from(TABLE_MAIN)
     }

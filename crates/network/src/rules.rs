@@ -1,15 +1,15 @@
-//! The node's nftables table: what holds for every sandbox, by the prefix of its interface's name alone, so that a
-//! sandbox without a policy of its own needs nothing here.
+//! The node's nftables table with the rules for all sandboxes. The rules match the prefix of the interface's name, so a
+//! sandbox without a policy of its own needs no entry here.
 //!
 //! ```text
-//! prerouting   from a sandbox: IPv6 and senders that are not at home on that interface are dropped
-//! input        from a sandbox: everything to this host itself is dropped, whatever the address
-//! forward      from a sandbox → out, to a sandbox → into, else: no more routing than before we came
-//! out          neighbours, this host, metadata … dropped; the slot's chain; private networks dropped; known flows
-//! dns          resolvers on port 53: the slot's chain, then admitted
-//! into         only answers, and the slot's chain again, so that a denied flow is cut in both directions
-//! admitted     known flows and new ones up to the limit
-//! postrouting  what leaves this host leaves with its address
+//! prerouting   from a sandbox: drop IPv6, and packets whose source does not belong to the interface
+//! input        from a sandbox: drop everything that is addressed to this host, at any of its addresses
+//! forward      from a sandbox → out, to a sandbox → into, else: the host routes no more than it did before
+//! out          drop neighbours, this host, metadata …; the slot's chain; drop private networks; accept known flows
+//! dns          DNS servers on port 53: the slot's chain, then admitted
+//! into         only replies, and the slot's chain again, so that a denied flow is cut in both directions
+//! admitted     known flows, and new ones up to the limit
+//! postrouting  packets that leave this host get its address as their source
 //! ```
 
 use std::net::Ipv4Addr;
@@ -23,17 +23,17 @@ use super::nft::{
 };
 use super::ranges::merge;
 
-/// From interface name to the chain of its slot; only slots with a policy are in it.
+/// Maps the name of an interface to the chain of its slot. Only slots with a policy are in it.
 pub(super) const POLICIES: &str = "policies";
-/// Interfaces on which we turned forwarding on. It lives here to survive a crash of ours.
+/// The interfaces on which we enabled forwarding. The set is in the kernel so that it survives a crash of the server.
 pub(super) const SWITCHED: &str = "switched";
-/// Where a slot's chain sends what it allows.
+/// The chain to which a slot's chain sends the packets that it allows.
 pub(super) const ADMITTED: &str = "admitted";
-/// The connections of each sandbox.
+/// Counts the connections of each sandbox.
 const FLOWS: &str = "flows";
 const FLOWS_SIZE: u32 = 65_535;
 const FILTER_PRIORITY: i32 = -10;
-/// Before connection tracking, so that a forged packet leaves no trace in it.
+/// Runs before connection tracking, so that a forged packet leaves no trace there.
 const RAW_PRIORITY: i32 = -300;
 const SOURCE_NAT_PRIORITY: i32 = 100;
 
@@ -42,8 +42,8 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const DNS_PORT: u16 = 53;
 
-/// Never reachable, whatever a policy allows: this network, loopback, link-local with the clouds' metadata services, Azure's,
-/// which is a public address, multicast, and the reserved block with the broadcast address.
+/// Never reachable, whatever a policy allows: "this network", loopback, link-local with the metadata services of
+/// clouds, Azure's metadata service (a public address), multicast, and the reserved block with the broadcast address.
 const NEVER: [Cidr; 6] = [
     Cidr::new(Ipv4Addr::UNSPECIFIED, 8),
     Cidr::new(Ipv4Addr::new(127, 0, 0, 0), 8),
@@ -53,7 +53,7 @@ const NEVER: [Cidr; 6] = [
     Cidr::new(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// What the table depends on.
+/// The settings that the table depends on.
 #[derive(Clone, Debug)]
 pub(super) struct RulesConfig {
     pub(super) tag: Tag,
@@ -62,7 +62,7 @@ pub(super) struct RulesConfig {
     pub(super) max_connections: u32,
 }
 
-/// Makes the table, or brings its common rules up to date and leaves the slots' chains as they are.
+/// Creates the table, or updates its common rules and leaves the slots' chains as they are.
 pub(super) fn install(transaction: &mut Transaction<'_>, config: &RulesConfig) {
     transaction.ensure_table();
     transaction.ensure_verdict_map(POLICIES);
@@ -109,7 +109,7 @@ impl Writer<'_, '_> {
         let from_sandbox = [E::Load(Meta::InputName), E::Equal(self.prefix)];
         let is_ipv6 = [E::Load(Meta::Family), E::Equal(&[FAMILY_IPV6])];
         self.rule("prerouting", &[&from_sandbox, &is_ipv6, &[E::Then(Verdict::Drop)]]);
-        // A strict rp_filter on the interface does not suffice: a loose one for "all" interfaces overrides it.
+        // A strict rp_filter on the interface is not enough, because a loose one for "all" interfaces overrides it.
         let is_forged = [E::LoadWayBack, E::Equal(&[0; 4])];
         self.rule("prerouting", &[&from_sandbox, &is_forged, &[E::Then(Verdict::Drop)]]);
     }
@@ -121,8 +121,8 @@ impl Writer<'_, '_> {
     fn forward(&mut self) {
         self.rule("forward", &[&[E::Load(Meta::InputName), E::Equal(self.prefix), E::Then(Verdict::Goto("out"))]]);
         self.rule("forward", &[&[E::Load(Meta::OutputName), E::Equal(self.prefix), E::Then(Verdict::Goto("into"))]]);
-        // We made these interfaces forward for the answers' sake; that must not make the host a router for its
-        // neighbours. Answers to other nodes' sandboxes on this host pass.
+        // We enabled forwarding on these interfaces for replies only. That must not make the host a router for its
+        // neighbours. Replies to other nodes' sandboxes on this host pass.
         let was_no_router = [E::Load(Meta::InputName), E::InNamed(SWITCHED)];
         self.rule("forward", &[&was_no_router, &not_in_state(&KNOWN), &[E::Then(Verdict::Drop)]]);
     }
@@ -131,25 +131,26 @@ impl Writer<'_, '_> {
         let drop = [E::Then(Verdict::Drop)];
         let is_ipv4 = [E::Load(Meta::Family), E::Equal(&[FAMILY_IPV4])];
         self.rule("out", &[&[E::Load(Meta::Family), E::NotEqual(&[FAMILY_IPV4])], &drop]);
-        // What connection tracking cannot place would leave with the sandbox's own address.
+        // A packet that connection tracking cannot classify would leave with the sandbox's own address.
         self.rule("out", &[&not_in_state(&TRACKED), &drop]);
         self.rule("out", &[&[E::Load(Meta::OutputName), E::Equal(self.prefix)], &drop]);
         self.resolvers();
-        // A port of this host that is redirected to a container behind it is still a service of this host.
+        // A port of this host that is redirected to a container is still a service of this host.
         self.rule("out", &[&[E::LoadStatus, E::Mask(&REDIRECTED), E::NotEqual(&NO_STATE)], &drop]);
         let never = self.addresses(NEVER.iter().chain([&self.config.pool]));
         self.rule("out", &[&is_ipv4, &[E::LoadDestination, E::In(never)], &drop]);
-        // The slot's rules come before the known flows, so that a new policy also ends what is already open.
+        // The slot's rules come before the known flows, so that a new policy also cuts open flows.
         self.rule("out", &[&[E::Load(Meta::InputName), E::Map(POLICIES)]]);
-        // Also before them: a private network that a policy no longer opens is closed to what is open to it.
+        // This too comes before the known flows: when a policy no longer opens a private network, open flows to it are
+        // cut.
         let private = self.addresses(PRIVATE_NETWORKS.iter());
         self.rule("out", &[&is_ipv4, &[E::LoadDestination, E::In(private)], &drop]);
         self.rule("out", &[&in_state(&KNOWN), &[E::Then(Verdict::Accept)]]);
         self.rule("out", &[&[E::Then(Verdict::Goto(ADMITTED))]]);
     }
 
-    /// Resolvers come before what is never reachable: a cloud's resolver may sit at its metadata address, and then only
-    /// its port 53 is open; a cluster's resolver may be an address that is redirected.
+    /// The DNS servers come before the addresses that are never reachable. A cloud's DNS server may be at its metadata
+    /// address, of which only port 53 is then open. A cluster's DNS server may be an address that is redirected.
     fn resolvers(&mut self) {
         if self.config.resolvers.is_empty() {
             return;
@@ -164,13 +165,13 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// A sandbox that may not talk to the internet may not do it through DNS either.
+    /// A sandbox without internet access must not reach the internet through DNS either.
     fn dns(&mut self) {
         self.rule("dns", &[&[E::Load(Meta::InputName), E::Map(POLICIES)]]);
         self.rule("dns", &[&[E::Then(Verdict::Goto(ADMITTED))]]);
     }
 
-    /// New flows towards a sandbox are dropped before its own chain is asked: what that allows is the way out.
+    /// New flows to a sandbox are dropped before its own chain runs, because a policy only allows outgoing flows.
     fn towards_sandbox(&mut self) {
         let drop = [E::Then(Verdict::Drop)];
         self.rule("into", &[&[E::Load(Meta::Family), E::NotEqual(&[FAMILY_IPV4])], &drop]);
@@ -204,9 +205,9 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Belongs to a flow that was let through before.
+/// The packet belongs to a flow that was accepted before.
 const KNOWN: [u8; 4] = (STATE_ESTABLISHED | STATE_RELATED).to_ne_bytes();
-/// Belongs to any flow at all.
+/// The packet belongs to any flow.
 const TRACKED: [u8; 4] = (STATE_ESTABLISHED | STATE_RELATED | STATE_NEW).to_ne_bytes();
 
 const REDIRECTED: [u8; 4] = STATUS_REDIRECTED.to_ne_bytes();

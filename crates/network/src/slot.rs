@@ -1,5 +1,5 @@
-//! One slot: a routed veth pair between the host and a sandbox's network namespace. The host end holds the gateway
-//! address (the same one on every pair) and a route to the sandbox's single address; there is no bridge and no subnet.
+//! A slot: a routed veth pair between the host and a sandbox's network namespace. The host end has the gateway address
+//! (the same on every pair) and a route to the sandbox's single address. There is no bridge and no subnet.
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -18,21 +18,21 @@ use super::route::{self, Ipv4Setting, LOOPBACK, Scope};
 use super::sysctl::{self, SysctlError};
 use super::witness::Witness;
 
-/// Where a sandbox sends everything. Link-local, so it can clash with no network, and the same for all of them.
+/// The gateway of every sandbox. It is link-local, so it cannot clash with another network.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-/// What a sandbox calls its interface.
+/// The name of the interface inside the sandbox.
 const INSIDE: &str = "eth0";
 
-/// The group of interfaces that are about to be removed: "isop".
+/// The group of interfaces that are about to be removed: "isop" in ASCII.
 const REMOVED_GROUP: u32 = 0x6973_6f70;
-/// The answers to one batch fit well into a socket's receive buffer.
+/// Small enough that the replies to one batch fit into a socket's receive buffer.
 const INTERFACES_PER_BATCH: usize = 64;
 
-/// For kernels that do not catch up when asked.
+/// For kernels that do not update the state of the carrier when it is queried.
 const CARRIER_LOOKS: u32 = 100;
 const CARRIER_PAUSE: Duration = Duration::from_millis(1);
 
-/// The host end: it forwards, believes no foreign sender, and answers ARP for nothing but the gateway.
+/// The settings of the host end: it forwards, rejects foreign sources, and answers ARP only for the gateway.
 const HOST_SETTINGS: [(Ipv4Setting, u32); 9] = [
     (Ipv4Setting::Forwarding, 1),
     (Ipv4Setting::RpFilter, 1),
@@ -45,36 +45,34 @@ const HOST_SETTINGS: [(Ipv4Setting, u32); 9] = [
     (Ipv4Setting::AcceptSourceRoute, 0),
 ];
 
-/// Inside, users may do without root what they may on their own machine: low ports and ping.
+/// Settings inside the sandbox. As on their own machine, users may use low ports and ping without root.
 const INSIDE_SYSCTLS: [(&str, &str); 2] =
     [("ipv4/ip_unprivileged_port_start", "0"), ("ipv4/ping_group_range", "0 2147483647")];
 
 /// Why a slot could not be connected.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotError {
-    /// A request failed.
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// A setting failed.
+    /// A kernel setting could not be written.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
-    /// The namespace cannot be entered.
     #[error("cannot enter the sandbox's network namespace")]
     Enter(#[source] std::io::Error),
-    /// The interface went away while it was set up.
+    /// The interface disappeared during its setup.
     #[error("the interface {name} is gone")]
     Gone {
-        /// Its name.
+        /// The name of the interface.
         name: String,
-        /// What the kernel said.
         source: std::io::Error,
     },
-    /// No thread for the work inside.
+    /// The thread for the work inside the namespace could not be started.
     #[error("cannot start a thread for the sandbox's network namespace")]
     Thread(#[source] std::io::Error),
 }
 
-/// What a slot is made of.
+/// The settings of a slot.
 #[derive(Clone, Debug)]
 pub(super) struct SlotConfig {
     pub(super) interface: String,
@@ -82,18 +80,18 @@ pub(super) struct SlotConfig {
     pub(super) mtu: u32,
 }
 
-/// The kernel changes interfaces one at a time, whoever asks. A writer of IPv6 settings that finds it at work does not
-/// sleep, it spins; with all of this process waiting here instead, hardly anything spins.
+/// The kernel changes interfaces one at a time. A writer of IPv6 settings that has to wait for the kernel does not
+/// sleep but spins. All threads of this process wait for this lock instead, so there is hardly any spinning.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn take_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connects the namespace. After a failure nothing of it stays.
+/// Connects the namespace. After a failure, nothing is left behind.
 ///
-/// The inside is done by a thread of its own that ends afterwards: a thread that failed to come back from the
-/// namespace must never do anything else.
+/// A thread of its own sets up the inside and then ends, because a thread that could not leave the namespace must never
+/// do anything else.
 pub(super) fn connect(socket: &mut Socket, config: &SlotConfig, netns: BorrowedFd<'_>) -> Result<Witness, SlotError> {
     thread::scope(|scope| {
         let (inside_is_ready, wait_for_inside) = mpsc::channel();
@@ -138,7 +136,7 @@ fn remove_half_made(socket: &mut Socket, config: &SlotConfig) {
     }
 }
 
-/// Removes these pairs; not being there is fine.
+/// Removes these pairs. It is not an error if a pair does not exist.
 pub(super) fn disconnect(socket: &mut Socket, interfaces: &[String]) -> Result<(), NetlinkError> {
     for part in interfaces.chunks(INTERFACES_PER_BATCH) {
         let mut batch = Batch::default();
@@ -150,9 +148,9 @@ pub(super) fn disconnect(socket: &mut Socket, interfaces: &[String]) -> Result<(
     Ok(())
 }
 
-/// The end that comes up first has no carrier yet, and the kernel lets it send only after a work item of its own has
-/// noticed the carrier. On a busy host that takes long enough to lose the first packets, and a connection then waits a
-/// second for the repetition. The end that comes up last, the inside, is ready at once.
+/// The end that comes up first has no carrier yet. It can send only after the kernel has noticed the carrier in a work
+/// item. On a busy host this takes long enough to lose the first packets, and a connection then waits a second for the
+/// retransmission. The end that comes up last, the one inside, is ready at once.
 fn await_carrier(socket: &mut Socket, index: u32) -> Result<(), SlotError> {
     for _ in 0..CARRIER_LOOKS {
         if route::is_operational(socket, index)? {
@@ -160,24 +158,25 @@ fn await_carrier(socket: &mut Socket, index: u32) -> Result<(), SlotError> {
         }
         thread::sleep(CARRIER_PAUSE);
     }
-    tracing::debug!(index, "an interface still waits for its carrier");
+    tracing::debug!(index, "the interface still has no carrier; its first packets may be lost");
     Ok(())
 }
 
 fn set_up_outside(socket: &mut Socket, config: &SlotConfig) -> Result<u32, SlotError> {
-    // Before the interface is up, or it would get a link-local address first.
+    // Write this before the interface is up, or it gets a link-local address first.
     sysctl::write_if_present(&format!("ipv6/conf/{}/disable_ipv6", config.interface), "1")?;
     let index = index_of(socket, &config.interface)?;
     let mut batch = Batch::default();
     route::set_up(&mut batch, index, &HOST_SETTINGS);
-    // Scope link: no program of the host shall use it as its own address.
+    // With scope link, no program on the host uses this address as its own.
     route::add_address(&mut batch, index, GATEWAY, Scope::Link);
     route::add_route(&mut batch, index, Cidr::new(config.address, 32), None);
     socket.transact(&batch)?;
     Ok(index)
 }
 
-/// Everything that needs no interface comes first, so that the kernel's one turn is short. Gives a socket that is inside.
+/// Does everything that needs no interface first, so that the lock is held only briefly. Returns a socket that is
+/// inside the namespace.
 fn set_up_inside(
     address: Ipv4Addr,
     netns: BorrowedFd<'_>,
@@ -186,14 +185,14 @@ fn set_up_inside(
 ) -> Result<Socket, SlotError> {
     move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))
         .map_err(|errno| SlotError::Enter(errno.into()))?;
-    // What a new interface begins with; unlike the setting of one that exists it can be written at any time.
+    // The default for new interfaces. Unlike the setting of an existing interface, it can be written at any time.
     sysctl::write_if_present("ipv6/conf/default/disable_ipv6", "1")?;
     for (name, value) in INSIDE_SYSCTLS {
         sysctl::write(name, value)?;
     }
     let mut socket = Socket::open(None)?;
     ready.send(()).unwrap_or_default();
-    // When the outside failed, the whole slot is about to go.
+    // If the outside failed, the caller removes the whole slot.
     if outside_is_up.recv().is_err() {
         return Ok(socket);
     }
@@ -212,7 +211,7 @@ fn set_up_inside(
     Ok(socket)
 }
 
-/// Asked on the socket, so in the namespace that the socket belongs to.
+/// Asks on the socket, so the name is looked up in the socket's namespace.
 fn index_of(socket: &Socket, name: &str) -> Result<u32, SlotError> {
     name_to_index(socket, name).map_err(|errno| SlotError::Gone { name: name.to_owned(), source: errno.into() })
 }

@@ -1,5 +1,5 @@
-//! Kernel settings under `/proc/sys/net`. The kernel shows each thread the settings of the network namespace that the
-//! thread is in, so these reach whichever one the caller has entered.
+//! Kernel settings under `/proc/sys/net`. The kernel shows each thread the settings of the thread's network namespace,
+//! so these functions act on the namespace that the caller has entered.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,12 @@ pub struct SysctlError {
     source: io::Error,
 }
 
-/// Writes a setting.
 pub(super) fn write(name: &str, value: &str) -> Result<(), SysctlError> {
     let path = Path::new(ROOT).join(name);
     std::fs::write(&path, value).map_err(|source| SysctlError { path, source })
 }
 
-/// Writes a setting that a kernel without that feature (IPv6, say) does not have, and then does not need.
+/// Writes a setting. It is not an error if the kernel does not have it, for example without IPv6.
 pub(super) fn write_if_present(name: &str, value: &str) -> Result<(), SysctlError> {
     match write(name, value) {
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -28,7 +27,7 @@ pub(super) fn write_if_present(name: &str, value: &str) -> Result<(), SysctlErro
     }
 }
 
-/// Whether a switch is on.
+/// Whether a boolean setting is on.
 pub(super) fn is_on(name: &str) -> Result<bool, SysctlError> {
     let path = Path::new(ROOT).join(name);
     match std::fs::read_to_string(&path) {
@@ -37,7 +36,8 @@ pub(super) fn is_on(name: &str) -> Result<bool, SysctlError> {
     }
 }
 
-/// Whether a switch is on; `None` when there is no such switch, as with an interface that has just gone.
+/// Whether a boolean setting is on, or `None` if it does not exist, for example because its interface has just
+/// disappeared.
 pub(super) fn is_on_if_present(name: &str) -> Result<Option<bool>, SysctlError> {
     match is_on(name) {
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -45,7 +45,7 @@ pub(super) fn is_on_if_present(name: &str) -> Result<Option<bool>, SysctlError> 
     }
 }
 
-/// The switch by which packets that come in on the interface may go on to another one.
+/// The setting that lets packets from this interface be forwarded to another one.
 pub(super) fn forwarding(interface: &str) -> String {
     format!("ipv4/conf/{interface}/forwarding")
 }

@@ -1,5 +1,5 @@
-//! The interfaces by which sandboxes reach the world. Answers come in on them and must be forwarded, which the kernel
-//! allows per interface; the host's global switch stays as it is.
+//! The interfaces through which sandboxes reach the outside. Replies arrive on them and must be forwarded. The kernel
+//! allows this per interface, and the host's global setting stays as it is.
 
 use super::names::{Tag, is_node_table};
 use super::netlink::{NetlinkError, Socket};
@@ -8,26 +8,26 @@ use super::route::Link;
 use super::rules::SWITCHED;
 use super::sysctl::{self, SysctlError, forwarding};
 
-/// What holds for the host as a whole.
+/// The name of the setting for the whole host.
 const EVERYWHERE: &str = "all";
 
-/// Forwarding could not be arranged.
+/// Forwarding could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum UplinkError {
-    /// A request failed.
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// A setting failed.
+    /// A kernel setting could not be read or written.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
 }
 
-/// Makes these interfaces forward. Which ones did not before is recorded in the node's table first, where a rule also
-/// keeps the host from routing for others by them.
+/// Enables forwarding on these interfaces. The interfaces on which it was off are recorded in the node's table first. A
+/// rule there also prevents the host from routing for others through them.
 pub(super) fn switch_on(socket: &mut Socket, tag: Tag, uplinks: &[Link]) -> Result<(), UplinkError> {
     let mut off = Vec::new();
     for link in uplinks {
-        // One may go while we look; then nobody needs it.
+        // An interface may disappear in the meantime. Then it needs no forwarding.
         if sysctl::is_on_if_present(&forwarding(&link.name))? == Some(false) {
             off.push(link.name.as_str());
         }
@@ -45,7 +45,8 @@ pub(super) fn switch_on(socket: &mut Socket, tag: Tag, uplinks: &[Link]) -> Resu
     Ok(())
 }
 
-/// Somebody has since made the host a router (Docker does): then that is wanted, and no longer ours to guard or undo.
+/// If something has made the host a router since (as Docker does), forwarding is wanted. Then we no longer restrict or
+/// undo it.
 pub(super) fn yield_to_routing_host(socket: &mut Socket, tag: Tag) -> Result<(), UplinkError> {
     if !sysctl::is_on(&forwarding(EVERYWHERE))? {
         return Ok(());
@@ -60,7 +61,7 @@ pub(super) fn yield_to_routing_host(socket: &mut Socket, tag: Tag) -> Result<(),
     Ok(transaction.commit(socket)?)
 }
 
-/// Removes the node's table and gives the uplinks back as they were, or hands that duty to another node's table.
+/// Removes the node's table and restores the uplinks' settings, or leaves that duty to another node's table.
 pub(super) fn remove_table(socket: &mut Socket, tag: Tag) -> Result<(), UplinkError> {
     let table = tag.table();
     yield_to_routing_host(socket, tag)?;

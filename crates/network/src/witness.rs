@@ -1,8 +1,8 @@
-//! Whether anything ever happened on a sandbox's network.
+//! Tells whether a sandbox's network was ever used.
 //!
-//! A namespace on which no packet was ever sent, received, refused or dropped is as new: there is no neighbour, no
-//! remembered path, no tracked connection and no half-closed one, for all of them begin with a packet. What else makes up a
-//! network (addresses, routes, settings) the sandbox cannot change, because the namespace is not its own.
+//! A namespace in which no packet was ever sent, received, refused or dropped is as good as new. It has no neighbours,
+//! no cached paths, no tracked connections and no half-closed ones, because all of these start with a packet. The
+//! sandbox cannot change its addresses, routes and settings, because the namespace does not belong to it.
 
 use super::netlink::{NetlinkError, Socket};
 use super::route;
@@ -10,7 +10,7 @@ use super::route;
 /// The loopback interface and the sandbox's end of the pair.
 const INTERFACES: usize = 2;
 
-/// A socket in a sandbox's network namespace that is only ever used to look.
+/// A socket in a sandbox's network namespace that is used only for reading counters.
 #[derive(Debug)]
 pub struct Witness {
     socket: Socket,
@@ -22,12 +22,12 @@ impl Witness {
         Self { socket, mtu }
     }
 
-    /// The packet size that the namespace was made for.
+    /// The MTU with which the namespace was set up.
     pub(super) fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Whether the namespace is as new. To be asked when no process is left in it.
+    /// Whether the namespace is as good as new. Call this after its last process has ended.
     pub(super) fn saw_nothing(&mut self) -> Result<bool, NetlinkError> {
         let traffic = route::traffic(&mut self.socket)?;
         Ok(traffic.len() == INTERFACES && traffic.iter().all(|seen| !seen))

@@ -1,4 +1,4 @@
-//! The few expressions that our rules are made of; every one of them works on register 1.
+//! The few expressions that our rules consist of. All of them work on register 1.
 
 use super::super::netlink::Attributes;
 use super::{DATA_VALUE, DATA_VERDICT, LIST_ELEMENT};
@@ -6,18 +6,18 @@ use super::{DATA_VALUE, DATA_VERDICT, LIST_ELEMENT};
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = 1;
 
-/// What a packet's fate is.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Verdict<'a> {
     Drop,
     Accept,
-    /// Goes on in that chain and comes back.
+    /// Continues in that chain and returns.
     Jump(&'a str),
-    /// Goes on in that chain.
+    /// Continues in that chain and does not return.
     Goto(&'a str),
 }
 
-/// A packet's property to look at.
+/// A property of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Meta {
     InputName = 6,
@@ -28,11 +28,11 @@ pub(in super::super) enum Meta {
     Transport = 16,
 }
 
-/// A set made in the same transaction.
+/// A set that is created in the same transaction.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct SetId(pub(super) u32);
 
-/// One step of a rule. A comparison that fails ends the rule.
+/// One step of a rule. If a comparison fails, the rule ends.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Expression<'a> {
     Load(Meta),
@@ -45,18 +45,19 @@ pub(in super::super) enum Expression<'a> {
     LoadState,
     /// What connection tracking did to the connection, as bits.
     LoadStatus,
-    /// The address that the connection was opened to, the same in both directions of it.
+    /// The address that the connection was opened to. It is the same in both directions.
     LoadDialled,
-    /// The interface by which this host would answer the sender, zero when it is not the one the packet came by.
+    /// The interface through which this host would reply to the sender. Zero if the packet came in on another
+    /// interface.
     LoadWayBack,
     Mask(&'a [u8]),
     Equal(&'a [u8]),
     NotEqual(&'a [u8]),
     In(SetId),
     InNamed(&'a str),
-    /// Takes the verdict that the map holds for the loaded value, and goes on when there is none.
+    /// Applies the verdict that the map holds for the loaded value, or continues if there is none.
     Map(&'a str),
-    /// Counts the connections per loaded value, and goes on only when there are more than that.
+    /// Counts the connections per loaded value, and continues only if there are more than the limit.
     MoreConnectionsThan(&'a str, u32),
     Masquerade,
     Then(Verdict<'a>),

@@ -1,4 +1,4 @@
-//! What is in the kernel's tables: those of others, for advice, and our own, to take them over after a crash.
+//! Lists the kernel's tables: those of other programs, for advice, and our own, to take them over after a crash.
 
 use super::super::netlink::{NetlinkError, Socket, attribute, attributes, text};
 use super::{
@@ -12,17 +12,17 @@ pub(in super::super) struct Chain {
     pub(in super::super) family: u8,
     pub(in super::super) table: String,
     pub(in super::super) name: String,
-    /// The hook's number, for a base chain.
+    /// The number of the hook, for a base chain.
     pub(in super::super) hook: Option<u32>,
     pub(in super::super) drops_by_default: bool,
 }
 
-/// The chains of all tables of all families.
+/// The chains of all tables in all families.
 pub(in super::super) fn chains(socket: &mut Socket) -> Result<Vec<Chain>, NetlinkError> {
     socket.dump("list nftables chains", GET_CHAIN, &family_header(FAMILY_ANY), |_| {}, parse_chain)
 }
 
-/// The names of the tables of family inet.
+/// The names of the tables in family inet.
 pub(in super::super) fn tables(socket: &mut Socket) -> Result<Vec<String>, NetlinkError> {
     let name = |kind, payload: &[u8]| {
         let (_, body) = body_of(NEW_TABLE, kind, payload)?;
@@ -31,7 +31,7 @@ pub(in super::super) fn tables(socket: &mut Socket) -> Result<Vec<String>, Netli
     socket.dump("list nftables tables", GET_TABLE, &family_header(FAMILY_INET), |_| {}, name)
 }
 
-/// The interface names in a set; empty when there is no such set.
+/// The interface names in a set. Empty if the set does not exist.
 pub(in super::super) fn interfaces_in(
     socket: &mut Socket,
     table: &str,
@@ -47,7 +47,7 @@ pub(in super::super) fn interfaces_in(
     }
 }
 
-/// The family and the attributes of an answer of the wanted kind.
+/// The family and the attributes of a reply, if it has the wanted kind.
 fn body_of(wanted: u16, kind: u16, payload: &[u8]) -> Option<(u8, &[u8])> {
     (kind == wanted).then_some((*payload.first()?, payload.get(4..)?))
 }

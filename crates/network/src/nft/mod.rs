@@ -1,4 +1,4 @@
-//! nftables as netlink messages: one transaction is one atomic batch over one table of family inet.
+//! nftables as netlink messages. A transaction is one atomic batch of changes to one table in family inet.
 
 mod expression;
 mod listing;
@@ -38,9 +38,9 @@ const LIST_ELEMENT: u16 = 1;
 const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 const NAME_LENGTH: usize = 16;
-/// An attribute holds less than 64 KiB, and an element of a network takes 44 bytes.
+/// An attribute must be smaller than 64 KiB, and a network takes 44 bytes.
 const ELEMENTS_PER_MESSAGE: usize = 1000;
-/// Numbers by which `nft list` knows how to print a key; the kernel does not look at them.
+/// These numbers tell `nft list` how to print a key. The kernel ignores them.
 const TYPE_IPV4: u32 = 7;
 const TYPE_INTERFACE: u32 = 41;
 const TYPE_VERDICT: u32 = 0xffff_ff00;
@@ -57,10 +57,10 @@ pub(super) const STATE_ESTABLISHED: u32 = 2;
 pub(super) const STATE_RELATED: u32 = 4;
 pub(super) const STATE_NEW: u32 = 8;
 
-/// The connection's destination was rewritten, as a bit of its status.
+/// The status bit of a connection whose destination was rewritten.
 pub(super) const STATUS_REDIRECTED: u32 = 0x20;
 
-/// Where in a packet's way a base chain sits.
+/// Where in the path of a packet a base chain runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     Prerouting = 0,
@@ -69,7 +69,7 @@ pub(super) enum Hook {
     Postrouting = 4,
 }
 
-/// A chain that the kernel calls by itself.
+/// Makes a chain a base chain, which the kernel calls by itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub(super) kind: &'static str,
@@ -77,10 +77,10 @@ pub(super) struct Base {
     pub(super) priority: i32,
 }
 
-/// A range of addresses, both ends included.
+/// A range of addresses. Both ends are included.
 pub(super) type Range = (Ipv4Addr, Ipv4Addr);
 
-/// A batch of changes to one table that takes effect as a whole or not at all.
+/// A batch of changes to one table that takes effect completely or not at all.
 #[derive(Debug)]
 pub(super) struct Transaction<'t> {
     table: &'t str,
@@ -95,21 +95,21 @@ impl<'t> Transaction<'t> {
         Self { table, batch, sets: 0 }
     }
 
-    /// Sends it all.
+    /// Sends the batch.
     pub(super) fn commit(mut self, socket: &mut Socket) -> Result<(), NetlinkError> {
-        // Errors always come back; one acknowledgement shows that the batch was looked at at all. Only since 6.10 can
-        // the end of the batch itself ask for it, so a change without effect does.
+        // The kernel always reports errors. An acknowledgement also shows that it processed the batch at all. The end
+        // message can request one only since 6.10, so a change without effect does.
         self.push("confirm a change of nftables", NEW_TABLE, CREATE | ACK, |_| {});
         self.finish(socket)
     }
 
-    /// Sends it all, for a transaction after which the table is gone.
+    /// Sends the batch and removes the table.
     pub(super) fn commit_without_table(mut self, socket: &mut Socket) -> Result<(), NetlinkError> {
         self.push("remove an nftables table", DEL_TABLE, ACK, |_| {});
         self.finish(socket)
     }
 
-    /// Has the kernel check it all without doing any of it: a batch without an end is not carried out.
+    /// Has the kernel validate the batch without applying it: a batch without an end message is never applied.
     pub(super) fn rehearse(mut self, socket: &mut Socket) -> Result<(), NetlinkError> {
         self.push("rehearse a change of nftables", NEW_TABLE, CREATE | ACK, |_| {});
         socket.transact(&self.batch)
@@ -120,7 +120,7 @@ impl<'t> Transaction<'t> {
         socket.transact(&self.batch)
     }
 
-    /// Every message of nftables starts with the table's name.
+    /// Every nftables message starts with the name of the table.
     fn push(&mut self, what: &'static str, kind: u16, flags: u16, fill: impl FnOnce(&mut Attributes<'_>)) {
         let table = self.table;
         self.batch.push(what, kind, flags, &family_header(FAMILY_INET), |attributes| {
@@ -162,24 +162,24 @@ impl<'t> Transaction<'t> {
         });
     }
 
-    /// A map from interface name to verdict.
+    /// Creates a map from interface names to verdicts.
     pub(super) fn ensure_verdict_map(&mut self, name: &str) {
         self.ensure_set(name, SET_MAP, TYPE_INTERFACE, NAME_LENGTH, |set| set.network_u32(6, TYPE_VERDICT));
     }
 
-    /// A set of interface names.
+    /// Creates a set of interface names.
     pub(super) fn ensure_interface_set(&mut self, name: &str) {
         self.ensure_set(name, 0, TYPE_INTERFACE, NAME_LENGTH, |_| {});
     }
 
-    /// A set of interface names that rules add to while packets pass.
+    /// Creates a set of interface names to which rules add while packets pass.
     pub(super) fn ensure_counting_set(&mut self, name: &str, size: u32) {
         self.ensure_set(name, SET_DYNAMIC, TYPE_INTERFACE, NAME_LENGTH, |set| {
             set.nest(9, |description| description.network_u32(1, size));
         });
     }
 
-    /// A nameless set of addresses for the rule that follows. The ranges are sorted and apart.
+    /// Creates an anonymous set of addresses for the rule that follows. The ranges must be sorted and must not touch.
     pub(super) fn address_set(&mut self, ranges: &[Range]) -> SetId {
         let flags = SET_ANONYMOUS | SET_CONSTANT | SET_INTERVAL;
         let id = self.ensure_set("__set%d", flags, TYPE_IPV4, size_of::<u32>(), |_| {});
@@ -239,7 +239,7 @@ impl<'t> Transaction<'t> {
 
 fn put_range(list: &mut Attributes<'_>, (first, last): Range) {
     list.nest(LIST_ELEMENT, |element| element.nest(1, |key| key.bytes(DATA_VALUE, &first.octets())));
-    // The end is the first address outside; a range up to the last address of all is left open.
+    // The end of a range is the first address after it. A range up to the very last address has no end element.
     if let Some(after) = last.to_bits().checked_add(1) {
         list.nest(LIST_ELEMENT, |element| {
             element.nest(1, |key| key.bytes(DATA_VALUE, &after.to_be_bytes()));
@@ -259,15 +259,15 @@ fn put_name_element(elements: &mut Attributes<'_>, interface: &str, verdict: Opt
     });
 }
 
-/// Tells `nft list` the byte order of a set's keys, without which it prints no interface names: one attribute of kind
-/// 0 and length 4, host order being 1 and network order 2. The kernel only keeps it.
+/// Tells `nft list` the byte order of a set's keys, without which it prints no interface names. It is one attribute of
+/// kind 0 and length 4 whose value is 1 for host order and 2 for network order. The kernel only stores it.
 fn print_hint(key_type: u32) -> [u8; 6] {
     let order: u32 = if key_type == TYPE_INTERFACE { 1 } else { 2 };
     let [a, b, c, d] = order.to_ne_bytes();
     [0, 4, a, b, c, d]
 }
 
-/// An interface's name as it lies in a register.
+/// An interface's name in the form that a register holds.
 fn interface_key(name: &str) -> [u8; NAME_LENGTH] {
     let mut key = [0; NAME_LENGTH];
     for (slot, byte) in key.iter_mut().zip(name.bytes().take(NAME_LENGTH - 1)) {
@@ -280,7 +280,7 @@ fn family_header(family: u8) -> [u8; 4] {
     [family, 0, 0, 0]
 }
 
-/// The batch says in its resource id which subsystem it is for.
+/// The resource id of a batch names the subsystem that it is for.
 fn batch_header() -> [u8; 4] {
     [0, 0, 0, 10]
 }

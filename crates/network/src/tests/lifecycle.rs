@@ -1,4 +1,4 @@
-//! Beginning and end: taking over, sweeping, failing halfway, leaving nothing.
+//! Start and end: taking over, sweeping, failing halfway, and leaving nothing behind.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ fn a_failure_halfway_leaves_nothing() {
         assert!(matches!(network.plumb(Slot(0), new_netns().as_fd()), Err(NetworkError::Plumb { .. })));
         let no_namespace = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         assert!(matches!(network.plumb(Slot(1), no_namespace.as_fd()), Err(NetworkError::Plumb { .. })));
-        // The host's route to the next address is taken, which shows only after the interface is made.
+        // The host already has a route to the next address, which is noticed only after the interface is created.
         ip("route add 10.200.0.3/32 dev lan0");
         assert!(matches!(network.plumb(Slot(1), new_netns().as_fd()), Err(NetworkError::Plumb { .. })));
         assert_eq!(network.plumbed_slots().unwrap(), [Slot(0)].into());
@@ -120,7 +120,7 @@ fn two_nodes_share_a_host() {
         let _listener = world.serve_tcp(WEB);
         let (first, one) = with_sandboxes(config(), 1);
         let tag = "cd34".parse().unwrap();
-        // Slots are claimed host-wide, so a third on the same pool is welcome.
+        // Slots are claimed host-wide, so a third node may use the same pool.
         let third = Network::open(NetworkConfig { tag: "ef56".parse().unwrap(), ..config() }).unwrap();
         assert!(reaches(&one[0], INTERNET, WEB));
         third.close().unwrap();

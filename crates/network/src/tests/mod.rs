@@ -1,6 +1,6 @@
-//! The node's network against a real kernel, in namespaces of the tests' own: one plays the host, one the internet
-//! behind its uplink, one a private network beside it. The machine's network is never touched. Needs root; skipped
-//! with a word otherwise.
+//! Tests of the node's network against a real kernel, in namespaces of their own: one is the host, one the internet
+//! behind its uplink, one a private network beside it. They never touch the machine's network. They need root, and are
+//! skipped with a message otherwise.
 
 mod lifecycle;
 mod policies;
@@ -30,18 +30,18 @@ const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const HOST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 const LAN: Ipv4Addr = Ipv4Addr::new(172, 30, 0, 2);
 
-/// The places of a test. The thread that runs the test is in the host's namespace.
+/// The namespaces of a test. The thread that runs the test is in the host's namespace.
 struct World {
     internet: OwnedFd,
     lan: OwnedFd,
 }
 
-/// Runs the test in a fresh host with an uplink and a private network.
+/// Runs the test on a fresh host with an uplink and a private network.
 fn on_a_host(test: impl FnOnce(&World) + Send) {
     thread::scope(|scope| {
         let body = scope.spawn(|| match enter_new_netns() {
             Ok(()) => test(&World::new()),
-            Err(error) => eprintln!("skipped: no network namespace can be made ({error})"),
+            Err(error) => eprintln!("skipped: cannot create a network namespace ({error})"),
         });
         body.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -51,7 +51,8 @@ impl World {
     fn new() -> Self {
         let world = Self { internet: new_netns(), lan: new_netns() };
         ip("link set lo up");
-        // Whatever the machine's own settings are, this host does not route and checks senders only loosely.
+        // Whatever the machine's own settings are, this host does not route, and it checks the source of packets only
+        // loosely.
         sysctl::write("ipv4/conf/all/forwarding", "0").unwrap();
         sysctl::write("ipv4/conf/all/rp_filter", "2").unwrap();
         ip(&format!("link add up0 mtu 1400 type veth peer name up0 mtu 1400 netns {}", path_of(&world.internet)));
@@ -80,12 +81,12 @@ impl World {
         world
     }
 
-    /// A listener at every address of the internet.
+    /// A listener on every address of the internet.
     fn serve_tcp(&self, port: u16) -> TcpListener {
         within(&self.internet, || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap())
     }
 
-    /// A socket for datagrams to every address of the internet. It answers from `INTERNET`.
+    /// A socket that receives datagrams on every address of the internet. It replies from `INTERNET`.
     fn serve_udp(&self, port: u16) -> UdpSocket {
         within(&self.internet, || udp(port))
     }
@@ -95,12 +96,12 @@ fn config() -> NetworkConfig {
     NetworkConfig { resolvers: Resolvers::new([PRIVATE]), ..NetworkConfig::new("ab12".parse().unwrap()) }
 }
 
-/// All private networks may be opened by a policy.
+/// A policy may open all private networks.
 fn with_private_networks() -> NetworkConfig {
     NetworkConfig { private_networks: isopod_wire::PRIVATE_NETWORKS.to_vec(), ..config() }
 }
 
-/// A network with that many connected sandboxes.
+/// A network with `count` connected sandboxes.
 fn with_sandboxes(config: NetworkConfig, count: u32) -> (Network, Vec<OwnedFd>) {
     let network = Network::open(config).unwrap();
     let sandboxes: Vec<_> = (0..count).map(|_| new_netns()).collect();
@@ -128,7 +129,7 @@ fn new_netns() -> OwnedFd {
     made.join().unwrap()
 }
 
-/// Runs the work in that namespace. Sockets made there stay there.
+/// Runs the work in that namespace. Sockets that it opens stay there.
 fn within<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -162,7 +163,7 @@ fn reaches(from: &OwnedFd, to: Ipv4Addr, port: u16) -> bool {
     dial(from, to, port).is_ok()
 }
 
-/// All at once, since each refused one takes its time. The ones that were reached are returned.
+/// Tries all targets at once, because each refused one takes a while. Returns those that were reached.
 fn reached<'t>(from: &OwnedFd, targets: &'t [(&'t str, Ipv4Addr, u16)]) -> Vec<&'t str> {
     thread::scope(|scope| {
         let tries: Vec<_> =
@@ -178,7 +179,7 @@ fn udp(port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends a datagram and tells from which address it arrived, if it did.
+/// Sends a datagram and returns the address from which it arrived, if it did.
 fn arrives(from: &UdpSocket, to: Ipv4Addr, at: &UdpSocket) -> Option<SocketAddrV4> {
     let port = at.local_addr().unwrap().port();
     from.send_to(b"datagram", (to, port)).ok()?;
@@ -189,14 +190,14 @@ fn arrives(from: &UdpSocket, to: Ipv4Addr, at: &UdpSocket) -> Option<SocketAddrV
     }
 }
 
-/// Whether bytes written on one end come out of the other.
+/// Whether bytes that are written to one end arrive at the other.
 fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     to.set_read_timeout(Some(WAIT)).unwrap();
     from.write_all(b"x").unwrap();
     matches!(to.read(&mut [0; 1]), Ok(1))
 }
 
-/// What is left on the host of a node's network.
+/// What is left of a node's network on the host.
 fn leftovers() -> String {
     let rules = run("nft", "list ruleset");
     let links: Vec<_> = ip("-o link").lines().filter(|line| line.contains(": iab12-")).map(str::to_owned).collect();

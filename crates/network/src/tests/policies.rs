@@ -1,4 +1,4 @@
-//! A sandbox's own policy, on new and on open connections, and DNS.
+//! A sandbox's own policy, for new and open connections, and DNS.
 
 use isopod_wire::Cidr;
 
@@ -47,7 +47,7 @@ fn a_policy_does_not_open_private_networks_that_the_operator_keeps_closed() {
             network.set_policy(Slot(0), &policy(false, allow, &[])).unwrap();
             assert_eq!(reached(&sandboxes[0], &targets), ["internet"], "{allow:?}");
         }
-        // Nor does it make the host forward what comes from there.
+        // Nor does it make the host forward packets from there.
         assert!(!sysctl::is_on(&sysctl::forwarding("lan0")).unwrap());
         network.close().unwrap();
     });
@@ -82,7 +82,7 @@ fn a_new_policy_cuts_open_connections_in_both_directions() {
             assert!(!passes(&mut near, &mut far), "the sandbox still sends");
             assert!(!passes(&mut far, &mut near), "the sandbox still receives");
             network.clear_policy(Slot(0)).unwrap();
-            // What was held back comes after all, once the kernel repeats it.
+            // The data that was held back arrives when the kernel retransmits it.
             for stream in [&mut near, &mut far] {
                 stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 stream.read_exact(&mut [0; 1]).unwrap();
@@ -117,7 +117,7 @@ fn names_are_resolved_unless_the_internet_is_denied() {
         let targets = [("dns", PRIVATE, DNS), ("web", PRIVATE, WEB)];
         assert!(resolves());
         assert_eq!(reached(&sandboxes[0], &targets), ["dns"]);
-        // No tunnel through the resolver, neither for no internet nor for denying everything.
+        // A sandbox must not tunnel through the DNS server if it has no internet, or if everything is denied.
         for denied in [policy(true, &[], &[]), policy(true, &["198.51.100.7"], &[]), policy(false, &[], &["0.0.0.0/0"])]
         {
             network.set_policy(Slot(0), &denied).unwrap();

@@ -1,4 +1,4 @@
-//! What holds for every sandbox: whom it reaches and whom it never does.
+//! What applies to every sandbox: which hosts it reaches and which it never does.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_sandbox_reaches_the_internet_with_the_hosts_address() {
     });
 }
 
-/// An echo request by the kind of socket that needs no rights but the namespace's `ping_group_range`.
+/// Sends an echo request through a kind of socket that needs no privilege except the namespace's `ping_group_range`.
 fn pings(to: Ipv4Addr) -> bool {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto};
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, Some(ipproto::ICMP)).unwrap();
@@ -53,12 +53,12 @@ fn the_host_the_neighbours_and_private_networks_are_out_of_reach() {
             assert!(TcpStream::connect_timeout(&address, WAIT).is_ok(), "the host itself does not reach {name}");
         }
         assert_eq!(reached(&sandboxes[0], &targets), ["the internet"]);
-        // Allowing everything opens neither private networks nor what is closed to all.
+        // Allowing everything opens neither private networks nor the addresses that are closed to all.
         let everything = policy(false, &["0.0.0.0/0"], &[]);
         network.set_policy(Slot(0), &everything).unwrap();
         assert_eq!(reached(&sandboxes[0], &targets), ["the internet"]);
         drop(network);
-        // Where the operator opened the private networks, a policy does too.
+        // If the operator opened the private networks, a policy can allow them.
         let network = Network::open(with_private_networks()).unwrap();
         network.set_policy(Slot(0), &everything).unwrap();
         assert_eq!(reached(&sandboxes[0], &targets), ["the internet", "a private network", "the lan"]);
@@ -79,7 +79,7 @@ fn nobody_outside_reaches_a_sandbox() {
             assert_eq!(arrives(&within(&world.internet, || udp(0)), address, &inside), None);
             assert!(!reaches(&world.internet, address, WEB));
             assert!(!reaches(&world.lan, address, WEB));
-            // The answers of a sandbox to the host itself are dropped too.
+            // A sandbox's replies to the host itself are dropped too.
             assert!(TcpStream::connect_timeout(&SocketAddrV4::new(address, WEB).into(), WAIT).is_err());
             network.set_policy(Slot(0), &policy(false, &["0.0.0.0/0"], &[])).unwrap();
         }
@@ -137,7 +137,7 @@ fn there_is_no_ipv6_but_a_loopback() {
             TcpListener::bind("[::1]:0").unwrap();
             TcpListener::bind("127.0.0.1:80").unwrap();
         });
-        // Sandbox root cannot bring it back; should anything do, the packets still end at the host.
+        // Root in a sandbox cannot re-enable IPv6. Even if something else did, the host would drop the packets.
         within(&sandboxes[0], || sysctl::write("ipv6/conf/eth0/disable_ipv6", "0").unwrap());
         sysctl::write("ipv6/conf/iab12-0/disable_ipv6", "0").unwrap();
         ip("-6 addr add fd00:1::1/64 dev iab12-0 nodad");
@@ -163,7 +163,7 @@ fn the_host_becomes_no_router_for_others() {
         assert!(sysctl::is_on("ipv4/conf/up0/forwarding").unwrap());
         assert!(!sysctl::is_on("ipv4/conf/lan0/forwarding").unwrap());
         assert_eq!(arrives(&outsider, LAN, &lan), None);
-        // Unless its owner makes it one; and then it stays one.
+        // The host's owner can make it a router, and it then stays one.
         sysctl::write("ipv4/conf/all/forwarding", "1").unwrap();
         network.refresh().unwrap();
         assert!(arrives(&outsider, LAN, &lan).is_some());

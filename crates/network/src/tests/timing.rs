@@ -1,4 +1,4 @@
-//! How long a slot takes. Prints; fails only when it is out of all proportion.
+//! Measures how long a slot takes and prints it. Fails only if it takes far too long.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ fn a_hundred_slots_take_no_time() {
     });
 }
 
-/// The median and the worst of doing it to each.
+/// The median and the maximum time per sandbox.
 fn each(sandboxes: &[OwnedFd], work: impl Fn(Slot, &OwnedFd)) -> String {
     let mut times: Vec<_> = (0..)
         .zip(sandboxes)
