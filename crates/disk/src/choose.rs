@@ -1,4 +1,4 @@
-//! Decides how areas are kept in a state directory, and brings that about.
+//! Decides how a state directory stores its areas, and sets it up.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,11 +21,12 @@ use isopod_isolation::sys::btrfs::{self, QuotaState};
 pub(super) struct Chosen {
     pub(super) places: Places,
     pub(super) areas: Box<dyn Areas>,
-    /// Set when the areas are in the image.
+    /// Set if the areas are in the image.
     pub(super) image: Option<Image>,
 }
 
-/// Areas that are there already decide first, because they must stay reachable; then what the host can do best.
+/// Existing areas have priority, because they must stay reachable. Otherwise the best method that the host supports is
+/// used.
 pub(super) fn choose(state_dir: &Path, options: &DiskOptions, lock: &SetupLock) -> Result<Chosen, DiskError> {
     let root = state_dir.join("disk");
     let image = Image::in_dir(state_dir);
@@ -42,7 +43,7 @@ pub(super) fn choose(state_dir: &Path, options: &DiskOptions, lock: &SetupLock) 
     if places::has_areas(&root).doing("look for areas in", &root)? {
         return plain(&root, NoLimit::OlderAreas);
     }
-    // What is still in the trash would be hidden below the mount for ever.
+    // The mount would hide anything still in the trash forever.
     trash::empty_without_thread(&directory).doing("empty", root.join("trash"))?;
     in_image(&root, image, options, lock)
 }
@@ -51,7 +52,7 @@ fn has_btrfs_quota(directory: BorrowedFd<'_>, options: &DiskOptions) -> io::Resu
     if !btrfs::is_btrfs(directory)? {
         return Ok(false);
     }
-    // Without CAP_SYS_ADMIN the state cannot be read, nor a limit be set.
+    // Without CAP_SYS_ADMIN, the state cannot be read and no limit can be set.
     if btrfs::quota_state(directory).is_ok_and(|state| state != QuotaState::Off) {
         return Ok(true);
     }

@@ -1,4 +1,4 @@
-//! The disk of a state directory: its areas, and the image that they are in where there is one.
+//! The disk of a state directory: its areas, and the image that contains them, if there is one.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use crate::projects;
 use crate::usage::Usage;
 use crate::watch::Watch;
 
-/// The place of all areas. Its methods may be called from many threads; they block, some for a disk access.
+/// Contains all areas. Its methods may be called from many threads. They block, some of them for a disk access.
 pub struct Disk {
     state_dir: PathBuf,
     places: Places,
@@ -33,7 +33,7 @@ struct Watched {
     watch: Watch,
 }
 
-/// The directory of one sandbox: empty, for root only (0700), limited.
+/// The directory of one sandbox. It starts empty, only root can access it (0700), and it may have a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Area {
 }
 
 impl Disk {
-    /// Finds or makes the disk of a state directory, which is made too if it is missing.
+    /// Opens the disk of a state directory. Creates the disk and the directory if they do not exist.
     pub fn open(state_dir: &Path, options: &DiskOptions) -> Result<Self, DiskError> {
         ensure_private(state_dir)?;
         let state_dir = state_dir.canonicalize().doing("find", state_dir)?;
@@ -59,47 +59,48 @@ impl Disk {
         Ok(Self { state_dir, places, areas, image })
     }
 
-    /// Whether areas can have a limit.
+    /// Whether areas can have limits.
     pub fn can_limit(&self) -> bool {
         self.no_limit().is_none()
     }
 
-    /// Why areas cannot have a limit, and what would help.
+    /// Why areas cannot have limits, and what the operator can do about it.
     pub fn no_limit(&self) -> Option<&NoLimit> {
         self.areas.no_limit()
     }
 
-    /// Makes an area. A limit is refused where there can be none: whoever can do without asks [`Disk::can_limit`].
+    /// Creates an area. Fails if a limit is requested but not possible. Callers that can do without one ask
+    /// [`Disk::can_limit`].
     pub fn create_area(&self, name: &str, limit: Option<Bytes>) -> Result<Area, DiskError> {
         let name = AreaName::parse(name)?;
         self.areas.create(&self.places, &name, limit)?;
         Ok(Area { path: self.places.path_of(&name) })
     }
 
-    /// The area of this name, after a restart for example.
+    /// The existing area of this name, for example after a restart.
     pub fn area(&self, name: &str) -> Result<Area, DiskError> {
         let name = AreaName::parse(name)?;
         self.places.open_area(&name)?;
         Ok(Area { path: self.places.path_of(&name) })
     }
 
-    /// Changes the limit; it may be below what is used, then nothing more can be written. `None` lifts it.
+    /// Changes the limit. If it is below the current usage, nothing more can be written. `None` removes the limit.
     pub fn set_limit(&self, name: &str, limit: Option<Bytes>) -> Result<(), DiskError> {
         self.areas.set_limit(&self.places, &AreaName::parse(name)?, limit)
     }
 
-    /// What the area has used and may use.
+    /// The current usage and the limit of the area.
     pub fn usage(&self, name: &str) -> Result<Usage, DiskError> {
         self.areas.usage(&self.places, &AreaName::parse(name)?)
     }
 
-    /// Waits until everything in the area is on the disk. It takes the whole file system of all areas along.
+    /// Waits until everything in the area is on the disk. This syncs the file system of all areas.
     pub fn sync_area(&self, name: &str) -> Result<(), DiskError> {
         let area = self.places.open_area(&AreaName::parse(name)?)?;
         rustix::fs::syncfs(&area).doing_area("sync", name)
     }
 
-    /// Removes the area with everything in it. Its name is free at once, its space a little later.
+    /// Removes the area and its content. Its name is free at once. Its space is freed a little later.
     pub fn remove_area(&self, name: &str) -> Result<(), DiskError> {
         self.areas.remove(&self.places, &AreaName::parse(name)?)
     }
@@ -109,29 +110,29 @@ impl Disk {
         self.places.names()
     }
 
-    /// What can still be written, by all areas together.
+    /// How much all areas together can still write.
     pub fn free_space(&self) -> Result<Bytes, DiskError> {
         let Some(watched) = &self.image else { return self.host_free_space() };
         let space = watched.image.space(watched.max_size).doing("look for free space in", &self.places.root)?;
         Ok(Bytes(space.free + space.growable()))
     }
 
-    /// What is free on the disk of the state directory itself, where records are written.
+    /// The free space on the disk of the state directory itself, where records are written.
     pub fn host_free_space(&self) -> Result<Bytes, DiskError> {
         image::free_bytes(&self.state_dir).map(Bytes).doing("look for free space in", &self.state_dir)
     }
 
-    /// Takes a disk away that cannot be opened or removed any more, for example because the device below it fails.
-    /// Sandboxes that are still on it lose their files.
+    /// Removes a disk that can no longer be opened or closed, for example because the device below it fails. Sandboxes
+    /// that still use it lose their files.
     pub fn abandon(state_dir: &Path) -> Result<(), DiskError> {
         let state_dir = state_dir.canonicalize().doing("find", state_dir)?;
         let _lock = SetupLock::acquire(&state_dir)?;
         Image::in_dir(&state_dir).abandon()
     }
 
-    /// Unmounts the image and frees its loop device if there is no area and nobody else uses it. False when it stays.
-    /// The image file is kept, so the next start is quick. [`DiskError::StillInUse`] when it is unmounted here, but
-    /// another mount namespace has a copy of the mount.
+    /// Unmounts the image and frees its loop device if there is no area and no other user. Returns false if it stays
+    /// mounted. The image file is kept, so the next start is quick. Returns [`DiskError::StillInUse`] if it is
+    /// unmounted here but another mount namespace has a copy of the mount.
     pub fn close_if_unused(self) -> Result<bool, DiskError> {
         let _lock = SetupLock::acquire(&self.state_dir)?;
         if !self.area_names()?.is_empty() {
@@ -152,8 +153,8 @@ impl Disk {
 
     /// Removes the disk with all areas and leaves nothing of it in the state directory.
     ///
-    /// Refused with [`DiskError::StillInUse`] while something in it is open. The same error comes after the removal
-    /// when another mount namespace has a copy of the mount: the space is given back when that namespace ends.
+    /// Fails with [`DiskError::StillInUse`] while a file in it is open. It returns the same error after a successful
+    /// removal if another mount namespace has a copy of the mount. The space is then freed when that namespace ends.
     pub fn destroy(self) -> Result<(), DiskError> {
         let lock = SetupLock::acquire(&self.state_dir)?;
         let Self { state_dir, places, areas, image } = self;
@@ -200,7 +201,7 @@ fn destroy_directories(state_dir: &Path, places: Places, areas: &dyn Areas) -> R
     if_there(std::fs::remove_file(&ids)).doing("remove", ids)
 }
 
-/// Removes the empty directories of a disk. What someone else put there stays, and is told as an error.
+/// Removes the empty directories of a disk. It keeps files that someone else put there, and returns an error.
 fn remove_directories(root: &Path) -> Result<(), DiskError> {
     for path in [root.join("areas"), root.join("trash"), root.to_owned()] {
         if_there(std::fs::remove_dir(&path)).doing("remove", path)?;
@@ -222,7 +223,7 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Makes the directory, for root only, if it is missing.
+/// Creates the directory, accessible only to root, if it does not exist.
 fn ensure_private(path: &Path) -> Result<(), DiskError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).doing("make", path)
 }

@@ -1,18 +1,18 @@
-//! What can go wrong with the disk, and why a disk may be unable to limit.
+//! Errors of disk operations, and the reasons why a disk cannot enforce limits.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::name::NameError;
 
-/// Why a step with the disk failed.
+/// Why a disk operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// Not a name for an area.
-    #[error("not a name for an area")]
+    /// The name is not valid for an area.
+    #[error("invalid name for an area")]
     Name(#[from] NameError),
     /// There is already an area of this name.
-    #[error("area {0} is there already")]
+    #[error("area {0} already exists")]
     AreaExists(String),
     /// There is no area of this name.
     #[error("there is no area {0}")]
@@ -21,18 +21,18 @@ pub enum DiskError {
     #[error("area {area} cannot be limited: {reason}")]
     CannotLimit { area: String, reason: NoLimit },
     /// Something else is mounted where the image belongs.
-    #[error("{} is a mount that is not ours", .0.display())]
+    #[error("another file system is mounted at {}; unmount it", .0.display())]
     ForeignMount(PathBuf),
-    /// The image holds data but cannot be mounted. It is never replaced by an empty one.
-    #[error("the disk image {} cannot be mounted; it holds data and stays as it is", .image.display())]
+    /// The image contains data but cannot be mounted. It is never replaced by an empty one.
+    #[error("the disk image {} cannot be mounted; it is kept because it contains data", .image.display())]
     ImageUnusable { image: PathBuf, source: io::Error },
-    /// Another process sets up or closes the same disk and does not come to an end.
-    #[error("another process holds {} for too long", .0.display())]
+    /// Another process sets up or closes the same disk and does not finish.
+    #[error("timed out waiting for another process that holds the lock {}", .0.display())]
     SetupBusy(PathBuf),
-    /// The file system is in use: an open file, or a copy of the mount in another mount namespace.
-    #[error("{} is still in use", .0.display())]
+    /// The file system is in use: a file is open, or another mount namespace has a copy of the mount.
+    #[error("{} is still in use by another process or mount namespace", .0.display())]
     StillInUse(PathBuf),
-    /// Some of the removed files could not be deleted.
+    /// Some removed areas could not be deleted.
     #[error("{0} removed areas could not be deleted")]
     TrashLeft(usize),
     /// A system call on a path failed.
@@ -43,45 +43,45 @@ pub enum DiskError {
     Area { doing: &'static str, area: String, source: io::Error },
 }
 
-/// Why areas have no limit. The text ends with what to do about it.
+/// Why areas have no limits. The text ends with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLimit {
-    /// The program that makes the image is missing.
+    /// The program that formats the image is missing.
     #[error(
         "the state directory's file system has no project quota, and mkfs.btrfs is not installed; install the package btrfs-progs"
     )]
     NoMkfs,
-    /// The program ran and failed.
-    #[error("mkfs.btrfs failed ({0}); install a current package btrfs-progs")]
+    /// The program failed.
+    #[error("mkfs.btrfs failed ({0}); install a current version of the package btrfs-progs")]
     MkfsFailed(String),
-    /// There is no loop device to be had.
-    #[error("no loop device ({0}); load the module loop, or give the container /dev/loop-control")]
+    /// There is no usable loop device.
+    #[error("no usable loop device ({0}); load the module loop, or pass /dev/loop-control to the container")]
     NoLoopDevice(String),
     /// The kernel has no btrfs.
     #[error(
         "the kernel has no btrfs ({0}); install the kernel's extra modules, or mount the state directory's file system with prjquota"
     )]
     NoBtrfs(String),
-    /// Mounting or counting is refused.
+    /// The kernel refuses to mount the image or to count usage.
     #[error("the disk image cannot be mounted ({0}); run as root")]
     MountRefused(String),
-    /// Not even a small image fits.
-    #[error("only {free} bytes are free, an image needs {least}; make room on the state directory's disk")]
+    /// There is not enough space even for a small image.
+    #[error("only {free} bytes are free, but an image needs {least}; free space on the state directory's disk")]
     NoRoom { free: u64, least: u64 },
-    /// The file system below cannot promise room for a file.
+    /// The file system of the state directory cannot preallocate files.
     #[error(
-        "the state directory's file system cannot allocate a file ahead ({0}); use ext4, xfs or btrfs for the state directory"
+        "the state directory's file system cannot preallocate files ({0}); use ext4, xfs or btrfs for the state directory"
     )]
     CannotAllocate(String),
-    /// Areas from a time without limits are still there and would be hidden by the image.
-    #[error("areas made without a limit are still in use; limits begin at the first start without any")]
+    /// Areas without limits still exist, and the image would hide them.
+    #[error("areas without limits are still in use; limits apply after a restart with none of them left")]
     OlderAreas,
-    /// The area was made before limits were possible.
-    #[error("the area was made before limits were possible")]
+    /// The area was created before limits were possible.
+    #[error("the area was created before limits were possible")]
     OlderArea,
 }
 
-/// Attaches what was being done, and to which path, to an I/O error.
+/// Adds what was being done, and to which path, to an I/O error.
 pub(super) trait Context<T> {
     fn doing(self, doing: &'static str, path: impl Into<PathBuf>) -> Result<T, DiskError>;
     fn doing_area(self, doing: &'static str, area: &str) -> Result<T, DiskError>;
@@ -105,8 +105,8 @@ fn area_error(doing: &'static str, area: &str, source: io::Error) -> DiskError {
     }
 }
 
-/// Whether a write failed for lack of space. A limit shows as EDQUOT on btrfs and ext4, and as ENOSPC on xfs or when
-/// the whole disk is full; to a user both are the same thing.
+/// Whether a write failed for lack of space. A limit results in EDQUOT on btrfs and ext4, and in ENOSPC on xfs. A full
+/// disk results in ENOSPC too. To a user, both are the same.
 pub fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::QuotaExceeded | io::ErrorKind::StorageFull)
 }

@@ -1,4 +1,4 @@
-//! Opening and reading directories by descriptor, never through a symbolic link and never into another mount.
+//! Opens and reads directories by descriptor, never through a symbolic link and never into another mount.
 
 use std::ffi::CString;
 use std::io;
@@ -9,19 +9,19 @@ use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// One name in a directory, and whether it may be a directory itself.
+/// One name in a directory, and whether it may itself be a directory.
 pub(super) struct Entry {
     pub(super) name: CString,
     pub(super) may_be_directory: bool,
 }
 
-/// Opens a directory that is an own, trusted path.
+/// Opens a directory at a trusted path of our own.
 pub(super) fn open_path(path: &std::path::Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?)
 }
 
-/// Opens the directory `name` right below `parent`. ELOOP or ENOTDIR when it is something else, EXDEV when another
-/// file system is mounted there.
+/// Opens the directory `name` directly below `parent`. Fails with ELOOP or ENOTDIR if it is something else, and with
+/// EXDEV if another file system is mounted there.
 pub(super) fn open_below<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P) -> Result<OwnedFd, Errno> {
     let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match rustix::fs::openat2(&parent, name, DIRECTORY, Mode::empty(), flags) {
@@ -33,7 +33,7 @@ pub(super) fn open_below<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P
     }
 }
 
-/// A directory of mode 0000 stops even its owner, unless it has CAP_DAC_OVERRIDE. The mode is changed through a
+/// A directory with mode 0000 cannot be read even by its owner without CAP_DAC_OVERRIDE. The mode is changed through a
 /// descriptor of the directory itself, because chmod by name would follow a symbolic link.
 fn make_readable<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P, flags: ResolveFlags) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
@@ -43,7 +43,7 @@ fn make_readable<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P, flags:
     rustix::fs::chmodat(CWD, through_proc, Mode::RWXU, AtFlags::empty())
 }
 
-/// Makes the directory if it is not there, for root only.
+/// Creates the directory, accessible only to root, if it does not exist.
 pub(super) fn ensure_below(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(open_below(parent, name)?),
@@ -51,7 +51,7 @@ pub(super) fn ensure_below(parent: impl AsFd, name: &str) -> io::Result<OwnedFd>
     }
 }
 
-/// The names in a directory, without `.` and `..`, at most `most` of them.
+/// The names in a directory, without `.` and `..`, but at most `most` of them.
 pub(super) fn entries(directory: impl AsFd, most: usize) -> Result<Vec<Entry>, Errno> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,24 +1,24 @@
-//! What a mounted btrfs has left, as sysfs tells it.
+//! The free space of a mounted btrfs, read from sysfs.
 //!
-//! `statfs` leaves out what is promised to pages that are not yet written, so it says that there is room for seconds
-//! after there is none.
+//! `statfs` ignores the space that is reserved for pages that are not yet written, so for some seconds it reports free
+//! space when there is none.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// With less for metadata, soon no file can be made.
+/// With less free space for metadata, soon no file can be created.
 const METADATA_LOW: u64 = 32 << 20;
 
-/// What is left inside.
+/// The free space in a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeSpace {
-    /// For file data.
+    /// The space for file data.
     pub(super) free: u64,
     pub(super) is_starved: bool,
 }
 
-/// What is left in the file system with this id, whose device has this size.
+/// Reads the free space in the file system with this id, whose device has this size.
 pub(super) fn read(uuid: &str, size: u64) -> io::Result<FreeSpace> {
     let allocation = Path::new("/sys/fs/btrfs").join(uuid).join("allocation");
     let groups = Groups::read(&allocation)?;
@@ -69,7 +69,7 @@ impl Groups {
     }
 }
 
-/// What is written, and what is promised to somebody or not yet given back.
+/// The space that is written, reserved, or not yet freed.
 fn used(directory: &Path) -> io::Result<u64> {
     let parts = ["bytes_used", "bytes_reserved", "bytes_may_use", "bytes_pinned", "bytes_readonly"];
     parts.iter().map(|part| number(directory.join(part))).sum()

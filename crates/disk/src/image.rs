@@ -1,15 +1,16 @@
-//! A btrfs file system in a file, for hosts whose own file system cannot limit.
+//! A btrfs file system in a file, for hosts whose own file system cannot enforce limits.
 //!
-//! Every block of the file is allocated while it is mounted: what btrfs has accepted can be written, however full the
-//! host's disk becomes. So it must not discard, and it grows and shrinks in steps, see [`super::size`].
+//! While the image is mounted, every block of the file is allocated. So everything that btrfs has accepted can be
+//! written, however full the host's disk becomes. For this reason the image must not discard blocks, and it grows and
+//! shrinks in steps (see [`super::size`]).
 //!
-//! - `disk.btrfs.new`: being formatted; worthless, replaced at the next try
+//! - `disk.btrfs.new`: being formatted; contains nothing of value and is replaced by the next attempt
 //! - `disk.btrfs`: formatted
-//! - `disk.btrfs.ready`: it was mounted with quotas once; from now on it may hold data and is never replaced
-//! - `disk/`: where it is mounted
+//! - `disk.btrfs.ready`: the image was mounted with quotas once; from then on it may contain data and is never replaced
+//! - `disk/`: the mount point
 //!
-//! The mount belongs to nobody's lifetime: it stays when the process dies, and the next one finds and uses it. The
-//! loop device is freed by the kernel with the last mount (autoclear).
+//! The mount does not depend on any process. It stays when the process dies, and the next process finds and uses it.
+//! The kernel frees the loop device with the last mount (autoclear).
 
 use std::cmp::Ordering;
 use std::fs::{File, OpenOptions};
@@ -33,17 +34,17 @@ use isopod_isolation::sys::loop_device::{BackingFile, LoopDevice};
 
 const FILE_NAME: &str = "disk.btrfs";
 
-/// An image that nobody uses is kept for a quick start if it takes no more than this part of what is free.
+/// An unused image is kept for a quick start if it takes at most this fraction of the free space.
 const IDLE_SHARE: u64 = 8;
-/// A discard would punch holes into the file. A chunk of metadata for every eight of data, so that data does not take
-/// all the room before metadata has some.
+/// A discard would punch holes into the file. With a chunk of metadata for every eight chunks of data, data cannot take
+/// all the space before metadata gets some.
 const MOUNT_OPTIONS: &std::ffi::CStr = c"nodiscard,metadata_ratio=8";
 const FREEING_TIMEOUT: Duration = Duration::from_secs(2);
 /// A child that this process has just forked holds copies of our descriptors until it calls exec.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Where the image and its mount are.
+/// The paths of the image and its mount.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     file: PathBuf,
@@ -52,22 +53,23 @@ pub(super) struct Image {
     mount_point: PathBuf,
 }
 
-/// Why there is no mounted image.
+/// Why no image could be mounted.
 pub(super) enum ImageError {
-    /// This host cannot have one; areas without limits can do.
+    /// This host cannot have an image. Areas without limits can be used instead.
     Impossible(NoLimit),
-    /// There is one, and it must not be passed over.
+    /// There is an image, and it must not be ignored.
     Failed(DiskError),
 }
 
-/// How an unmount ended.
+/// The result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unmounted {
     /// The loop device is free.
     Free,
-    /// Still mounted: someone has a file open, or a directory as its own.
+    /// Still mounted: a process has a file open, or its working directory is there.
     Busy,
-    /// Unmounted here, but a mount namespace made in the meantime has a copy. The device goes with that namespace.
+    /// Unmounted here, but a mount namespace that was created in the meantime has a copy. The device is freed with that
+    /// namespace.
     HeldElsewhere,
 }
 
@@ -78,7 +80,7 @@ impl From<DiskError> for ImageError {
 }
 
 impl Image {
-    /// Names the files; touches nothing. `state_dir` is absolute and without symbolic links.
+    /// Builds the paths and accesses nothing. `state_dir` must be absolute and without symbolic links.
     pub(super) fn in_dir(state_dir: &Path) -> Self {
         let name = |name: &str| state_dir.join(name);
         Self {
@@ -89,12 +91,12 @@ impl Image {
         }
     }
 
-    /// Whether it may hold data.
+    /// Whether the image may contain data.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.exists()
     }
 
-    /// Mounts the image, after making it where there is none. Finds it mounted after a restart.
+    /// Mounts the image, and creates it first if there is none. After a restart it may already be mounted.
     pub(super) fn ensure_mounted(&self, options: &DiskOptions, lock: &SetupLock) -> Result<(), ImageError> {
         if self.is_mounted()? {
             self.finish()?;
@@ -117,7 +119,7 @@ impl Image {
         self.finish()
     }
 
-    /// Turns on quotas, and says for all future that there may be data.
+    /// Turns on quotas, and marks the image as one that may contain data from now on.
     fn finish(&self) -> Result<(), ImageError> {
         if let Err(error) = ensure_quota(&self.mount_point) {
             if self.is_ready() {
@@ -133,7 +135,7 @@ impl Image {
         Ok(())
     }
 
-    /// Whether our image is mounted at its place. An error when something else is.
+    /// Whether our image is mounted at the mount point. Fails if something else is mounted there.
     pub(super) fn is_mounted(&self) -> Result<bool, DiskError> {
         let mount = mounts::mount_at(&self.mount_point).doing("look for mounts at", &self.mount_point)?;
         let Some(mount) = mount else { return Ok(false) };
@@ -148,7 +150,7 @@ impl Image {
         }
     }
 
-    /// Formats under another name first: what is called `disk.btrfs` is always a whole file system.
+    /// Formats under another name first, so that `disk.btrfs` is always a complete file system.
     fn make(&self, options: &DiskOptions, lock: &SetupLock) -> Result<(), ImageError> {
         self.remove_files()?;
         let host = self.host_space().doing("look for free space in", self.state_dir())?;
@@ -164,7 +166,8 @@ impl Image {
 
     fn format(&self, size: u64, is_mixed: bool, mkfs_program: &Path, lock: &SetupLock) -> Result<(), ImageError> {
         let file = create_private(&self.new).doing("make", &self.new)?;
-        // On a copy-on-write file system every write to the image would scatter it. Elsewhere the flag is unknown.
+        // On a copy-on-write file system, every write to the image would fragment it. Other file systems do not know
+        // the flag.
         rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::NOCOW).ok();
         allocate(&file, 0, size).map_err(|error| ImageError::Impossible(NoLimit::CannotAllocate(error.to_string())))?;
         mkfs::run(mkfs_program, &self.new, is_mixed, lock).map_err(ImageError::Impossible)?;
@@ -180,8 +183,8 @@ impl Image {
         Ok(())
     }
 
-    /// A loop device for the image: the one that it has already, if another mount namespace still has it mounted. Two
-    /// devices on one file would be two file systems that destroy each other.
+    /// Attaches the image to a loop device. If another mount namespace still has the image mounted, its device is used:
+    /// two devices on one file would be two file systems that destroy each other.
     fn attach(&self) -> io::Result<LoopDevice> {
         let identity = self.identity()?;
         if let Some(device) = candidates()?.into_iter().find_map(|number| hold_if_attached(number, identity)) {
@@ -196,7 +199,7 @@ impl Image {
         Ok(BackingFile { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// The image and the host's disk now. The image is mounted.
+    /// The space in the image and on the host's disk. The image must be mounted.
     pub(super) fn space(&self, max_size: u64) -> io::Result<ImageSpace> {
         let size = self.file.metadata()?.len();
         let root = folder::open_path(&self.mount_point)?;
@@ -205,7 +208,7 @@ impl Image {
         Ok(ImageSpace { size, free, is_starved, host: self.host_space()?, max_size })
     }
 
-    /// Makes the image larger or smaller while it is in use. The caller holds the lock.
+    /// Grows or shrinks the image while it is in use. The caller must hold the lock.
     pub(super) fn resize(&self, size: u64) -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(&self.file)?;
         let old = file.metadata()?.len();
@@ -213,7 +216,7 @@ impl Image {
             Ordering::Equal => Ok(()),
             Ordering::Greater => {
                 if let Err(error) = allocate(&file, old, size - old) {
-                    // What was added so far promises nothing yet.
+                    // Nothing uses the part that was added so far, so it can be removed.
                     file.set_len(old)?;
                     return Err(error);
                 }
@@ -227,25 +230,26 @@ impl Image {
         }
     }
 
-    /// Makes the mounted file system as large as the file, or smaller.
+    /// Makes the mounted file system as large as the file, or as small as `size`.
     fn fit_to_file(&self, size: Option<u64>) -> io::Result<()> {
         self.device()?.refresh_size()?;
         btrfs::resize(folder::open_path(&self.mount_point)?.as_fd(), size)
     }
 
-    /// The device that it is attached to.
+    /// The loop device of the image.
     fn device(&self) -> io::Result<LoopDevice> {
         let identity = self.identity()?;
         let mut found = candidates()?.into_iter().filter_map(|number| hold_if_attached(number, identity));
         found.next().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Images of earlier versions have holes, and one whose process was killed in between may not fit its file. What
-    /// cannot be repaired now is told: the image is usable, but a full disk of the host would break it.
+    /// Allocates the blocks that are missing. Images of earlier versions have holes, and after a kill the file system
+    /// may not match the size of its file. If this fails, the image is still usable, but a full disk of the host would
+    /// break it, so a warning is logged.
     fn ensure_allocated(&self, options: &DiskOptions) {
         if let Err(error) = self.try_allocate_all(options.max_size()) {
             let image = self.file.display();
-            tracing::warn!(%image, %error, "the disk image is not wholly allocated; make room on the state directory's disk and restart");
+            tracing::warn!(%image, %error, "the disk image is not fully allocated; free space on the state directory's disk and restart");
         }
     }
 
@@ -264,7 +268,7 @@ impl Image {
         if metadata.blocks() * 512 >= metadata.len() {
             return Ok(());
         }
-        // Its free part counts for nothing: it is as if the image grew from what is in it.
+        // The free part does not count: compute the size as if the image grew from its content.
         let space = self.space(max_size)?;
         let size = ImageSpace { size: space.size - space.free, free: 0, ..space }.wanted_size().max(MIN_SIZE);
         if size < metadata.len() {
@@ -281,7 +285,7 @@ impl Image {
         HostSpace::of(self.state_dir())
     }
 
-    /// Removes an image that holds nothing and takes much of the host's disk. It is not mounted.
+    /// Removes an image without areas if it takes much of the host's disk. It must not be mounted.
     pub(super) fn remove_if_large(&self) -> Result<(), DiskError> {
         let size = self.file.metadata().map_or(0, |metadata| metadata.len());
         let host = self.host_space().doing("look for free space in", self.state_dir())?;
@@ -291,7 +295,8 @@ impl Image {
         }
     }
 
-    /// Takes a broken image away, mounted or not. Who still has it open keeps what the kernel gives.
+    /// Removes a broken image, whether it is mounted or not. Processes that still have files open in it keep access
+    /// only as far as the kernel can still serve them.
     pub(super) fn abandon(&self) -> Result<(), DiskError> {
         if self.is_mounted()? {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
@@ -300,7 +305,7 @@ impl Image {
         self.remove_files()
     }
 
-    /// Unmounts, and waits until the loop device is free.
+    /// Unmounts the image and waits until the loop device is free.
     pub(super) fn unmount(&self) -> Result<Unmounted, DiskError> {
         let deadline = Instant::now() + BUSY_TIMEOUT;
         loop {
@@ -328,14 +333,15 @@ impl Image {
         }
     }
 
-    /// Removes the image with all that is in it.
+    /// Removes the image and everything in it.
     pub(super) fn remove_files(&self) -> Result<(), DiskError> {
-        // The mark first: killed after that, the rest counts as worthless and the next start is a fresh one.
+        // Remove the mark first. If the process is killed after that, the other files count as worthless and the next
+        // start is a fresh one.
         [&self.ready, &self.new, &self.file].into_iter().try_for_each(|path| remove_if_there(path))
     }
 }
 
-/// Simple quotas where the kernel has them (6.7), else the full ones.
+/// Enables simple quotas if the kernel has them (6.7), otherwise full quotas.
 fn ensure_quota(mount_point: &Path) -> io::Result<()> {
     let root = folder::open_path(mount_point)?;
     if btrfs::quota_state(root.as_fd())? != QuotaState::Off {
@@ -345,7 +351,7 @@ fn ensure_quota(mount_point: &Path) -> io::Result<()> {
         .or_else(|_| btrfs::set_quota_state(root.as_fd(), QuotaState::Full))
 }
 
-/// What keeps a fresh image from being mounted.
+/// Why a fresh image cannot be mounted.
 fn refusal(error: &io::Error) -> NoLimit {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NODEV) => NoLimit::NoBtrfs(error.to_string()),
@@ -354,8 +360,8 @@ fn refusal(error: &io::Error) -> NoLimit {
     }
 }
 
-/// The numbers of the loop devices whose file is called like an image of ours. The path is not compared: it may be
-/// another one in another mount namespace.
+/// The numbers of the loop devices whose file has the name of an image. The whole path is not compared, because it may
+/// be different in another mount namespace.
 fn candidates() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/sys/block")? {
@@ -371,14 +377,15 @@ fn candidates() -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The device, if it has this file. While it is held it keeps the file: it cannot become another's in between.
+/// Opens the device, if it has this file. While the device is open it keeps the file, so it cannot get another one in
+/// between.
 fn hold_if_attached(number: u32, identity: BackingFile) -> Option<LoopDevice> {
     // A device that is being freed, or whose node is missing, is not ours.
     let device = LoopDevice::open(number).ok()?;
     (device.backing_file().ok()? == Some(identity)).then_some(device)
 }
 
-/// Takes blocks for a part of the file, which keeps what is in it.
+/// Allocates blocks for a part of the file and keeps its content.
 fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length) {
@@ -399,7 +406,7 @@ fn remove_if_there(path: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// What is free for everyone on the file system of `path`.
+/// The space on the file system of `path` that is free for unprivileged users.
 pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
     let figures = rustix::fs::statvfs(path)?;
     Ok(figures.f_bavail.saturating_mul(figures.f_frsize))

@@ -1,16 +1,17 @@
-//! Where the writable layers of sandboxes live, each with a limit where the host can limit.
+//! The writable layers of sandboxes, each with a limit if the host can enforce one.
 //!
-//! Every sandbox gets an *area*: a directory of its own below `<state>/disk/areas`. How it is limited depends on the
-//! file system of the state directory:
+//! Every sandbox gets an *area*: a directory of its own below `<state>/disk/areas`. How its limit is enforced depends
+//! on the file system of the state directory:
 //!
 //! 1. ext4 or xfs with `prjquota`: a directory with a project id;
 //! 2. btrfs with quotas on: a subvolume with a qgroup;
 //! 3. anything else: a subvolume with a qgroup in a btrfs image that is mounted at `<state>/disk`;
-//! 4. where that cannot be: a plain directory without limit, and [`Disk::no_limit`] says why.
+//! 4. if that is not possible: a plain directory without a limit, and [`Disk::no_limit`] says why.
 //!
-//! A write past the limit fails with EDQUOT or ENOSPC (see [`is_disk_full`]) and leaves the other areas alone. Areas
-//! and the mount outlive the process; the next one that opens the same state directory finds them. A process killed
-//! between two steps leaves at most an area that [`Disk::area_names`] tells and [`Disk::remove_area`] removes.
+//! A write beyond the limit fails with EDQUOT or ENOSPC (see [`is_disk_full`]) and does not affect other areas. Areas
+//! and the mount outlive the process. The next process that opens the same state directory finds them. A process that
+//! is killed between two steps leaves at most an area that [`Disk::area_names`] lists and [`Disk::remove_area`]
+//! removes.
 
 mod choose;
 mod disk;

@@ -1,4 +1,4 @@
-//! One process at a time sets up or closes a disk: a lock on `disk.lock` in the state directory.
+//! A lock on `disk.lock` in the state directory, so that only one process at a time sets up or closes the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use super::error::{Context, DiskError};
 const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Held from here until dropped. The kernel lets go of it when the process dies.
+/// The lock, held until this is dropped. The kernel releases it if the process dies.
 #[derive(Debug)]
 pub(super) struct SetupLock {
     file: File,
@@ -22,14 +22,14 @@ pub(super) struct SetupLock {
 }
 
 impl SetupLock {
-    /// Waits for the lock, but not for ever.
+    /// Waits for the lock, with a timeout.
     pub(super) fn acquire(state_dir: &Path) -> Result<Self, DiskError> {
         let path = state_dir.join("disk.lock");
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let file = open(&path).doing("open", &path)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Whoever destroyed the disk in between removed the file: then this is a lock on nothing.
+                // If another process destroyed the disk in between, it removed the file, and this is a lock on nothing.
                 Ok(()) if is_still_at(&file, &path) => return Ok(Self { file, path }),
                 Ok(()) | Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(PAUSE),
@@ -39,7 +39,7 @@ impl SetupLock {
         }
     }
 
-    /// The lock, or nothing while another process has it.
+    /// Takes the lock, or returns `None` if another process has it.
     pub(super) fn try_acquire(state_dir: &Path) -> Result<Option<Self>, DiskError> {
         let path = state_dir.join("disk.lock");
         let file = open(&path).doing("open", &path)?;
@@ -50,13 +50,13 @@ impl SetupLock {
         }
     }
 
-    /// Another handle of the same lock, for a child process: the lock is held until both are closed. So a child that
-    /// outlives a killed parent is waited for by the next one, instead of working on the same file.
+    /// Returns another handle of the same lock, for a child process. The lock is held until both handles are closed. So
+    /// if the parent is killed, the next process waits for the child instead of working on the same file.
     pub(super) fn share(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Removes the file too, as the last step of destroying a disk.
+    /// Also removes the file. This is the last step of destroying a disk.
     pub(super) fn remove(self) -> Result<(), DiskError> {
         std::fs::remove_file(&self.path).doing("remove", &self.path)
     }

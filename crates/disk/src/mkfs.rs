@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 use super::error::NoLimit;
 use super::lock::SetupLock;
 
-/// Formats `file`. One copy of the metadata is enough: the file system below has its own care for the disk.
+/// Formats `file`. One copy of the metadata is enough, because the file system below protects the data on the disk.
 ///
-/// The program gets the lock as its standard input, from which it reads nothing: see [`SetupLock::share`].
+/// The program gets the lock as its standard input, from which it reads nothing. See [`SetupLock::share`].
 pub(super) fn run(program: &Path, file: &Path, is_mixed: bool, lock: &SetupLock) -> Result<(), NoLimit> {
     match output(program, file, is_mixed, lock) {
         Ok(output) if output.status.success() => Ok(()),
@@ -19,7 +19,8 @@ pub(super) fn run(program: &Path, file: &Path, is_mixed: bool, lock: &SetupLock)
     }
 }
 
-/// A bare name is looked up in PATH and then where Debian keeps it, which the PATH of a plain user lacks.
+/// A bare name is looked up in PATH and then in Debian's directory for it, which is not in the PATH of an ordinary
+/// user.
 fn output(program: &Path, file: &Path, is_mixed: bool, lock: &SetupLock) -> io::Result<Output> {
     match command(program, file, is_mixed).stdin(lock.share()?).output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound && program.components().count() == 1 => {

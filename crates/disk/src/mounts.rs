@@ -1,20 +1,20 @@
-//! Reads which file system is mounted at a path, from `/proc/self/mountinfo`.
+//! Finds out which file system is mounted at a path, from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// One mount as the kernel describes it.
+/// A mount as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) kind: String,
     pub(super) source: PathBuf,
-    /// Options of the file system itself.
+    /// The options of the file system itself.
     pub(super) options: String,
 }
 
-/// The topmost mount at exactly this path (absolute, without symbolic links), if there is one.
+/// The topmost mount at exactly this path, if there is one. The path must be absolute and without symbolic links.
 pub(super) fn mount_at(path: &Path) -> io::Result<Option<Mount>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(find(&table, path))
@@ -37,7 +37,7 @@ fn parse(line: &[u8], path: &Path) -> Option<Mount> {
     Some(Mount { kind, source, options })
 }
 
-/// Space, tab, newline and backslash stand there as three octal digits.
+/// The kernel writes space, tab, newline and backslash as a backslash with three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,12 +1,12 @@
-//! Names of areas: safe as a file name, whatever a caller passes.
+//! Names of areas. They are safe as file names, whatever a caller passes.
 
 use std::fmt;
 
-/// 1 to 64 lowercase letters and digits: never a path, never hidden, never an option.
+/// 1 to 64 lowercase letters and digits, so it is never a path, a hidden file or an option.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AreaName(String);
 
-/// Why a text is not the name of an area.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Empty or too long.

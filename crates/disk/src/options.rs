@@ -1,18 +1,18 @@
-//! How a disk is set up.
+//! Options for setting up a disk.
 
 use std::path::PathBuf;
 
 use isopod_wire::Bytes;
 
-/// How a disk is set up.
+/// How to set up a disk.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// The most that an image may grow to. Without it, what the host's disk has besides the reserve.
+    /// The maximum size of an image. The default is all space on the host's disk except the reserve.
     pub image_size: Option<Bytes>,
-    /// Whether quotas may be turned on for the whole btrfs file system that the state directory is on. It slows down a
-    /// file system with many snapshots, so the administrator decides; without it the image is used there too.
+    /// Whether quotas may be turned on for the whole btrfs file system of the state directory. Quotas slow down a file
+    /// system with many snapshots, so the administrator decides. Without the permission, the image is used there too.
     pub may_enable_quota: bool,
-    /// The program that formats the image, by name or path.
+    /// The program that formats the image, as a name or a path.
     pub mkfs_program: PathBuf,
 }
 

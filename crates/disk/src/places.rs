@@ -1,4 +1,4 @@
-//! The two directories of a disk: `areas`, where each sandbox has its own, and `trash`.
+//! The two directories of a disk: `areas`, which contains the directory of each sandbox, and `trash`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,17 +14,17 @@ use super::name::AreaName;
 use super::trash::{Afterwards, Trash};
 use super::usage::Usage;
 
-/// What makes, limits and removes areas on one kind of file system.
+/// Creates, limits and removes areas on one kind of file system.
 pub(super) trait Areas: Send + Sync {
     fn create(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
     fn set_limit(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
     fn usage(&self, places: &Places, name: &AreaName) -> Result<Usage, DiskError>;
     fn remove(&self, places: &Places, name: &AreaName) -> Result<(), DiskError>;
-    /// Why this kind cannot limit, if so.
+    /// Why this kind cannot limit areas, or `None` if it can.
     fn no_limit(&self) -> Option<&NoLimit>;
 }
 
-/// The directories, held open: no path is looked up again, whatever happens above them.
+/// The directories, kept open. Their paths are never looked up again, so changes above them have no effect.
 pub(super) struct Places {
     pub(super) root: PathBuf,
     pub(super) areas: Arc<OwnedFd>,
@@ -32,7 +32,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Makes the two directories below `root` where they are missing, and begins to empty the trash.
+    /// Creates the two directories below `root` if they do not exist, and starts to empty the trash.
     pub(super) fn open(
         root: &Path,
         afterwards: impl FnOnce(&Arc<OwnedFd>) -> Arc<dyn Afterwards>,
@@ -62,7 +62,7 @@ impl Places {
         self.trash.take(self.areas(), name.as_str()).doing_area("remove", name.as_str())
     }
 
-    /// The names of all areas, sorted. What is not the name of an area is not ours and not told.
+    /// The names of all areas, sorted. Entries without a valid name are not ours and are left out.
     pub(super) fn names(&self) -> Result<Vec<AreaName>, DiskError> {
         let areas = self.root.join("areas");
         let mut names = area_names(&*self.areas).doing("read", areas)?;
@@ -78,7 +78,7 @@ pub(super) fn area_names(areas: impl AsFd) -> Result<Vec<AreaName>, Errno> {
     Ok(entries.into_iter().filter(|entry| entry.may_be_directory).filter_map(parse).collect())
 }
 
-/// Whether there are areas right below `root`, without making anything.
+/// Whether there are areas directly below `root`. Creates nothing.
 pub(super) fn has_areas(root: &Path) -> io::Result<bool> {
     match folder::open_path(&root.join("areas")) {
         Ok(areas) => Ok(!area_names(areas)?.is_empty()),

@@ -1,4 +1,4 @@
-//! Areas as plain directories, for file systems that cannot limit.
+//! Areas as plain directories, for file systems that cannot enforce limits.
 
 use isopod_wire::Bytes;
 use rustix::fs::Mode;
@@ -8,7 +8,7 @@ use super::name::AreaName;
 use super::places::{Areas, Places};
 use super::usage::Usage;
 
-/// Refuses every limit, with the reason.
+/// Refuses every limit, and says why.
 pub(super) struct Plain {
     pub(super) reason: NoLimit,
 }

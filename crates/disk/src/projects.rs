@@ -20,25 +20,25 @@ use super::tree;
 use super::usage::Usage;
 use isopod_isolation::sys::project_quota::{self, ProjectQuota};
 
-/// Ids from here on are ours; administrators number their own projects from 1.
+/// Our ids start here. Administrators number their own projects from 1.
 const FIRST: u32 = 0x6000_0000;
 const LAST: u32 = 0x7fff_ffff;
 
-/// In the state directory: the next id to be given out.
+/// The file in the state directory that holds the next id.
 pub(super) const IDS_FILE: &str = "disk.projects";
 
 pub(super) struct Projects {
     ids: ProjectIds,
 }
 
-/// Whether the file system of this directory limits by project, and lets us give out project ids.
+/// Whether the file system of this directory enforces project quotas, and we may assign project ids.
 pub(super) fn is_available(directory: BorrowedFd<'_>) -> bool {
     project_quota::project_quota(directory) == ProjectQuota::Enforced && project_quota::project_of(directory).is_ok()
 }
 
 impl Projects {
-    /// `state_dir` keeps the number of the next project; `areas` and `trash` below `root` show which ones are in use.
-    /// To be called before anyone empties the trash.
+    /// `state_dir` holds the number of the next project. `areas` and `trash` below `root` show which ids are in use.
+    /// Call this before anything empties the trash.
     pub(super) fn open(state_dir: &Path, root: &Path) -> Result<Self, DiskError> {
         let path = state_dir.join(IDS_FILE);
         let in_use = |name| highest_in_use(&root.join(name)).doing("read the project ids in", root.join(name));
@@ -54,7 +54,8 @@ impl Areas for Projects {
         rustix::fs::mkdirat(places.areas(), name.as_str(), Mode::RWXU).doing_area("make", name.as_str())?;
         let prepared = prepare(places, name, project, limit);
         if prepared.is_err() {
-            // The reason is told; a directory that stays after all is an area that can be removed.
+            // The caller gets the reason. If the directory cannot be removed, it stays as an area that can be removed
+            // later.
             rustix::fs::unlinkat(places.areas(), name.as_str(), rustix::fs::AtFlags::REMOVEDIR).ok();
         }
         prepared
@@ -62,7 +63,7 @@ impl Areas for Projects {
 
     fn set_limit(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError> {
         let project = own_project(places.open_area(name)?.as_fd()).doing_area("look at", name.as_str())?;
-        // Project 0 is everything else on this disk: never limit that.
+        // Project 0 is everything else on this disk and must never be limited.
         let refused = || DiskError::CannotLimit { area: name.to_string(), reason: NoLimit::OlderArea };
         let limit = limit.map(|limit| limit.0);
         project_quota::limit_project(places.areas(), project.ok_or_else(refused)?, limit)
@@ -87,7 +88,7 @@ impl Areas for Projects {
 }
 
 fn prepare(places: &Places, name: &AreaName, project: u32, limit: Option<Bytes>) -> Result<(), DiskError> {
-    // The limit first: from the moment the directory has the project, the limit holds.
+    // Set the limit first, so that it applies from the moment the directory has the project.
     if let Some(limit) = limit {
         project_quota::limit_project(places.areas(), project, Some(limit.0)).doing_area("limit", name.as_str())?;
     }
@@ -116,14 +117,14 @@ fn highest_in_use(parent: &Path) -> io::Result<Option<u32>> {
     Ok(highest)
 }
 
-/// Gives out each id once, among all processes with the same state directory.
+/// Assigns each id once, across all processes with the same state directory.
 struct ProjectIds {
     /// Holds the next id as text. The mutex is for threads, the lock on the file for processes.
     file: Mutex<File>,
 }
 
 impl ProjectIds {
-    /// `highest`: the highest id in use, which the file may not know after a power failure.
+    /// `highest` is the highest id in use, which the file may have lost in a power failure.
     fn open(path: &Path, highest: Option<u32>) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
         let ids = Self { file: Mutex::new(file) };
@@ -135,7 +136,7 @@ impl ProjectIds {
         self.update(after)
     }
 
-    /// Gives the number that was there before.
+    /// Returns the previous number.
     fn update(&self, change: impl FnOnce(u32) -> u32) -> io::Result<u32> {
         let file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         rustix::fs::flock(&*file, FlockOperation::LockExclusive)?;
@@ -149,12 +150,12 @@ impl ProjectIds {
     }
 }
 
-/// Half a thousand million areas later it begins anew.
+/// After half a billion areas, the ids start again.
 fn after(id: u32) -> u32 {
     if id >= LAST { FIRST } else { id + 1 }
 }
 
-/// Lifts the limit of a project when the last file of it is gone, so that the quota file does not grow.
+/// Removes the limit of a project after its last file is deleted, so that the quota file does not grow.
 pub(super) struct LiftLimit {
     pub(super) areas: Arc<OwnedFd>,
 }
@@ -167,7 +168,7 @@ impl Afterwards for LiftLimit {
 
     fn after(&self, project: u32) {
         if let Err(error) = project_quota::limit_project(self.areas.as_fd(), project, None) {
-            tracing::warn!(%error, project, "cannot lift the limit of a removed area's project");
+            tracing::warn!(%error, project, "could not remove the quota of a deleted area's project");
         }
     }
 }

@@ -1,81 +1,81 @@
-//! How large the image should be: a pure rule over what the image and the host have.
+//! How large the image should be: a pure function of the space in the image and on the host's disk.
 //!
-//! Everything in the image is allocated on the host's disk, so a write that was accepted always finds its block. The
-//! image is kept a little larger than what is in it (the headroom), and never takes the last of the host's disk (the
-//! reserve), which is for the server's own records and for everybody else.
+//! Everything in the image is allocated on the host's disk, so an accepted write always finds its block. The image is
+//! kept a little larger than its content (the headroom). It never takes the last of the host's disk (the reserve),
+//! which is for the server's own records and for other programs.
 
 use std::path::Path;
 
-/// Below this btrfs spends most of the room on itself.
+/// In a smaller image, btrfs uses most of the space for itself.
 pub(super) const MIN_SIZE: u64 = 256 << 20;
 
-/// What writers may take at once, before the image has grown again.
+/// How much writers may take at once, before the image has grown again.
 const MAX_HEADROOM: u64 = 2 << 30;
 const MIN_HEADROOM: u64 = 64 << 20;
 
 const MIN_RESERVE: u64 = 256 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
 
-/// Less is not worth a change.
+/// Smaller changes are not worth it.
 const STEP: u64 = 16 << 20;
 
-/// With less room than this, file data and metadata share their block groups: on a small file system the groups of data
-/// would leave none for metadata, and not even an empty file could be made.
+/// With less space than this, file data and metadata share their block groups. On a small file system, separate groups
+/// for data would leave none for metadata, and not even an empty file could be created.
 const MIXED_BELOW: u64 = 8 << 30;
 
 /// The host's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostSpace {
-    /// What is free for everyone.
+    /// The space that is free for unprivileged users.
     pub(super) free: u64,
     pub(super) total: u64,
 }
 
-/// What may still be written to a directory's disk before it has only its reserve, which is for the server's records and
-/// for everybody else. Nothing when the disk does not tell.
+/// How much may still be written to a directory's disk before only its reserve is left, which is for the server's
+/// records and for other programs. Zero if the disk does not report it.
 pub fn available_at(directory: &Path) -> u64 {
     HostSpace::of(directory).map_or(0, |host| host.available())
 }
 
-/// An image and its surroundings at one moment.
+/// The space in an image and on its host's disk at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ImageSpace {
     pub(super) size: u64,
-    /// Of that, what can still be written.
+    /// How much of the image can still be written.
     pub(super) free: u64,
-    /// There is nothing left for metadata, whatever is free for data.
+    /// No space is left for metadata, however much is free for data.
     pub(super) is_starved: bool,
     pub(super) host: HostSpace,
-    /// The most that the image may grow to.
+    /// The maximum size of the image.
     pub(super) max_size: u64,
 }
 
 impl HostSpace {
-    /// The disk that a directory is on.
+    /// Reads the space of the disk that a directory is on.
     pub(super) fn of(directory: &Path) -> std::io::Result<Self> {
         let figures = rustix::fs::statvfs(directory)?;
         let bytes = |blocks: u64| blocks.saturating_mul(figures.f_frsize);
         Ok(Self { free: bytes(figures.f_bavail), total: bytes(figures.f_blocks) })
     }
 
-    /// What the image leaves to others.
+    /// How much the image leaves to others.
     pub(super) fn reserve(&self) -> u64 {
         (self.total / 50).clamp(MIN_RESERVE, MAX_RESERVE)
     }
 
-    /// What the image may still take.
+    /// How much the image may still take.
     pub(super) fn available(&self) -> u64 {
         self.free.saturating_sub(self.reserve())
     }
 }
 
 impl ImageSpace {
-    /// What the image can still grow by.
+    /// How much the image can still grow.
     pub(super) fn growable(&self) -> u64 {
         self.host.available().min(self.max_size.saturating_sub(self.size))
     }
 
-    /// The size that the image should have now; its own where nothing need change.
+    /// The size that the image should have now. This is its current size if nothing needs to change.
     pub(super) fn wanted_size(&self) -> u64 {
         let headroom = headroom(self.free + self.growable());
         let used = self.size - self.free;
@@ -93,19 +93,19 @@ impl ImageSpace {
     }
 }
 
-/// The size of a new image, or nothing where not even a small one fits.
+/// The size of a new image, or `None` if not even a small one fits.
 pub(super) fn first_size(host: HostSpace, max_size: u64) -> Option<u64> {
     let available = host.available().min(max_size);
     let wanted = (headroom(available) / 2 * 3).clamp(MIN_SIZE, available.max(MIN_SIZE)) / STEP * STEP;
     (wanted <= available).then_some(wanted)
 }
 
-/// Whether data and metadata should share the block groups of a new image.
+/// Whether data and metadata share the block groups of a new image.
 pub(super) fn is_mixed(host: HostSpace, max_size: u64) -> bool {
     host.available().min(max_size) < MIXED_BELOW
 }
 
-/// A small disk is shared out more carefully.
+/// On a small disk the headroom is smaller.
 fn headroom(possible: u64) -> u64 {
     (possible / 4).clamp(MIN_HEADROOM, MAX_HEADROOM)
 }
@@ -177,7 +177,7 @@ mod tests {
                 prop_assert!(wanted - size <= host_free - host.reserve());
                 prop_assert!(wanted <= bound);
             }
-            // One change is enough, unless the host lacks its reserve: then it gets what is free, bit by bit.
+            // One change is enough, unless the host lacks its reserve. In that case it gets the free space bit by bit.
             prop_assume!(host_free >= host.reserve());
             let free_then = (free + wanted).saturating_sub(size);
             let host_then = HostSpace { free: (host_free + size).saturating_sub(wanted), ..host };

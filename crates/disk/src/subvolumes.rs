@@ -1,7 +1,7 @@
 //! Areas as btrfs subvolumes, limited by their qgroups.
 //!
-//! There is no limit on the number of files, but the metadata of a file counts too, so a flood of empty files ends at
-//! the same limit.
+//! The number of files is not limited, but the metadata of a file counts too, so a flood of empty files hits the same
+//! limit.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,20 +17,20 @@ use super::places::{Areas, Places};
 use super::usage::Usage;
 use isopod_isolation::sys::btrfs;
 
-/// After so many removals the qgroups of the removed subvolumes are looked at.
+/// The number of removals after which the qgroups of removed subvolumes are swept.
 const SWEEP_AFTER: usize = 64;
 
 pub(super) struct Subvolumes {
-    /// `/sys/fs/btrfs/<uuid>/qgroups`: newer figures than those in the quota tree.
+    /// `/sys/fs/btrfs/<uuid>/qgroups`, which has newer figures than the quota tree.
     live_figures: Option<PathBuf>,
-    /// Qgroups of removed subvolumes. Kernels before 6.12 or so leave them for ever.
+    /// The qgroups of removed subvolumes. Kernels before about 6.12 keep them forever.
     removed: Mutex<Vec<u64>>,
 }
 
 impl Subvolumes {
-    /// For areas on the file system of `root`. With `ours_alone` also takes note of the qgroups that earlier processes
-    /// left. They are forgotten only later, when a removal sweeps: at this moment one of them may belong to a subvolume
-    /// that another process is just making.
+    /// For areas on the file system of `root`. With `ours_alone`, also notes the qgroups that earlier processes left.
+    /// They are deleted later, when a removal sweeps, because right now one of them may belong to a subvolume that
+    /// another process is creating.
     pub(super) fn open(root: BorrowedFd<'_>, ours_alone: bool) -> io::Result<Self> {
         let uuid = btrfs::filesystem_uuid(root)?;
         let live_figures = Some(Path::new("/sys/fs/btrfs").join(uuid).join("qgroups")).filter(|path| path.is_dir());
@@ -49,7 +49,7 @@ impl Subvolumes {
         }
     }
 
-    /// Forgets the qgroups of subvolumes that the kernel has freed; the others stay for the next time.
+    /// Deletes the qgroups of subvolumes that the kernel has freed. The others wait for the next sweep.
     fn sweep(&self, root: BorrowedFd<'_>) {
         let candidates = std::mem::take(&mut *self.removed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         let kept = candidates.into_iter().filter(|id| !forget_qgroup(root, *id)).collect::<Vec<_>>();
@@ -75,7 +75,8 @@ impl Areas for Subvolumes {
         btrfs::create_subvolume(places.areas(), name.as_str()).doing_area("make", name.as_str())?;
         let prepared = places.open_area(name).and_then(|area| prepare(area.as_fd(), name, limit));
         if prepared.is_err() {
-            // The reason is told; a subvolume that stays after all is an area that can be removed.
+            // The caller gets the reason. If the subvolume cannot be removed, it stays as an area that can be removed
+            // later.
             btrfs::destroy_subvolume(places.areas(), name.as_str()).ok();
         }
         prepared
@@ -103,7 +104,7 @@ impl Areas for Subvolumes {
         match btrfs::destroy_subvolume(places.areas(), name.as_str()) {
             Ok(()) => self.note_removed(places.areas(), id),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                // Subvolumes inside. Taking it apart needs a little room, which a full area does not have.
+                // There are subvolumes inside. Deleting them needs a little space, which a full area does not have.
                 btrfs::limit_subvolume(area.as_fd(), None).doing_area("lift the limit of", name.as_str())?;
                 places.discard(name)?;
             }
@@ -125,7 +126,8 @@ fn prepare(area: BorrowedFd<'_>, name: &AreaName, limit: Option<Bytes>) -> Resul
     }
 }
 
-/// Opens an area and makes sure that it is a subvolume: the limit of a plain directory would hit its whole surroundings.
+/// Opens an area and makes sure that it is a subvolume. The limit of a plain directory would apply to the subvolume
+/// around it.
 fn open_subvolume(places: &Places, name: &AreaName) -> Result<std::os::fd::OwnedFd, DiskError> {
     let area = places.open_area(name)?;
     match btrfs::is_subvolume(area.as_fd()).doing_area("look at", name.as_str())? {
@@ -150,7 +152,7 @@ fn orphans(root: BorrowedFd<'_>) -> io::Result<Vec<u64>> {
     }
 }
 
-/// True when the qgroup is no more.
+/// Returns whether the qgroup is gone.
 fn forget_qgroup(root: BorrowedFd<'_>, id: u64) -> bool {
     if btrfs::subvolume_exists(root, id).unwrap_or(true) {
         return false;
@@ -161,7 +163,7 @@ fn forget_qgroup(root: BorrowedFd<'_>, id: u64) -> bool {
     }
 }
 
-/// The figures in memory. What is reserved for pages not yet written counts as used.
+/// Reads the figures in memory. Space that is reserved for pages that are not yet written counts as used.
 fn live_usage(qgroup: &Path) -> Option<Usage> {
     let number = |name: &str| std::fs::read_to_string(qgroup.join(name)).ok()?.trim().parse::<u64>().ok();
     let flags = std::fs::read_to_string(qgroup.join("limit_flags")).ok()?;

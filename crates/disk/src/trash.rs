@@ -1,7 +1,7 @@
-//! Removed areas wait here until a background thread has deleted them.
+//! Removed areas, which wait here until a background thread has deleted them.
 //!
-//! Moving an area into the trash takes microseconds; deleting 100,000 files does not. What is in the trash when the
-//! process ends is deleted after the next start.
+//! Moving an area into the trash takes microseconds, but deleting 100,000 files takes much longer. What is in the trash
+//! when the process ends is deleted after the next start.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -17,15 +17,15 @@ use rustix::io::Errno;
 use super::folder;
 use super::tree::{self, Removal};
 
-/// Called for each tree of the trash before and after it is deleted; `Before` gives what `after` gets.
+/// Called for each tree in the trash before and after it is deleted. `after` gets the value that `before` returned.
 pub(super) trait Afterwards: Send + Sync + 'static {
     /// What the tree holds besides its files, such as a project id.
     fn before(&self, trash: BorrowedFd<'_>, name: &CStr) -> Option<u32>;
-    /// The tree is gone: gives back what it held.
+    /// Releases what the tree held. The tree is deleted.
     fn after(&self, held: u32);
 }
 
-/// For trees that hold nothing but their files.
+/// For trees that hold nothing besides their files.
 pub(super) struct Nothing;
 
 impl Afterwards for Nothing {
@@ -42,13 +42,13 @@ pub(super) struct Trash {
     afterwards: Arc<dyn Afterwards>,
     count: AtomicU64,
     stop: Arc<AtomicBool>,
-    /// Wakes the thread; `None` only while dropping.
+    /// Wakes the thread. `None` only during the drop.
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Trash {
-    /// Starts with a round over what is there already.
+    /// Starts the thread, which first deletes what is already there.
     pub(super) fn start(directory: OwnedFd, afterwards: Arc<dyn Afterwards>) -> io::Result<Self> {
         let (wake, woken) = channel();
         let (directory, stop) = (Arc::new(directory), Arc::new(AtomicBool::new(false)));
@@ -61,7 +61,7 @@ impl Trash {
         Ok(Self { directory, afterwards, count: AtomicU64::new(0), stop, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Moves `name` out of `parent` into the trash, in one step.
+    /// Moves `name` from `parent` into the trash, in one step.
     pub(super) fn take(&self, parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         loop {
             let count = self.count.fetch_add(1, Ordering::Relaxed);
@@ -73,13 +73,13 @@ impl Trash {
             }
         }
         if let Some(wake) = &self.wake {
-            // A thread that has ended leaves the trash for the next start.
+            // If the thread has ended, the next start empties the trash.
             wake.send(()).ok();
         }
         Ok(())
     }
 
-    /// Deletes everything now, on this thread too. Gives the number of trees that could not be deleted.
+    /// Deletes everything now, on the calling thread as well. Returns the number of trees that could not be deleted.
     pub(super) fn empty(&self) -> Result<usize, Errno> {
         empty(&self.directory, &*self.afterwards, &self.stop)
     }
@@ -90,14 +90,14 @@ impl Drop for Trash {
         self.stop.store(true, Ordering::Relaxed);
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            // It panics only by a mistake of ours, and has then said so.
+            // The thread panics only because of a bug, and the panic has been reported.
             thread.join().ok();
         }
     }
 }
 
-/// Deletes what is in the `trash` below `root`, if there is one, before that directory is put out of use. What cannot
-/// be deleted stays and has been told.
+/// Deletes the content of `trash` below `root`, if there is one, before that directory goes out of use. What cannot be
+/// deleted stays, and a warning is logged for it.
 pub(super) fn empty_without_thread(root: &OwnedFd) -> Result<(), Errno> {
     match folder::open_below(root, "trash") {
         Ok(trash) => empty(&trash, &Nothing, &AtomicBool::new(false)).map(drop),
@@ -111,13 +111,13 @@ fn empty_when_woken(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &Ato
         while woken.try_recv().is_ok() {}
         match empty(directory, afterwards, stop) {
             Ok(0) => {}
-            Ok(left) => tracing::warn!(left, "some removed areas cannot be deleted yet"),
-            Err(errno) => tracing::warn!(%errno, "cannot read the trash of the disk"),
+            Ok(left) => tracing::warn!(left, "could not delete some removed areas; will retry later"),
+            Err(errno) => tracing::warn!(%errno, "could not read the trash directory"),
         }
     }
 }
 
-/// Rounds over the trash until nothing more can be deleted: a tree with subvolumes inside leaves them beside it.
+/// Repeats until nothing more can be deleted, because a tree with subvolumes inside leaves them beside it.
 fn empty(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool) -> Result<usize, Errno> {
     let mut stuck: Vec<CString> = Vec::new();
     loop {
@@ -144,10 +144,10 @@ fn empty_one(directory: &OwnedFd, name: &CStr, afterwards: &dyn Afterwards, stop
             true
         }
         Ok(Removal::Stopped) => true,
-        // Two threads may empty the trash at once; what the other one deleted is not stuck.
+        // Two threads may empty the trash at once. What the other one deleted is not stuck.
         Err(Errno::NOENT) => true,
         Err(errno) => {
-            tracing::warn!(%errno, tree = ?name, "cannot delete a removed area");
+            tracing::warn!(%errno, tree = ?name, "could not delete a removed area");
             false
         }
     }

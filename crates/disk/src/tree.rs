@@ -1,8 +1,8 @@
 //! Deletes a directory tree that a hostile program has filled.
 //!
-//! Works on descriptors only, follows no symbolic link, enters no other mount, and needs constant depth: a directory
-//! inside the tree that is not empty is first moved up to the top of the tree. So 10,000 levels need neither 10,000
-//! stack frames nor so many open descriptors. It may be interrupted and run again at any point.
+//! It works only on descriptors, follows no symbolic link and enters no other mount. It needs constant depth: a
+//! directory inside the tree that is not empty is first moved to the top of the tree. So 10,000 levels need neither
+//! 10,000 stack frames nor 10,000 open descriptors. It may be interrupted and run again at any point.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -18,16 +18,16 @@ use rustix::io::Errno;
 
 use super::folder;
 
-/// So many names are read at a time; a directory with more is read again.
+/// How many names are read at a time. A larger directory is read several times.
 const BATCH: usize = 4096;
 
-/// Deletes a tree that a hostile program may have filled. It is no error when there is none.
+/// Deletes a tree that a hostile program may have filled. It is not an error if the tree does not exist.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let name = CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // The way to it is ours, and may lead through a link; only what is below is a stranger's.
+    // The path to the tree is trusted and may contain a link. Only what is below it is untrusted.
     let parent = match File::open(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
@@ -36,19 +36,20 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How a deletion ended.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     /// Nothing of the tree is left.
     Done,
-    /// Asked to stop before the end; the rest is where it was.
+    /// Stopped early. The rest of the tree is where it was.
     Stopped,
 }
 
-/// Deletes `name` in `parent`, whatever it is. `stop` ends it early.
+/// Deletes `name` in `parent`, whatever it is. `stop` ends the deletion early.
 ///
-/// What cannot be deleted (a mount point) is left with its parents, the rest goes, and the error is the last one seen.
-/// A subvolume with subvolumes inside is taken apart: the inner ones become trees of their own beside this one.
+/// What cannot be deleted (a mount point) stays, together with its parents. Everything else is deleted, and the last
+/// error is returned. A subvolume with subvolumes inside is taken apart: the inner ones become separate trees beside
+/// this one.
 pub(super) fn remove(parent: impl AsFd, name: &CStr, stop: &AtomicBool) -> Result<Removal, Errno> {
     let parent = parent.as_fd();
     let on_btrfs = btrfs::is_btrfs(parent).unwrap_or(false);
@@ -63,9 +64,9 @@ pub(super) fn remove(parent: impl AsFd, name: &CStr, stop: &AtomicBool) -> Resul
 }
 
 struct Tree<'a> {
-    /// The directory that all others are moved to.
+    /// The directory to which all others are moved.
     top: OwnedFd,
-    /// Where the tree itself lies.
+    /// The directory that contains the tree.
     parent: BorrowedFd<'a>,
     on_btrfs: bool,
     /// Counts the moved directories, for their names.
@@ -73,7 +74,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Empties the top, round after round, because each round may move directories there.
+    /// Empties the top in rounds, because each round may move directories there.
     fn empty(&mut self, stop: &AtomicBool) -> Result<Removal, Errno> {
         loop {
             let entries = folder::entries(&self.top, BATCH)?;
@@ -109,7 +110,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Empties a directory right below the top. Directories in it that are not empty go to the top.
+    /// Empties a directory directly below the top. Moves directories in it that are not empty to the top.
     fn empty_below(&mut self, directory: &OwnedFd, stop: &AtomicBool) -> Result<Removal, Errno> {
         loop {
             let entries = folder::entries(directory, BATCH)?;
@@ -139,7 +140,7 @@ impl Tree<'_> {
     }
 }
 
-/// Moves a directory under a name that is still free; `count` makes the next one likely to be.
+/// Moves a directory to a free name. `count` makes it likely that the next name is free.
 fn move_to(target: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &CStr, count: &mut u64) -> Result<(), Errno> {
     loop {
         *count += 1;
@@ -151,7 +152,7 @@ fn move_to(target: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &CStr, count: &
     }
 }
 
-/// Whether a round over a directory changed anything; if not, another round would not either.
+/// Whether a round over a directory changed anything. If not, another round would not either.
 #[derive(Default)]
 struct Progress {
     done: usize,
@@ -174,7 +175,7 @@ impl Progress {
     }
 }
 
-/// Deletes a file, an empty directory or a subvolume in one step. False for a directory that is not empty.
+/// Deletes a file, an empty directory or a subvolume in one step. Returns false for a directory that is not empty.
 fn remove_easily(parent: BorrowedFd<'_>, name: &CStr, on_btrfs: bool) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -184,7 +185,7 @@ fn remove_easily(parent: BorrowedFd<'_>, name: &CStr, on_btrfs: bool) -> Result<
     }
 }
 
-/// Two processes may delete the same tree; what the other one deleted is deleted.
+/// Two processes may delete the same tree. What the other one deleted counts as deleted.
 fn unlink(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
@@ -198,7 +199,7 @@ fn destroy_if_subvolume(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     folder::open_below(parent, name).is_ok_and(is_subvolume) && btrfs::destroy_subvolume(parent, text).is_ok()
 }
 
-/// The names right below a directory, for the rounds over the trash.
+/// The names directly below a directory, for the rounds over the trash.
 pub(super) fn names(directory: impl AsFd) -> Result<Vec<CString>, Errno> {
     Ok(folder::entries(directory, usize::MAX)?.into_iter().map(|entry| entry.name).collect())
 }

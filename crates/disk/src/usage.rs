@@ -1,12 +1,12 @@
-//! What an area uses.
+//! The usage of an area.
 
 use isopod_wire::Bytes;
 
-/// What an area has used and may use.
+/// The current usage and the limit of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// What is used, `None` where the file system does not count it. May lag behind by what is not yet written out.
+    /// The used space, or `None` if the file system does not count it. It may lag behind by what is not yet written to
+    /// the disk.
     pub used: Option<Bytes>,
-    /// What may be used at most.
     pub limit: Option<Bytes>,
 }

@@ -1,8 +1,8 @@
-//! Keeps the image as large as it should be, on a thread of its own.
+//! Keeps the image at the right size, on a thread of its own.
 //!
-//! Every process that has the disk open watches, because any of them may be the only one; the setup lock lets one at a
-//! time change something. While there is none, the image stays as it is: what is free in it can be written, and then
-//! writers get ENOSPC.
+//! Every process that has the disk open watches it, because any of them may be the only one. The setup lock lets one
+//! process at a time make changes. While no process watches, the image keeps its size: the free space in it can be
+//! used, and after that writers get ENOSPC.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,15 +14,15 @@ use super::image::Image;
 use super::lock::SetupLock;
 use super::size::ImageSpace;
 
-/// While something is written, and while nothing is.
+/// The pause between two checks while something is written, and while nothing is.
 const BUSY_PAUSE: Duration = Duration::from_millis(25);
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
-/// How long there must be too much room before some of it is given back.
+/// How long there must be too much free space before some of it is given back.
 const SHRINK_AFTER: Duration = Duration::from_secs(10);
 
 /// The thread. It ends when this is dropped.
 pub(super) struct Watch {
-    /// Never sent on; `None` only while dropping.
+    /// Nothing is ever sent. `None` only during the drop.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,7 +48,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It panics only by a mistake of ours, and has then said so.
+            // The thread panics only because of a bug, and the panic has been reported.
             thread.join().ok();
         }
     }
@@ -58,10 +58,10 @@ struct Watcher {
     state_dir: std::path::PathBuf,
     image: Image,
     max_size: u64,
-    /// What was there the last time.
+    /// The space at the previous check.
     last: Option<ImageSpace>,
     too_large_since: Option<Instant>,
-    /// It was said that there is no more room.
+    /// Whether the warning about missing space was logged.
     is_full: bool,
 }
 
@@ -69,7 +69,7 @@ impl Watcher {
     fn watch_until(&mut self, stopped: &Receiver<()>) {
         let mut pause = Duration::ZERO;
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            // Another process may just destroy it; then whoever uses it next finds out.
+            // Another process may be destroying the disk. The next operation on it will fail with the reason.
             pause = match self.image.space(self.max_size) {
                 Ok(space) => self.look(space),
                 Err(_) => IDLE_PAUSE,
@@ -77,7 +77,7 @@ impl Watcher {
         }
     }
 
-    /// Acts on what was found, and says when to look again.
+    /// Reacts to the current space, and returns the time until the next check.
     fn look(&mut self, space: ImageSpace) -> Duration {
         let is_same = self.last.replace(space) == Some(space);
         let wanted = space.wanted_size();
@@ -99,13 +99,13 @@ impl Watcher {
 
     fn resize(&self, size: u64) {
         if let Err(error) = self.try_resize(size) {
-            tracing::debug!(error = &error as &dyn std::error::Error, size, "the disk image keeps its size");
+            tracing::debug!(error = &error as &dyn std::error::Error, size, "could not resize the disk image");
         }
     }
 
     fn try_resize(&self, size: u64) -> Result<(), DiskError> {
         let Some(_lock) = SetupLock::try_acquire(&self.state_dir)? else { return Ok(()) };
-        // It was another one that had the lock before us.
+        // The process that held the lock before us may have resized the image.
         let is_stale = self.image.space(self.max_size).is_ok_and(|space| space.wanted_size() != size);
         if is_stale {
             return Ok(());
@@ -123,8 +123,8 @@ impl Watcher {
         if is_full && !self.is_full {
             let (free, reserve) = (space.host.free >> 20, space.host.reserve() >> 20);
             tracing::warn!(
-                "sandboxes can write no more: {free} MiB are free on the state directory's disk, and {reserve} MiB must stay free; \
-                 make room there, or end sandboxes"
+                "sandboxes cannot write more data: {free} MiB are free on the state directory's disk, and {reserve} MiB must stay free; \
+                 free space there, or end sandboxes"
             );
         }
         self.is_full = is_full;

@@ -1,4 +1,4 @@
-//! What a killed process, a half-made image or a second process leaves, and what is made of it.
+//! What a killed process, a half-made image or a second process leaves behind, and how it is handled.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails; timings are printed")]
 
 mod support;
@@ -12,7 +12,7 @@ use isopod_disk::{Disk, DiskError, NoLimit};
 use isopod_wire::Bytes;
 use support::{State, small};
 
-/// Not a test: the process that the tests below start and kill.
+/// Not a test: this is the process that the tests below start and kill.
 #[test]
 #[ignore = "run by other tests as a process of its own"]
 fn process_that_works_until_killed() {
@@ -45,7 +45,8 @@ fn a_kill_at_any_instant_leaves_only_areas_that_can_be_removed() {
     let state = State::new();
     for round in 0..40 {
         let mut child = worker(&state);
-        // On a busy machine none would come as far as its first area in so short a time: every other is waited for.
+        // On a busy machine, no process would create its first area in so short a time. So the test waits for every
+        // other one.
         if round % 2 == 1 {
             let mut said = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
             assert!(said.any(|line| line.ends_with("made")), "it ended before its first area");
@@ -179,7 +180,8 @@ fn a_disk_in_use_elsewhere_is_not_destroyed() {
 fn a_copy_of_the_mount_in_another_namespace_is_told_and_does_no_harm() {
     let state = State::new();
     let disk = state.open();
-    // Of the copies it keeps only ours: the disks of servers and tests beside this one are not to stay busy.
+    // It keeps only our copies of mounts, so that the disks of servers and other tests on this machine do not stay
+    // busy.
     let script = r#"awk -v own="$0/" '$1 ~ "^/dev/loop" && $2 != "/" && index($2, own) != 1 { print $2 }' /proc/self/mounts |
         tac | xargs -r -n 1 umount -l; echo ready; exec sleep 1000"#;
     let mut holder = Command::new("unshare")

@@ -1,4 +1,5 @@
-//! A host whose disk fills up, from inside of sandboxes and from outside: what was written stays, and goes on later.
+//! A host whose disk fills up, from inside sandboxes and from outside. Written data is kept, and writing continues
+//! later.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
@@ -15,14 +16,14 @@ use support::{HostDisk, MIB, State, eventually, run};
 
 const SIZE: u64 = 1 << 30;
 
-/// Files that were acknowledged, and what seeds their contents.
+/// The acknowledged files, and the seeds of their contents.
 #[derive(Default)]
 struct Acknowledged {
     files: BTreeMap<PathBuf, u64>,
 }
 
 impl Acknowledged {
-    /// Writes files of 4 MiB until one fails; those that were closed without an error count. Every other is synced.
+    /// Writes files of 4 MiB until one fails. Those that were closed without an error count. Every other one is synced.
     fn write_until_full(&mut self, directory: &Path) -> io::Error {
         for number in 0_u64.. {
             let seed = self.files.len() as u64 + number;
@@ -30,7 +31,7 @@ impl Acknowledged {
             match write_file(&path, seed, number % 2 == 0) {
                 Ok(()) => drop(self.files.insert(path, seed)),
                 Err(error) => {
-                    // It may have failed before the file was made.
+                    // It may have failed before the file was created.
                     let _ = std::fs::remove_file(&path);
                     return error;
                 }
@@ -48,7 +49,7 @@ impl Acknowledged {
     }
 }
 
-/// Not from the memory of what was written.
+/// Drops the page cache first, so that the data comes from the device.
 fn read_from_device(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.sync_all()?;
@@ -88,7 +89,7 @@ fn files_written_before_and_after_the_host_is_full_are_all_kept() {
     let others = host.fill();
     let error = written.write_until_full(area.path());
     assert!(is_disk_full(&error), "{error}");
-    // Written over, with nothing free outside. That takes new blocks, so some are given back first.
+    // Overwrite files while nothing is free outside. That takes new blocks, so some are freed first.
     let doomed: Vec<PathBuf> = written.files.keys().take(10).cloned().collect();
     for path in &doomed {
         std::fs::remove_file(path).unwrap();
@@ -121,7 +122,7 @@ fn writers_inside_stop_before_the_hosts_disk_is_full() {
     let disk = Disk::open(&host.state(), &DiskOptions::default()).unwrap();
     let area = disk.create_area("a", None).unwrap();
     let mut written = Acknowledged::default();
-    // A writer may be faster than the image grows for a moment.
+    // For a moment, a writer may be faster than the image grows.
     eventually("the image has taken what it may", || {
         let error = written.write_until_full(area.path());
         assert!(is_disk_full(&error), "{error}");
@@ -179,7 +180,7 @@ fn an_image_with_holes_from_an_earlier_version_is_filled_in() {
     drop(disk);
     rustix::mount::unmount(state.path().join("disk"), rustix::mount::UnmountFlags::empty()).unwrap();
     state.assert_nothing_left();
-    // As it was: mounted with discards on a file that is larger than what it holds.
+    // As an earlier version left it: mounted with discards, on a file that is larger than its content.
     let image = state.path().join("disk.btrfs");
     OpenOptions::new().write(true).open(&image).unwrap().set_len(4 << 30).unwrap();
     let (image_name, root) = (image.to_str().unwrap(), state.path().join("disk"));

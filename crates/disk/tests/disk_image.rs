@@ -1,4 +1,4 @@
-//! Areas in the btrfs image: limits, overlay, adoption, and nothing left.
+//! Areas in the btrfs image: limits, overlay, adoption, and nothing left behind.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails; timings are printed")]
 
 mod support;
@@ -160,7 +160,7 @@ fn the_qgroups_of_removed_areas_do_not_pile_up() {
             (count, first) = (count + some.len(), last + 1);
         }
     };
-    // The kernel frees removed subvolumes at its own pace; later removals then sweep.
+    // The kernel frees removed subvolumes at its own pace. Later removals then sweep.
     eventually("the qgroups of the first areas are forgotten", || {
         btrfs::sync(root.as_fd()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(500));

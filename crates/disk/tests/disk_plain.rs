@@ -1,4 +1,4 @@
-//! Areas as plain directories: no limit, but a clear reason, and a removal that nothing inside can trick or stop.
+//! Areas as plain directories: no limit, but a clear reason, and a removal that no content can trick or stop.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails; timings are printed")]
 
 mod support;
@@ -83,7 +83,7 @@ fn removal_follows_no_symbolic_link() {
     empty_trash(&state);
     assert!(outside.path().join("precious").exists() && outside.path().join("folder").exists());
 
-    // An area that is itself a link is no area of ours; the link goes, its target stays.
+    // An area that is itself a link is not ours. The link is removed, and its target stays.
     symlink(outside.path(), state.path().join("disk/areas/link")).unwrap();
     assert!(disk.area_names().unwrap().is_empty());
     assert!(disk.area("link").is_err() && disk.usage("link").is_err());
@@ -170,7 +170,7 @@ fn a_hundred_thousand_files_are_removed_in_the_background() {
     disk.remove_area("many").unwrap();
     println!("100,000 files: remove_area took {:?}", start.elapsed());
     assert!(start.elapsed().as_millis() < 100);
-    // Stopped in the middle and taken up by the next one.
+    // Stopped in the middle, and continued by the next disk.
     drop(disk);
     println!("closing after {:?}", start.elapsed());
     let disk = state.open_plain();

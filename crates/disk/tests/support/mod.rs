@@ -1,4 +1,4 @@
-//! A state directory that checks, when it goes, that nothing of it is mounted or attached.
+//! A state directory that checks, when it is dropped, that nothing of it is mounted or attached.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -58,13 +58,14 @@ impl State {
         self.assert_nothing_left();
     }
 
-    /// A program beside the tests may have made a mount namespace at the wrong moment, which is no fault of ours.
+    /// A program beside the tests may have created a mount namespace at the wrong moment, which is not our fault.
     fn wait_for_other_namespaces(&self) {
         assert_eq!(self.mounts(), 0, "it is unmounted here");
         eventually(&format!("the other namespaces end ({:?})", self.holders()), || self.loop_devices() == 0);
     }
 
-    /// Other processes' mount namespaces that have a copy of our mount: whoever makes one at the wrong moment has it.
+    /// The mount namespaces of other processes that have a copy of our mount, because they were created at the wrong
+    /// moment.
     pub(crate) fn holders(&self) -> Vec<String> {
         let own = std::fs::read_link("/proc/self/ns/mnt").unwrap();
         let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
@@ -93,7 +94,8 @@ impl State {
         devices.filter(|device| self.is_named_in(&file(device.clone()))).count()
     }
 
-    /// Whether a text of the kernel names something in this directory, and not in another whose name begins alike.
+    /// Whether a text of the kernel names something in this directory, and not in another one whose name starts the
+    /// same.
     fn is_named_in(&self, text: &str) -> bool {
         text.contains(&format!("{}/", self.path().to_str().unwrap()))
     }
@@ -102,7 +104,7 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         let (mounts, devices) = (self.mounts(), self.loop_devices());
-        // After a failed test too, nothing stays on the machine.
+        // Leave nothing on the machine, even after a failed test.
         while rustix::mount::unmount(self.path().join("disk"), rustix::mount::UnmountFlags::DETACH).is_ok() {}
         if !std::thread::panicking() {
             assert_eq!((mounts, devices), (0, 0), "the test left mounts or loop devices");
@@ -110,7 +112,7 @@ impl Drop for State {
     }
 }
 
-/// An ext4 in a file, as the small disk of a host. Root has no blocks of its own on it.
+/// An ext4 file system in a file: the small disk of a host. It reserves no blocks for root.
 pub(crate) struct HostDisk {
     place: TempDir,
 }
@@ -119,7 +121,7 @@ impl HostDisk {
     pub(crate) fn new(size: u64) -> Self {
         let place = tempfile::Builder::new().prefix("isopod-host-").tempdir_in("/var/tmp").unwrap();
         let file = place.path().join("host.ext4");
-        // With its blocks: the disk of this machine may be full too.
+        // Allocate its blocks, because the disk of this machine may get full too.
         let blocks = std::fs::File::create(&file).unwrap();
         rustix::fs::fallocate(blocks, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
         run("mkfs.ext4", &["-q", "-m", "0", file.to_str().unwrap()]);
@@ -143,12 +145,12 @@ impl HostDisk {
         figures.f_bavail * figures.f_frsize
     }
 
-    /// Takes all that is left, as another program of the host would.
+    /// Takes all the remaining space, as another program on the host would.
     pub(crate) fn fill(&self) -> PathBuf {
         let file = self.path().join("others");
         let (_, error) = fill(&file, usize::MAX);
         assert_eq!(error.unwrap().kind(), std::io::ErrorKind::StorageFull);
-        // The last blocks, for which a quarter of a MiB was too much.
+        // Fill the last blocks, for which a quarter of a MiB was too much.
         let mut last = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
         while last.write_all(&[0x5a; 512]).is_ok() {}
         assert!(last.sync_all().is_ok() && self.free() < 4096, "{} bytes are left", self.free());
@@ -159,7 +161,7 @@ impl HostDisk {
 impl Drop for HostDisk {
     fn drop(&mut self) {
         let unmount = |path: PathBuf| rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
-        // After a failed test too, nothing stays on the machine.
+        // Leave nothing on the machine, even after a failed test.
         while unmount(self.state().join("disk")).is_ok() {}
         unmount(self.path()).unwrap();
     }
@@ -178,7 +180,7 @@ pub(crate) fn without_mkfs() -> DiskOptions {
     DiskOptions { mkfs_program: PathBuf::from("/nonexistent/mkfs.btrfs"), ..small() }
 }
 
-/// Writes until it fails or `most` is reached, and gives what could be written and the error.
+/// Writes until it fails or `most` is reached. Returns how much was written, and the error.
 pub(crate) fn fill(path: &Path, most: usize) -> (usize, Option<std::io::Error>) {
     let mut file = std::fs::File::create(path).unwrap();
     let block = vec![0x5a; MIB / 4];
