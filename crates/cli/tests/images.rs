@@ -46,7 +46,7 @@ async fn what_cannot_be_had_is_told_with_its_reason() {
     let unnamed = Registry::start(None);
     for (image, words) in [
         (format!("{}/team/missing", registry.address), "has no"),
-        (format!("{}/team/spoilt", registry.address), "is not what was received"),
+        (format!("{}/team/spoilt", registry.address), "digest mismatch: expected"),
         ("dead.example/x".to_owned(), "cannot be reached"),
         (format!("{}/x", unnamed.address), "an internal address"),
         ("UPPER/x".to_owned(), "names no image"),
@@ -268,7 +268,7 @@ async fn a_file_from_the_web_is_added_checked_and_cached_by_its_content() {
     for (text, words) in [
         (
             format!("FROM tiny\nADD --checksum={wrong} https://files.example/pub/tool.txt /x"),
-            "is not what was received",
+            "digest mismatch: expected",
         ),
         ("FROM tiny\nADD https://files.example/pub/none /x".to_owned(), "404"),
         ("FROM tiny\nADD https://files.example/ /x/".to_owned(), "names no file"),

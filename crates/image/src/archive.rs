@@ -1,4 +1,4 @@
-//! Images as files: `docker save` archives and OCI layouts, in and out.
+//! Reads and writes images as files: `docker save` archives and OCI layouts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,39 +12,37 @@ use crate::store::{Image, Store, StoreError};
 use crate::unpack::{Bounds, Kind, UnpackError, decompress, unpack};
 use crate::{Digest, Reference, ReferenceError};
 
-/// Why an archive was not taken in or written.
+/// Why an archive could not be imported or exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The archive cannot be read.
     #[error("could not read the archive")]
     Read(#[source] io::Error),
-    /// It cannot be unpacked.
+    /// The archive cannot be unpacked.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
-    /// It is something else.
-    #[error("it is neither an OCI layout nor what docker save writes")]
+    /// The file has another format.
+    #[error("the archive is neither an OCI layout nor a docker save archive")]
     Unknown,
-    /// It lacks a part.
+    /// A file is missing in the archive.
     #[error("the archive has no {0}")]
     Missing(String),
-    /// A part is damaged.
-    #[error("{0} in the archive cannot be understood")]
+    /// A file in the archive is damaged.
+    #[error("{0} in the archive is not valid")]
     Damaged(String),
-    /// It has no name, and none was given.
-    #[error("the image in the archive has no name; give it one")]
+    /// The image has no name, and the caller gave none.
+    #[error("the image in the archive has no name; specify one")]
     NoName,
-    /// A name that is none.
+    /// The name of the image is not valid.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The archive cannot be written.
     #[error("could not write the archive")]
     Write(#[source] io::Error),
 }
 
-/// An entry of the `manifest.json` of `docker save`.
+/// An entry in the `manifest.json` of a `docker save` archive.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Saved {
@@ -56,10 +54,10 @@ struct Saved {
 
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Takes the images of an archive into the store. `scratch` is an empty directory for it to be unpacked in.
+/// Imports the images of an archive into the store. `scratch` is an empty directory in which to unpack it.
 ///
 /// # Errors
-/// When it is damaged, or has no name where none is given.
+/// If the archive is damaged, or the image has no name and the caller gave none.
 pub fn import(
     store: &Store,
     archive: impl Read + Send,
@@ -88,7 +86,7 @@ fn import_layout(
     for found in &index.manifests {
         let digest = import_manifest(store, files, &found.digest, true)?;
         let own = found.annotations.get("io.containerd.image.name").or_else(|| found.annotations.get(REF_NAME));
-        // The annotation may be no more than a tag; then it says too little.
+        // The annotation may be only a tag, which is not enough.
         let own = own.filter(|text| text.contains(['/', ':'])).map(|text| text.parse()).transpose()?;
         let name = name.cloned().or(own).ok_or(ArchiveError::NoName)?;
         store.tag(&name, &digest)?;
@@ -158,10 +156,10 @@ fn import_saved(
     Ok(names)
 }
 
-/// Writes an image as an archive that Docker, Podman and others read: an OCI layout with Docker's list beside it.
+/// Writes an image as an archive that Docker, Podman and others can read: an OCI layout with Docker's `manifest.json`.
 ///
 /// # Errors
-/// When a part is missing or the archive cannot be written.
+/// If a part is missing or the archive cannot be written.
 pub fn export(store: &Store, image: &Image, name: &Reference, out: impl Write) -> Result<(), ArchiveError> {
     let mut archive = tar::Builder::new(out);
     let mut add = |path: &str, bytes: &[u8]| -> Result<(), ArchiveError> {
@@ -223,7 +221,8 @@ fn json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, A
     serde_json::from_slice(bytes).map_err(|_| ArchiveError::Damaged(name.to_owned()))
 }
 
-/// The unpacked archive. Links in it lead nowhere: paths with `..` and absolute ones are refused, links not followed.
+/// The unpacked archive. No path leads out of it: absolute paths and paths with `..` are refused, and so are links that
+/// lead out.
 struct Files<'a> {
     root: &'a Path,
 }
@@ -234,7 +233,7 @@ impl Files<'_> {
         let missing = || ArchiveError::Missing(path.to_owned());
         let root = rustix::fs::openat(CWD, self.root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let root = root.map_err(|error| ArchiveError::Read(error.into()))?;
-        // Old archives link a layer that occurs twice, inside themselves.
+        // Older archives link to a layer that occurs twice, inside the archive.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat2(&root, path, flags, Mode::empty(), resolve).map_err(|_| missing())?;
@@ -249,15 +248,15 @@ impl Files<'_> {
     }
 }
 
-/// A directory that goes when it is not needed any more, for [`import`].
+/// A temporary directory for [`import`] that is removed on drop.
 #[derive(Debug)]
 pub struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {
-    /// Makes one below a directory.
+    /// Creates one below a directory.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn make(parent: &Path) -> io::Result<Self> {
         let path = parent.join(format!("import-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -265,7 +264,6 @@ impl ScratchDirectory {
         Ok(Self(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }

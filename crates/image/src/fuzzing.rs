@@ -1,5 +1,5 @@
-//! The parsers that read what registries and the authors of images and Dockerfiles send, for the fuzz targets in `/fuzz`. Each function takes any bytes
-//! and panics when a promise of its parser does not hold.
+//! Entry points for the fuzz targets in `/fuzz`: the parsers of what registries and the authors of images and
+//! Dockerfiles write. Each function takes any bytes and panics if its parser breaks a promise.
 
 pub use crate::dockerfile::fuzz::dockerfile;
 pub use crate::registry::fuzz::image_text;

@@ -1,4 +1,4 @@
-//! Images and Dockerfiles, as far as they are texts, archives and requests: nothing here starts a process or mounts.
+//! Images and Dockerfiles as text, archives and requests. Nothing here starts a process or mounts a file system.
 
 pub mod archive;
 pub mod dockerfile;

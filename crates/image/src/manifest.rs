@@ -1,4 +1,4 @@
-//! Manifests, indexes and configs of images, as far as they matter here.
+//! Manifests, indexes and configs of images. Only the fields that Isopod uses.
 
 use std::collections::BTreeMap;
 
@@ -13,51 +13,49 @@ pub(crate) const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// What we understand, for registries that have several forms.
+/// The media types that we understand, for registries that offer several.
 pub(crate) const ACCEPTED: [&str; 4] = [OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX];
 
-/// Something in a store or registry.
+/// Describes a blob in a store or registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What it is.
     #[serde(default)]
     pub media_type: String,
-    /// Its name.
+    /// The hash of the blob, which is also its name.
     pub digest: Digest,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// For which machine, in an index.
+    /// The platform of an image in an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
-    /// Notes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A kind of machine.
+/// A platform that an image is built for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// `amd64`.
+    /// For example `amd64`.
     pub architecture: String,
-    /// `linux`.
+    /// For example `linux`.
     pub os: String,
 }
 
-/// An image for one kind of machine.
+/// An image for one platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     pub(crate) schema_version: u32,
     #[serde(default)]
     pub(crate) media_type: String,
-    /// How it is run.
+    /// Describes how the image is run.
     pub config: Descriptor,
-    /// Lowest first.
+    /// The layers, lowest first.
     pub layers: Vec<Descriptor>,
 }
 
-/// Images for several kinds of machine, or the contents of a layout.
+/// Images for several platforms, or the content of an OCI layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
@@ -68,7 +66,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The one for this machine, or the only one.
+    /// The image for this machine's platform, or the only image.
     pub(crate) fn own(&self) -> Option<&Descriptor> {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -84,13 +82,12 @@ impl Index {
     }
 }
 
-/// The part of an image that says how it is run.
+/// The part of an image that describes how it is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// For whom and how.
     #[serde(default)]
     pub config: RunConfig,
-    /// Its layers without compression.
+    /// The uncompressed layers.
     #[serde(default)]
     pub rootfs: RootFs,
     #[serde(default)]
@@ -103,35 +100,34 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RunConfig {
-    /// `NAME=value`.
+    /// The environment variables, as `NAME=value`.
     pub env: Option<Vec<String>>,
-    /// Whose name programs run under.
+    /// The user that programs run as.
     pub user: Option<String>,
-    /// Where.
     pub working_dir: Option<String>,
-    /// The shell of RUN.
+    /// The shell for `RUN`.
     pub shell: Option<Vec<String>>,
-    /// Instructions for builds on it.
+    /// Instructions for builds that start from this image.
     pub on_build: Option<Vec<String>>,
 }
 
-/// The layers of an image without compression.
+/// The uncompressed layers of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RootFs {
-    /// Lowest first.
+    /// The hashes of the layers, lowest first.
     pub diff_ids: Vec<Digest>,
     #[serde(rename = "type")]
     pub(crate) kind: String,
 }
 
-/// Either kind of answer of a registry.
+/// The two kinds of response from a registry.
 pub(crate) enum Found {
     Manifest(Manifest),
     Index(Index),
 }
 
-/// Understands what a registry or archive calls a manifest.
+/// Parses a document that a registry or an archive calls a manifest.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Found, serde_json::Error> {
     #[derive(Deserialize)]
     struct Kind {

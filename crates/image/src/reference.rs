@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The registry that is meant when none is named.
+/// The registry if a name contains none.
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
-/// With everything that was not said.
+/// The maximum length of the full form, with registry and tag.
 const MAX_LENGTH: usize = 512;
 
 /// A name that says where an image is.
@@ -18,33 +18,32 @@ pub struct Reference {
     digest: Option<Digest>,
 }
 
-/// The hash of something, which is also its name.
+/// The SHA-256 hash of some content, which is also its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
 
-/// Why a text names no image.
+/// Why a text is not a valid image name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// Nothing in it, or too much.
-    #[error("a name has 1 to {MAX_LENGTH} characters, with its registry and tag")]
+    /// The text is empty or too long.
+    #[error("an image name has 1 to {MAX_LENGTH} characters, including its registry and tag")]
     Length,
-    /// A registry that is no host.
-    #[error("{0:?} is no registry")]
+    /// The registry is not a valid host.
+    #[error("{0:?} is not a valid registry")]
     Registry(String),
-    /// A path that registries do not know.
-    #[error("{0:?} is no repository: lowercase letters, digits and single . _ - between them")]
+    /// The path is not a valid repository.
+    #[error("{0:?} is not a valid repository: use lowercase letters and digits, with single . _ - between them")]
     Repository(String),
-    /// A bad tag.
-    #[error("{0:?} is no tag")]
+    #[error("{0:?} is not a valid tag")]
     Tag(String),
-    /// A digest that is not SHA-256.
-    #[error("{0:?} is no digest: sha256: and 64 hexadecimal digits")]
+    /// The digest is not a SHA-256 digest.
+    #[error("{0:?} is not a valid digest: use sha256: and 64 hexadecimal digits")]
     Digest(String),
 }
 
 impl Digest {
-    /// Of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest as _;
         Self::from_hash(sha2::Sha256::digest(bytes).as_slice())
@@ -55,12 +54,12 @@ impl Digest {
         Self(format!("sha256:{}", hex::encode(hash)))
     }
 
-    /// With `sha256:` in front.
+    /// The digest with its prefix `sha256:`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The 64 digits.
+    /// The 64 hexadecimal digits.
     pub fn digits(&self) -> &str {
         &self.0["sha256:".len()..]
     }
@@ -97,17 +96,17 @@ impl fmt::Display for Digest {
 }
 
 impl Reference {
-    /// The host of the registry, perhaps with a port; `docker.io` when none was named.
+    /// The host of the registry, with its port if it has one. `docker.io` if the name contains none.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// The path there; `library/…` for the short names of Docker's own registry.
+    /// The path in the registry. `library/…` for the short names of Docker's registry.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag; `latest` when neither tag nor digest was named.
+    /// The tag. `latest` if the name has neither a tag nor a digest.
     pub fn tag(&self) -> Option<&str> {
         match (&self.tag, &self.digest) {
             (None, None) => Some(DEFAULT_TAG),
@@ -115,17 +114,17 @@ impl Reference {
         }
     }
 
-    /// The digest, which counts more than the tag.
+    /// The digest, which has priority over the tag.
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// What a registry is asked for.
+    /// The tag or digest to request from a registry.
     pub fn version(&self) -> &str {
         self.digest.as_ref().map_or_else(|| self.tag().unwrap_or(DEFAULT_TAG), Digest::as_str)
     }
 
-    /// The same image somewhere else.
+    /// The same image in another place.
     pub fn moved_to(&self, registry: &str, repository: &str) -> Self {
         Self { registry: registry.to_owned(), repository: repository.to_owned(), ..self.clone() }
     }
@@ -159,7 +158,7 @@ impl FromStr for Reference {
             check_tag(tag)?;
         }
         let reference = Self { registry: registry.to_owned(), repository, tag, digest };
-        // Its full form is longer, and is what others store and read again.
+        // The full form is longer. It is the form that is stored and parsed again, so it must fit.
         if reference.to_string().len() > MAX_LENGTH { Err(ReferenceError::Length) } else { Ok(reference) }
     }
 }
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_with_its_registry_and_tag_is_refused() {
-        // `docker.io/` before it and `:latest` behind it.
+        // The full form adds `docker.io/` before it and `:latest` after it.
         let longest = format!("a/{}", "b".repeat(MAX_LENGTH - 2 - 17));
         let reference: Reference = longest.parse().unwrap();
         assert_eq!(reference.to_string().len(), MAX_LENGTH);

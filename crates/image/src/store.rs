@@ -1,15 +1,15 @@
-//! The local store: blobs by their hash, and names that point at manifests.
+//! The local store: blobs by their hash, and names that point to manifests.
 //!
 //! ```text
-//! blobs/<64 digits>      whole and verified
-//! partial/<64 digits>    on the way; goes on where it stopped
-//! names/<64 digits>      {"reference", "manifest"}, called after the hash of the reference
-//! lock                   shared by those who add, alone by who collects
-//! private/<64 digits>/   a store of its own, for what one team's credentials opened or its builds fetched; `team` says whose it is
+//! blobs/<64 digits>      complete and verified
+//! partial/<64 digits>    incomplete; the download continues where it stopped
+//! names/<64 digits>      {"reference", "manifest"}, named after the hash of the reference
+//! lock                   shared while something is added, exclusive during a collection
+//! private/<64 digits>/   a team's own store, for what its credentials opened or its builds fetched; `team` names it
 //! ```
 //!
-//! A private store is apart because a digest is no secret: whoever knows one could otherwise have the blob from here
-//! without asking the registry that keeps it.
+//! A private store is separate because a digest is not a secret. Otherwise anyone who knows a digest could get the blob
+//! from here, without asking the registry that protects it.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -24,86 +24,81 @@ use sha2::{Digest as _, Sha256};
 use crate::manifest::{Config, Manifest};
 use crate::{Digest, Reference};
 
-/// Manifests and configs are small texts; a larger one is none.
+/// The maximum size of manifests and configs, which are small texts.
 pub(crate) const MAX_TEXT: u64 = 8 << 20;
 
-/// Why something cannot be stored or found.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file could not be read or written.
     #[error("could not {action} {path}")]
     File {
-        /// Read, write, remove.
+        /// What was tried: read, write, remove.
         action: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Not what its name says.
-    #[error("{wanted} is not what was received: that is {got}")]
+    /// The content does not match its digest.
+    #[error("digest mismatch: expected {wanted}, but received {got}")]
     Digest {
-        /// The name.
+        /// The expected digest.
         wanted: Digest,
-        /// The hash.
+        /// The digest of the received content.
         got: Digest,
     },
     /// Something is not in the store.
     #[error("{0} is not in the store")]
     Missing(String),
-    /// A text that should be JSON.
-    #[error("{0} cannot be understood")]
+    /// A text is not valid JSON.
+    #[error("the document {0} is not valid")]
     Json(Digest, #[source] serde_json::Error),
 }
 
-/// A store.
+/// A store of images.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
-    /// The store that everybody may read, if this one is private.
+    /// The store that everyone may read, if this one is private.
     shared: Option<PathBuf>,
-    /// Tells how much may still be written below a directory.
+    /// Returns how much may still be written below a directory.
     room: Option<fn(&Path) -> u64>,
 }
 
-/// The store of what one team's credentials opened.
+/// The store for what one team's credentials opened.
 #[derive(Clone, Debug)]
 pub struct PrivateStore {
-    /// Whose it is.
+    /// The team that owns it.
     pub team: String,
-    /// Its blobs and names.
     pub store: Store,
 }
 
 /// An image in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Its name.
+    /// The digest of the manifest, which is the image's name in the store.
     pub manifest_digest: Digest,
-    /// What it is made of.
     pub manifest: Manifest,
-    /// How it is run.
     pub config: Config,
 }
 
-/// A name in the store.
+/// A name in the store and what it points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As people write it.
+    /// The name as people write it.
     pub reference: String,
-    /// What it points at.
+    /// The manifest that it points to.
     pub manifest: Digest,
-    /// Of all that it is made of.
+    /// The size of all layers.
     pub bytes: u64,
 }
 
-/// What a collection removed.
+/// What a collection has removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// How many blobs.
+    /// The number of blobs.
     pub blobs: u64,
-    /// Their size.
+    /// Their total size.
     pub bytes: u64,
 }
 
@@ -113,17 +108,17 @@ struct Name {
     manifest: Digest,
 }
 
-/// Held while something is added, so that nobody collects it before it has a name.
+/// Held while something is added, so that a collection does not remove it before it has a name.
 #[derive(Debug)]
 pub struct Adding {
     _lock: File,
 }
 
 impl Store {
-    /// Opens a store, making it when it is not there.
+    /// Opens a store. Creates it if it does not exist.
     ///
     /// # Errors
-    /// When its directories cannot be made.
+    /// If its directories cannot be created.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         for part in ["blobs", "partial", "names"] {
             let path = root.join(part);
@@ -132,21 +127,21 @@ impl Store {
         Ok(Self { root: root.to_owned(), shared: None, room: None })
     }
 
-    /// The same store, which takes in no more than `room` says that the disk has for it.
+    /// Limits the store to what `room` reports as free on the disk.
     #[must_use]
     pub fn with_room(self, room: fn(&Path) -> u64) -> Self {
         Self { room: Some(room), ..self }
     }
 
-    /// How much may still be taken in.
+    /// How much may still be added.
     pub(crate) fn room(&self) -> u64 {
         self.room.map_or(u64::MAX, |room| room(&self.root))
     }
 
-    /// The private store of a team, made when it is not there.
+    /// The private store of a team. Creates it if it does not exist.
     ///
     /// # Errors
-    /// When its directories cannot be made.
+    /// If its directories cannot be created.
     pub fn private(&self, team: &str) -> Result<Self, StoreError> {
         let store = Self::open(&self.private_path(team))?;
         let path = store.root.join("team");
@@ -163,7 +158,7 @@ impl Store {
     /// All private stores, sorted by team.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn privates(&self) -> Result<Vec<PrivateStore>, StoreError> {
         let directory = self.root.join("private");
         let entries = match fs::read_dir(&directory) {
@@ -174,7 +169,7 @@ impl Store {
         let mut stores = Vec::new();
         for entry in entries {
             let root = entry.map_err(failed("read", &directory))?.path();
-            // Without the file, a team's first pull was interrupted before it kept anything.
+            // Without this file, the team's first pull was interrupted before it stored anything.
             let Ok(team) = fs::read_to_string(root.join("team")) else { continue };
             stores.push(PrivateStore { team, store: Self { root, shared: Some(self.root.clone()), room: self.room } });
         }
@@ -186,10 +181,10 @@ impl Store {
         self.root.join("private").join(Digest::of(team.as_bytes()).digits())
     }
 
-    /// Begins to add something.
+    /// Starts to add something.
     ///
     /// # Errors
-    /// When the lock cannot be had.
+    /// If the lock cannot be taken.
     pub fn adding(&self) -> Result<Adding, StoreError> {
         Ok(Adding { _lock: self.lock(FlockOperation::LockShared)? })
     }
@@ -201,12 +196,12 @@ impl Store {
         Ok(file)
     }
 
-    /// Where a blob is, if it is there.
+    /// The path of a blob, if the store has it.
     pub fn blob(&self, digest: &Digest) -> Option<PathBuf> {
         Some(self.root.join("blobs").join(digest.digits())).filter(|path| path.is_file())
     }
 
-    /// Whether a pull can do without a blob: it is here, or in the shared store, from which a private one takes it.
+    /// Whether a pull can skip a blob: it is here, or in the shared store, from which a private store copies it.
     pub(crate) fn has(&self, digest: &Digest) -> bool {
         if self.blob(digest).is_some() {
             return true;
@@ -216,12 +211,13 @@ impl Store {
         fs::hard_link(shared.join("blobs").join(digest.digits()), own).is_ok()
     }
 
-    /// Where a blob comes together, and how much of it there is.
+    /// The path for the incomplete download of a blob.
     pub(crate) fn partial(&self, digest: &Digest) -> PathBuf {
         self.root.join("partial").join(digest.digits())
     }
 
-    /// Takes over a file from [`Store::partial`] if it is what its name says, and removes it if not. `stop` ends it early.
+    /// Accepts a file from [`Store::partial`] if it matches its digest, and removes it if not. `stop` ends the check
+    /// early.
     pub(crate) fn accept(&self, digest: &Digest, stop: &AtomicBool) -> Result<(), StoreError> {
         let path = self.partial(digest);
         let got = hash_file(&path, stop).map_err(failed("read", &path))?;
@@ -238,7 +234,7 @@ impl Store {
         self.put_from(&mut io::Cursor::new(bytes)).map(|_| digest)
     }
 
-    /// Adds whatever a stream gives.
+    /// Adds the content of a stream.
     pub(crate) fn put_from(&self, stream: &mut dyn Read) -> Result<(Digest, u64), StoreError> {
         let path = self.nameless();
         let mut hash = Sha256::new();
@@ -266,21 +262,21 @@ impl Store {
         Ok((digest, bytes))
     }
 
-    /// Where something comes together whose hash nobody knows yet.
+    /// A path for incomplete content whose hash is not yet known.
     pub(crate) fn nameless(&self) -> PathBuf {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         self.root.join("partial").join(format!("new-{}-{number}", std::process::id()))
     }
 
-    /// Takes over a file whose hash the caller has seen.
+    /// Moves a file into the store under the hash that the caller has computed.
     pub(crate) fn keep(&self, path: &Path, digest: &Digest) -> Result<PathBuf, StoreError> {
         let target = self.root.join("blobs").join(digest.digits());
         fs::rename(path, &target).map_err(failed("keep", &target))?;
         Ok(target)
     }
 
-    /// A small text.
+    /// Reads a small text.
     pub(crate) fn text(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
         let path = self.blob(digest).ok_or_else(|| StoreError::Missing(digest.to_string()))?;
         let mut bytes = Vec::new();
@@ -292,7 +288,7 @@ impl Store {
     /// An image by the digest of its manifest.
     ///
     /// # Errors
-    /// When it, its config or a layer is not there.
+    /// If the manifest, the config or a layer is missing.
     pub fn image(&self, manifest_digest: &Digest) -> Result<Image, StoreError> {
         let json = |error| StoreError::Json(manifest_digest.clone(), error);
         let manifest: Manifest = serde_json::from_slice(&self.text(manifest_digest)?).map_err(json)?;
@@ -304,16 +300,16 @@ impl Store {
         Ok(Image { manifest_digest: manifest_digest.clone(), manifest, config })
     }
 
-    /// The image of a name, if the store has it whole.
+    /// The image of a name, if the store has all its parts.
     pub fn find(&self, reference: &Reference) -> Option<Image> {
         let by_digest = reference.digest().and_then(|digest| self.image(digest).ok());
         by_digest.or_else(|| self.image(&self.name(&reference.to_string())?.manifest).ok())
     }
 
-    /// Gives an image a name.
+    /// Gives a name to an image.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the name cannot be written.
     pub fn tag(&self, reference: &Reference, manifest: &Digest) -> Result<(), StoreError> {
         let name = Name { reference: reference.to_string(), manifest: manifest.clone() };
         let path = self.name_path(&name.reference);
@@ -323,10 +319,10 @@ impl Store {
         written.map_err(failed("write", &path))
     }
 
-    /// Takes a name away. False when there is none.
+    /// Removes a name. Returns false if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn untag(&self, reference: &Reference) -> Result<bool, StoreError> {
         let path = self.name_path(&reference.to_string());
         match fs::remove_file(&path) {
@@ -339,7 +335,7 @@ impl Store {
     /// All names, sorted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn list(&self) -> Result<Vec<Named>, StoreError> {
         let mut names: Vec<Named> = self.names()?.into_iter().map(|name| self.describe(name)).collect();
         names.sort_by(|a, b| a.reference.cmp(&b.reference));
@@ -352,19 +348,19 @@ impl Store {
         Named { reference: name.reference, manifest: name.manifest, bytes }
     }
 
-    /// Removes what no name leads to. What is being added waits, or makes this wait.
+    /// Removes everything that no name refers to. It waits while something is being added, and adding waits for it.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub fn collect(&self) -> Result<Collected, StoreError> {
         let _alone = self.lock(FlockOperation::LockExclusive)?;
         let mut wanted = HashSet::new();
         for name in self.names()? {
             let image = match self.image(&name.manifest) {
                 Ok(image) => image,
-                // A part is missing or damaged: it cannot be used, and the next pull gets it anew.
+                // A part is missing or damaged, so the image is unusable. The next pull downloads it again.
                 Err(StoreError::Missing(_) | StoreError::Json(..)) => continue,
-                // It may be whole.
+                // The image may be intact, so do not remove its parts.
                 Err(error) => return Err(error),
             };
             wanted.extend(image.manifest.layers.iter().map(|layer| layer.digest.digits().to_owned()));
@@ -393,7 +389,7 @@ impl Store {
             let path = entry.map_err(failed("read", &directory))?.path();
             match fs::read(&path) {
                 Ok(text) => names.extend(serde_json::from_slice::<Name>(&text).ok()),
-                // Taken away while we looked.
+                // The name was removed in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("read", &path)(error)),
             }
@@ -419,7 +415,7 @@ fn hash_file(path: &Path, stop: &AtomicBool) -> io::Result<Digest> {
     let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 17]);
     loop {
         if stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("nobody waits for it any more"));
+            return Err(io::Error::other("the pull was cancelled"));
         }
         match file.read(&mut buffer)? {
             0 => return Ok(Digest::from_hash(hash.finalize().as_slice())),

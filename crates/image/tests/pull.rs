@@ -1,6 +1,6 @@
-//! Pulls over connections that break: from a small registry whose answers end where a test says.
+//! Pulls over connections that break, from a small registry that ends its responses where a test wants.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,23 +10,24 @@ use std::sync::{Arc, Mutex};
 use isopod_image::registry::{PullError, RegistrySettings, fetch, pull};
 use isopod_image::{Digest, Reference, Store};
 
-/// How it treats requests for the layer.
+/// How the registry handles range requests for the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranges {
     Honoured,
-    /// The whole again, as a registry may.
+    /// Sends the whole layer again, as a registry may.
     Ignored,
-    /// Another part than the one that was asked for, said so.
+    /// Sends another range than the requested one, and says so.
     Wrong,
 }
 
 struct Registry {
     address: String,
-    /// The ranges that were asked for, in order.
+    /// The requested ranges, in order.
     asked: Arc<Mutex<Vec<Option<u64>>>>,
 }
 
-/// How many bytes of each answer for the layer are sent before the line is cut; the rest is whole.
+/// `cuts` says how many bytes of each response for the layer are sent before the connection is cut. Later responses are
+/// complete.
 fn start(layer: Vec<u8>, cuts: Vec<usize>, ranges: Ranges) -> (Registry, Digest) {
     let config = br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#.to_vec();
     let digest = Digest::of(&layer);
@@ -94,7 +95,7 @@ fn answer(mut stream: TcpStream, body: &[u8], from: Option<u64>, cut: Option<usi
     };
     let head = format!("HTTP/1.1 {status}\r\n{range}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     let sent = cut.map_or(body, |cut| &body[..cut.min(body.len())]);
-    // Whoever has heard enough may hang up.
+    // The client may close the connection after it has received enough.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(sent));
 }
 
@@ -189,7 +190,7 @@ async fn a_file_from_the_web_is_kept_by_its_hash_and_checked() {
     assert_eq!(std::fs::read_dir(directory.path().join("partial")).unwrap().count(), 0);
     let fetched = fetch(&store, url, Some(&digest), 1 << 30, &settings).await.unwrap();
     assert_eq!(std::fs::read(fetched.path).unwrap(), layer());
-    // Now the store has it.
+    // Now the store has the file.
     let offline = RegistrySettings { offline: true, ..settings };
     assert!(fetch(&store, url, Some(&digest), 1 << 30, &offline).await.is_ok());
     assert!(fetch(&store, url, None, 1 << 30, &offline).await.is_err());

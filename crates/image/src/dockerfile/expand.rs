@@ -1,34 +1,34 @@
-//! Variables, quotes and escapes in a word of a Dockerfile.
+//! Expands variables, quotes and escapes in a word of a Dockerfile.
 
 /// Why a word cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
     /// `${` without its `}`.
-    #[error("a ${{ has no }}")]
+    #[error("a ${{ has no closing }}")]
     Unclosed,
-    /// Something after the name that is not known.
-    #[error("{0:?} is no way to expand a variable")]
+    /// The modifier after the name is unknown.
+    #[error("{0:?} is not a supported form of variable expansion")]
     Modifier(String),
-    /// `${name:?message}` and there is no such variable.
+    /// `${name:?message}` with a variable that is not set.
     #[error("{name}: {message}")]
     Missing {
-        /// Of the variable.
+        /// The name of the variable.
         name: String,
-        /// What its author says.
+        /// The message from the Dockerfile.
         message: String,
     },
-    /// A default within a default within a default, too often.
+    /// Default values are nested too deeply.
     #[error("variables are nested too deeply")]
     Deep,
 }
 
-/// How deeply defaults may be nested.
+/// How deeply default values may be nested.
 const DEPTH: usize = 16;
 
-/// Puts in the values of variables and takes the quotes away. A variable that is not set gives nothing.
+/// Replaces variables with their values and removes the quotes. A variable that is not set expands to nothing.
 ///
 /// # Errors
-/// When an expansion is not understood, or one insists on a variable that is not set.
+/// If an expansion is not supported, or if it requires a variable that is not set.
 pub fn expand(text: &str, escape: char, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     expand_at(text, escape, lookup, DEPTH)
 }
@@ -68,7 +68,7 @@ fn expand_at(
     Ok(out)
 }
 
-/// The value of what follows a `$`, and how long that is.
+/// The value of the variable after a `$`, and the length of its name.
 fn variable(
     text: &str,
     escape: char,
@@ -121,7 +121,7 @@ fn name_length(text: &str) -> usize {
     if starts_well { text.find(|c| !is_part(c)).unwrap_or(text.len()) } else { 0 }
 }
 
-/// Where the brace closes, past those that open in between.
+/// The position of the closing brace, skipping nested ones.
 fn closing(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (index, c) in text.char_indices() {

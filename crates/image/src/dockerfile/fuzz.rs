@@ -1,8 +1,8 @@
-//! Fuzzed: Dockerfiles and what is written in them.
+//! Fuzz entry point for Dockerfiles and their content.
 
 use super::{Dockerfile, IgnoreRules, expand, glob_matches, parse_trigger, split_words};
 
-/// A Dockerfile, of which every word is also expanded and taken for a pattern.
+/// Parses a Dockerfile, and also expands every word and uses it as a pattern.
 pub fn dockerfile(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(file) = Dockerfile::parse(&text) {
@@ -21,5 +21,5 @@ pub fn dockerfile(data: &[u8]) {
         let _ = glob_matches(&word, "some/path/to/a file.txt");
     }
     let plain: String = text.chars().filter(|c| !matches!(c, '*' | '?' | '[' | '\\')).take(200).collect();
-    assert!(glob_matches(&plain, &plain), "a name is a pattern for itself");
+    assert!(glob_matches(&plain, &plain), "a plain name must match itself");
 }

@@ -1,18 +1,17 @@
 //! Here-documents in RUN, COPY and ADD.
 
-/// A text that stands in the Dockerfile itself.
+/// A text inside the Dockerfile itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heredoc {
-    /// The word that ends it; for COPY also the file's name.
+    /// The word that ends it. For COPY this is also the name of the file.
     pub name: String,
-    /// What stands between.
     pub body: String,
-    /// False when its word was quoted.
+    /// Whether variables are expanded. False if the word is quoted.
     pub expands: bool,
     pub(super) strips_tabs: bool,
 }
 
-/// The here-documents that a line opens, still empty.
+/// The here-documents that a line opens. Their bodies are still empty.
 pub(super) fn openings(text: &str) -> Vec<Heredoc> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -44,7 +43,7 @@ pub(super) fn openings(text: &str) -> Vec<Heredoc> {
     found
 }
 
-/// What follows `<<`, and how long it is.
+/// The here-document after `<<`, and the length of its opening.
 fn opening(text: &str) -> Option<(Heredoc, usize)> {
     let strips_tabs = text.starts_with('-');
     let word = text.strip_prefix('-').unwrap_or(text);

@@ -1,41 +1,41 @@
-//! `.dockerignore`: which files of a context stay out of a build.
+//! `.dockerignore`: which files of a context are left out of a build.
 //!
-//! Every file of a context is compared with every rule, so both the rules and what is in them have limits.
+//! Every file of a context is compared with every rule, so the number of rules and their length have limits.
 
 use super::words::Pattern;
 
-/// More rules than any honest file has.
+/// More rules than any real file has.
 pub const MAX_RULES: usize = 10_000;
-/// What they may take together.
+/// The maximum size of all rules together.
 pub const MAX_IGNORE_BYTES: usize = 256 << 10;
-/// The longest path is not longer.
+/// The maximum length of a pattern. No path is longer.
 const MAX_PATTERN_BYTES: usize = 4096;
 
 /// Why rules cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Too many.
+    /// There are too many rules.
     #[error("there are more than {MAX_RULES} rules")]
     Rules,
-    /// Too long together.
+    /// The rules are too long in total.
     #[error("the rules have more than {MAX_IGNORE_BYTES} bytes")]
     Bytes,
-    /// One is too long.
+    /// A pattern is too long.
     #[error("a pattern has more than {MAX_PATTERN_BYTES} bytes")]
     Long,
 }
 
-/// The rules of a file, in order: the last one that fits counts.
+/// The rules of a file, in order. The last one that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoreRules {
     rules: Vec<(bool, Pattern)>,
 }
 
 impl IgnoreRules {
-    /// Reads the file's text. A line that means nothing is no error, as with Docker.
+    /// Parses the text of the file. As with Docker, a meaningless line is not an error.
     ///
     /// # Errors
-    /// When there is more of it than can be compared with every file.
+    /// If there is too much to compare with every file.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.len() > MAX_IGNORE_BYTES {
             return Err(PatternError::Bytes);
@@ -58,7 +58,7 @@ impl IgnoreRules {
         Ok(Self { rules })
     }
 
-    /// Whether a path of the context, without a leading slash, stays out.
+    /// Whether a path of the context is left out. The path has no leading slash.
     pub fn ignores(&self, path: &str) -> bool {
         if self.rules.is_empty() {
             return false;
@@ -68,23 +68,23 @@ impl IgnoreRules {
         last.is_some_and(|(ignores, _)| *ignores)
     }
 
-    /// Whether something below an ignored directory may be wanted all the same.
+    /// Whether files below an ignored directory may still be included.
     pub fn has_exceptions(&self) -> bool {
         self.rules.iter().any(|(ignores, _)| !ignores)
     }
 }
 
-/// Patterns of which any may fit, such as those of `--exclude`.
+/// A list of patterns, such as those of `--exclude`. A path matches if any of them matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     patterns: Vec<Pattern>,
 }
 
 impl Patterns {
-    /// Reads them.
+    /// Parses the patterns.
     ///
     /// # Errors
-    /// As with [`IgnoreRules::parse`].
+    /// The same as for [`IgnoreRules::parse`].
     pub fn parse(texts: &[String]) -> Result<Self, PatternError> {
         if texts.len() > MAX_RULES {
             return Err(PatternError::Rules);
@@ -95,16 +95,16 @@ impl Patterns {
         Ok(Self { patterns: texts.iter().map(|text| read_pattern(text)).collect::<Result<_, _>>()? })
     }
 
-    /// Whether one of them fits a path.
+    /// Whether one of them matches the path.
     pub fn match_any(&self, path: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(path))
     }
 }
 
-/// A pattern of a sensible length.
+/// Parses a pattern of limited length.
 ///
 /// # Errors
-/// When it is longer.
+/// If it is too long.
 pub fn read_pattern(text: &str) -> Result<Pattern, PatternError> {
     match text.len() > MAX_PATTERN_BYTES {
         true => Err(PatternError::Long),

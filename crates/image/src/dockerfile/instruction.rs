@@ -1,108 +1,101 @@
-//! The instructions and how each is written.
+//! The instructions and their syntax.
 
 use super::heredoc::Heredoc;
 use super::lines::Logical;
 use super::words::split_words;
 use super::{DockerfileError, Located};
 
-/// A name and what it is set to; not expanded.
+/// A name and its value, not expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name.
     pub name: String,
-    /// Its value, with quotes; none for an `ARG` without default.
+    /// The value with its quotes. `None` for an `ARG` without a default.
     pub value: Option<String>,
 }
 
-/// What to run.
+/// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// A line for the shell.
     Shell(String),
-    /// A program with its arguments.
+    /// A program and its arguments.
     Exec(Vec<String>),
 }
 
-/// How files are copied.
+/// Options for copying files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyFlags {
-    /// A stage or an image instead of the context.
+    /// A stage or an image to copy from, instead of the context.
     pub from: Option<String>,
-    /// `user:group`.
+    /// The owner, as `user:group`.
     pub chown: Option<String>,
-    /// Permissions.
     pub chmod: Option<String>,
-    /// Patterns to leave out.
+    /// Patterns of files to leave out.
     pub exclude: Vec<String>,
-    /// Keep the directories that lead to each source.
+    /// Whether to keep the directories that lead to each source.
     pub parents: bool,
-    /// What a file from the web must be: `sha256:` and its digits.
+    /// The expected hash of a file from the web: `sha256:` and its digits.
     pub checksum: Option<String>,
 }
 
-/// An instruction. Words are as written, see [`super::expand`].
+/// An instruction. Words are not expanded, see [`super::expand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// Begins a stage.
+    /// Starts a stage.
     From {
-        /// Image or stage.
+        /// An image or an earlier stage.
         image: String,
-        /// `AS`, in lower case.
+        /// The name after `AS`, in lowercase.
         name: Option<String>,
-        /// `--platform`.
+        /// The value of `--platform`.
         platform: Option<String>,
     },
-    /// Variables of the build.
+    /// Variables for the build.
     Arg(Vec<Variable>),
-    /// Variables of the image.
+    /// Variables for the image.
     Env(Vec<Variable>),
-    /// Notes.
+    /// Metadata of the image.
     Label(Vec<Variable>),
-    /// Runs something.
+    /// Runs a command.
     Run {
-        /// What.
         command: Command,
-        /// Its here-documents.
         heredocs: Vec<Heredoc>,
-        /// Paths of `--mount=type=cache`.
+        /// The paths of `--mount=type=cache`.
         caches: Vec<String>,
-        /// `--network=none`.
+        /// Whether `--network=none` is given.
         is_offline: bool,
     },
-    /// Copies files; `ADD` also unpacks and fetches.
+    /// Copies files. `ADD` also unpacks archives and downloads files.
     Copy {
-        /// How.
         flags: CopyFlags,
-        /// What.
         sources: Vec<String>,
-        /// Files that stand in the Dockerfile.
+        /// Files whose content is in the Dockerfile.
         heredocs: Vec<Heredoc>,
-        /// Where to.
         destination: String,
-        /// Whether it is `ADD`.
+        /// Whether the instruction is `ADD`.
         is_add: bool,
     },
-    /// Changes the directory.
+    /// Changes the working directory.
     Workdir(String),
     /// Changes the user.
     User(String),
     /// Changes the shell.
     Shell(Vec<String>),
-    /// What a container runs.
+    /// The program that a container runs.
     Entrypoint(Command),
-    /// What a container runs, or arguments to it.
+    /// The program that a container runs, or arguments for the entrypoint.
     Cmd(Command),
-    /// Ports.
+    /// The ports that a container listens on.
     Expose(Vec<String>),
-    /// Directories with data.
+    /// Directories for data.
     Volume(Vec<String>),
-    /// How to see whether a container is well; none turns it off.
+    /// How to check the health of a container. `None` disables the check.
     Healthcheck(Option<Command>),
-    /// How a container is stopped.
+    /// The signal that stops a container.
     Stopsignal(String),
-    /// For builds that start from the result.
+    /// An instruction for builds that start from the result.
     Onbuild(String),
-    /// Who wrote it.
+    /// The author.
     Maintainer(String),
 }
 
@@ -113,7 +106,7 @@ pub(super) fn parse(line: &Logical, escape: char) -> Result<Located, DockerfileE
     Ok(Located { line: line.number, text: line.text.clone(), instruction })
 }
 
-/// Names with their values, and what follows them.
+/// Flags with their values, and the rest of the line.
 type Flags<'t> = (Vec<(&'t str, Option<&'t str>)>, &'t str);
 
 struct Parser<'a> {
@@ -149,11 +142,11 @@ impl Parser<'_> {
             "MAINTAINER",
         ];
         if !known.contains(&self.word.as_str()) {
-            return Err(self.error(format!("there is no instruction {:?}", self.word)));
+            return Err(self.error(format!("unknown instruction {:?}", self.word)));
         }
         let may_be_empty = matches!(self.word.as_str(), "CMD" | "ENTRYPOINT");
         if rest.is_empty() && !may_be_empty {
-            return Err(self.error(format!("{} says nothing", self.word)));
+            return Err(self.error(format!("{} has no arguments", self.word)));
         }
         match self.word.as_str() {
             "FROM" => self.from(rest),
@@ -191,15 +184,15 @@ impl Parser<'_> {
                 let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
                     && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
                 if !is_name {
-                    return Err(self.error(format!("{name:?} cannot be the name of a stage")));
+                    return Err(self.error(format!("{name:?} is not a valid name for a stage")));
                 }
                 Ok(Instruction::From { image: image.clone(), name: Some(name.to_lowercase()), platform })
             }
-            _ => Err(self.error("FROM is written: FROM image [AS name]")),
+            _ => Err(self.error("FROM takes an image and an optional name: FROM image [AS name]")),
         }
     }
 
-    /// `a=b c="d e"`, or the old form `a b` with one variable.
+    /// Parses `a=b c="d e"`, or the old form `a b` with one variable.
     fn variables(&self, rest: &str, may_lack_value: bool) -> Result<Vec<Variable>, DockerfileError> {
         let words = split_words(rest, self.escape);
         let is_old = !may_lack_value && !words[0].contains('=');
@@ -212,7 +205,7 @@ impl Parser<'_> {
         let variables = words.iter().map(|word| match word.split_once('=') {
             Some((name, value)) => self.variable(name, Some(value)),
             None if may_lack_value => self.variable(word, None),
-            None => Err(self.error(format!("{word:?} has no ="))),
+            None => Err(self.error(format!("{word:?} has no = after the name"))),
         });
         variables.collect()
     }
@@ -238,7 +231,7 @@ impl Parser<'_> {
             }
         }
         if rest.is_empty() {
-            return Err(self.error("RUN says nothing"));
+            return Err(self.error("RUN has no command"));
         }
         let heredocs = self.line.heredocs.clone();
         Ok(Instruction::Run { command: self.command(rest)?, heredocs, caches, is_offline })
@@ -251,7 +244,7 @@ impl Parser<'_> {
         match (field(&["type"]), field(&["target", "dst", "destination"])) {
             (Some((_, "cache")), Some((_, target))) => Ok(target.to_owned()),
             (Some((_, "cache")), None) => Err(self.error("--mount=type=cache has no target")),
-            _ => Err(self.error(format!("RUN --mount={text} is not supported: only type=cache is"))),
+            _ => Err(self.error(format!("RUN --mount={text} is not supported; only type=cache is"))),
         }
     }
 
@@ -268,7 +261,8 @@ impl Parser<'_> {
                 "exclude" => flags.exclude.push(text()?),
                 "checksum" if is_add => flags.checksum = Some(text()?),
                 "parents" if !is_add => flags.parents = value != Some("false"),
-                // It only says that layers may be used again apart from what is below; ours always stand on it.
+                // This flag lets Docker reuse a layer independently of the layers below it. Our layers always depend on
+                // those.
                 "link" => {}
                 other => return Err(self.error(format!("{} --{other} is not supported", self.word))),
             }
@@ -278,7 +272,7 @@ impl Parser<'_> {
         words.retain(|word| !word.starts_with("<<"));
         let heredocs = self.line.heredocs.clone();
         if words.is_empty() && heredocs.is_empty() {
-            return Err(self.error(format!("{} takes sources and a destination", self.word)));
+            return Err(self.error(format!("{} needs at least one source and a destination", self.word)));
         }
         let many = words.len() + heredocs.len() > 1;
         if many && !destination.ends_with('/') && !matches!(destination.as_str(), "." | "..") {
@@ -322,7 +316,7 @@ impl Parser<'_> {
 
     fn command(&self, rest: &str) -> Result<Command, DockerfileError> {
         match json_list(rest) {
-            Some(words) if words.is_empty() && self.word == "RUN" => Err(self.error("RUN [] says nothing")),
+            Some(words) if words.is_empty() && self.word == "RUN" => Err(self.error("RUN [] has no command")),
             Some(words) => Ok(Command::Exec(words)),
             None => Ok(Command::Shell(rest.to_owned())),
         }
@@ -330,7 +324,7 @@ impl Parser<'_> {
 
     fn list(&self, rest: &str) -> Result<Vec<String>, DockerfileError> {
         let words = json_list(rest).unwrap_or_else(|| split_words(rest, self.escape));
-        if words.is_empty() { Err(self.error(format!("{} says nothing", self.word))) } else { Ok(words) }
+        if words.is_empty() { Err(self.error(format!("{} has no arguments", self.word))) } else { Ok(words) }
     }
 
     fn only_word(&self, rest: &str) -> Result<String, DockerfileError> {
@@ -341,7 +335,7 @@ impl Parser<'_> {
     }
 }
 
-/// `--name` and `--name=value` in front.
+/// Parses `--name` and `--name=value` at the start.
 fn flags_of(rest: &str) -> Flags<'_> {
     let mut flags = Vec::new();
     let mut rest = rest;

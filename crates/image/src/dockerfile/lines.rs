@@ -1,5 +1,5 @@
-//! From the lines of a file to the lines that mean something: comments go, continued lines are joined, and the bodies of
-//! here-documents are put with the instruction that they belong to.
+//! Converts the lines of a file into logical lines: removes comments, joins continued lines, and attaches the bodies of
+//! here-documents to their instruction.
 
 use super::DockerfileError;
 use super::heredoc::{Heredoc, openings};
@@ -12,11 +12,11 @@ pub(super) struct Logical {
     pub(super) heredocs: Vec<Heredoc>,
 }
 
-/// The escape character and the instructions.
+/// Returns the escape character and the instructions.
 pub(super) fn logical_lines(text: &str) -> Result<(char, Vec<Logical>), DockerfileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.contains('\0') {
-        return Err(DockerfileError::new(1, "it holds a zero byte, so it is no text"));
+        return Err(DockerfileError::new(1, "the file contains a zero byte, so it is not a text file"));
     }
     let escape = escape_directive(text)?;
     let mut lines = text.lines().enumerate().map(|(index, line)| (u32::try_from(index + 1).unwrap_or(u32::MAX), line));
@@ -31,7 +31,7 @@ pub(super) fn logical_lines(text: &str) -> Result<(char, Vec<Logical>), Dockerfi
             match continued(line, escape) {
                 Some(part) => {
                     joined.push_str(part);
-                    // Comments and empty lines in the middle do not end it.
+                    // Comments and empty lines in the middle do not end the instruction.
                     next = lines.by_ref().map(|(_, line)| line).find(|line| !is_blank_or_comment(line));
                 }
                 None => joined.push_str(line),
@@ -49,15 +49,15 @@ fn is_blank_or_comment(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-/// The line without its escape, when it goes on.
+/// The line without its escape, if it continues on the next line.
 fn continued(line: &str, escape: char) -> Option<&str> {
     let part = line.trim_end().strip_suffix(escape)?;
-    // Twice the escape means the character itself.
+    // A doubled escape stands for the character itself.
     let doubled = part.chars().rev().take_while(|c| *c == escape).count() % 2 == 1;
     (!doubled).then_some(part)
 }
 
-/// `# escape=` counts before anything else in the file.
+/// Finds the `# escape=` directive, which must come before anything else in the file.
 fn escape_directive(text: &str) -> Result<char, DockerfileError> {
     for (index, line) in text.lines().enumerate() {
         let Some(comment) = line.trim().strip_prefix('#') else { break };
@@ -67,7 +67,7 @@ fn escape_directive(text: &str) -> Result<char, DockerfileError> {
             ("escape", "`") => return Ok('`'),
             ("escape", other) => {
                 let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
-                return Err(DockerfileError::new(number, format!("escape is \\ or `, not {other:?}")));
+                return Err(DockerfileError::new(number, format!("escape must be \\ or `, not {other:?}")));
             }
             ("syntax" | "check", _) => {}
             _ => break,
@@ -93,7 +93,7 @@ fn read_heredocs<'a>(
         loop {
             let Some((_, line)) = lines.next() else {
                 let name = &heredoc.name;
-                return Err(DockerfileError::new(number, format!("the here-document {name} has no end")));
+                return Err(DockerfileError::new(number, format!("the here-document {name} has no end line")));
             };
             let line = if heredoc.strips_tabs { line.trim_start_matches('\t') } else { line };
             if line == heredoc.name {

@@ -1,7 +1,7 @@
-//! Dockerfiles: from text to stages of instructions, each with its line.
+//! Parses Dockerfiles into stages of instructions, each with its line number.
 //!
-//! Nothing is expanded here, because variables depend on the image that a stage starts from: [`expand`] does it with the
-//! variables of the moment. Every error has the line that it is about.
+//! Nothing is expanded here, because variables depend on the image that a stage starts from. [`expand`] does this
+//! later, with the variables at that point. Every error has a line number.
 
 mod expand;
 #[cfg(feature = "fuzzing")]
@@ -20,13 +20,12 @@ pub use words::{Pattern, glob_matches, split_words};
 
 use lines::{Logical, logical_lines};
 
-/// What is wrong with a Dockerfile.
+/// An error in a Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DockerfileError {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// What is wrong there.
     pub message: String,
 }
 
@@ -36,48 +35,46 @@ impl DockerfileError {
     }
 }
 
-/// A Dockerfile that has been read.
+/// A parsed Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dockerfile {
-    /// What a continued line ends in, and what takes a `$` its meaning.
+    /// The character that continues a line, and that escapes a `$`.
     pub escape: char,
-    /// `ARG`s before the first `FROM`: they count in `FROM` lines.
+    /// The `ARG`s before the first `FROM`. They are visible in `FROM` lines.
     pub global_args: Vec<Located>,
-    /// At least one.
+    /// The stages, at least one.
     pub stages: Vec<Stage>,
 }
 
-/// What begins with a `FROM`.
+/// A `FROM` and the instructions after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// The line of its `FROM`.
     pub line: u32,
-    /// An image, or the name of an earlier stage; not expanded.
+    /// An image, or the name of an earlier stage. Not expanded.
     pub image: String,
-    /// Its own name, in lower case.
+    /// The name of this stage, in lowercase.
     pub name: Option<String>,
-    /// `--platform`, not expanded.
+    /// The value of `--platform`, not expanded.
     pub platform: Option<String>,
-    /// In order.
     pub instructions: Vec<Located>,
 }
 
-/// An instruction and where it stands.
+/// An instruction and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The line on which it begins.
+    /// The line on which it starts.
     pub line: u32,
-    /// As written, for logs: continued lines are joined.
+    /// The text as written, for logs. Continued lines are joined.
     pub text: String,
-    /// What it says.
     pub instruction: Instruction,
 }
 
 impl Dockerfile {
-    /// Reads a Dockerfile.
+    /// Parses a Dockerfile.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in it.
     pub fn parse(text: &str) -> Result<Self, DockerfileError> {
         let (escape, lines) = logical_lines(text)?;
         let mut file = Self { escape, global_args: Vec::new(), stages: Vec::new() };
@@ -85,12 +82,12 @@ impl Dockerfile {
             file.add(line)?;
         }
         if file.stages.is_empty() {
-            return Err(DockerfileError::new(1, "there is no FROM"));
+            return Err(DockerfileError::new(1, "the Dockerfile has no FROM instruction"));
         }
         Ok(file)
     }
 
-    /// The stage of that name or number; the last one when none is named.
+    /// The stage with that name or number, or the last one if none is given.
     pub fn stage(&self, wanted: Option<&str>) -> Option<usize> {
         let Some(wanted) = wanted else { return self.stages.len().checked_sub(1) };
         let lower = wanted.to_lowercase();
@@ -108,7 +105,7 @@ impl Dockerfile {
             (instruction @ Instruction::Arg(_), None) => {
                 self.global_args.push(Located { line: located.line, text: located.text, instruction });
             }
-            (_, None) => return Err(DockerfileError::new(line.number, "only ARG may stand before the first FROM")),
+            (_, None) => return Err(DockerfileError::new(line.number, "only ARG may come before the first FROM")),
             (instruction, Some(stage)) => {
                 stage.instructions.push(Located { line: located.line, text: located.text, instruction });
             }
@@ -117,15 +114,15 @@ impl Dockerfile {
     }
 }
 
-/// Reads one instruction that stands alone: what an image's `ONBUILD` says.
+/// Parses a single instruction, for example from an image's `ONBUILD`.
 ///
 /// # Errors
-/// When it is no instruction.
+/// If it is not a valid instruction.
 pub fn parse_trigger(text: &str) -> Result<Located, DockerfileError> {
     let (escape, lines) = logical_lines(text)?;
     match &lines[..] {
         [line] => instruction::parse(line, escape),
-        _ => Err(DockerfileError::new(1, "an ONBUILD instruction is one line")),
+        _ => Err(DockerfileError::new(1, "an ONBUILD instruction must be a single instruction")),
     }
 }
 

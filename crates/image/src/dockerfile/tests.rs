@@ -1,4 +1,4 @@
-//! What the parser takes and what it refuses.
+//! What the parser accepts and what it refuses.
 
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ fn patterns_stay_within_a_name_unless_doubled() {
 
 #[test]
 fn a_pattern_of_many_stars_is_not_slow() {
-    // With work that grows by the square of the path's length this would take hours.
+    // If the work grew with the square of the path's length, this would take hours.
     let path = "a/".repeat(2000);
     for stars in ["**", "**/", "*?", "*"] {
         assert!(!glob_matches(&format!("{}!", stars.repeat(4000)), &path), "{stars}");

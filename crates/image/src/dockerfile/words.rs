@@ -1,6 +1,6 @@
-//! Words as a shell splits them, and patterns for file names.
+//! Splits words like a shell, and matches patterns for file names.
 
-/// Splits at blanks outside of quotes. Quotes and escapes stay in the words, for [`super::expand`] to understand.
+/// Splits at blanks outside quotes. Quotes and escapes stay in the words, and [`super::expand`] processes them.
 pub fn split_words(text: &str, escape: char) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -34,22 +34,22 @@ pub fn split_words(text: &str, escape: char) -> Vec<String> {
     words
 }
 
-/// Whether a path without a leading slash fits a pattern: `*` and `?` stay within a name, `**` does not, `[a-z]` is one
-/// character of a set.
+/// Whether a path matches a pattern. The path has no leading slash. `*` and `?` match within one name, `**` matches
+/// across directories, and `[a-z]` matches one character of a set.
 pub fn glob_matches(pattern: &str, path: &str) -> bool {
     Pattern::new(pattern).matches(path)
 }
 
-/// A pattern that was read once, for many paths. See [`glob_matches`].
+/// A pattern that is parsed once and used for many paths. See [`glob_matches`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// What every path that fits begins with.
+    /// The literal text that every matching path starts with.
     start: Vec<char>,
     rest: Vec<Piece>,
 }
 
 impl Pattern {
-    /// Reads it. Every text is a pattern.
+    /// Parses a pattern. Every text is a valid pattern.
     pub fn new(text: &str) -> Self {
         let text: Vec<char> = text.chars().collect();
         let (mut start, mut rest, mut index) = (Vec::new(), Vec::new(), 0);
@@ -64,19 +64,20 @@ impl Pattern {
         Self { start, rest }
     }
 
-    /// Whether a path fits.
+    /// Whether the path matches.
     pub fn matches(&self, path: &str) -> bool {
         let path: Vec<char> = path.chars().collect();
         self.ends(&path).last() == Some(&true)
     }
 
-    /// Whether a path or a directory that leads to it fits: all at once.
+    /// Whether the path, or one of the directories that lead to it, matches. Checks all of them in one pass.
     pub(super) fn matches_or_leads_to(&self, path: &[char]) -> bool {
         let is_name_end = |at: usize| path.get(at).is_none_or(|c| *c == '/');
         self.ends(path).iter().enumerate().any(|(at, reached)| *reached && at > 0 && is_name_end(at))
     }
 
-    /// Where in the path the pattern may have come to its end; empty when nowhere. No backtracking, so no pattern is slow.
+    /// The positions in the path at which the pattern may end, or nothing if it does not match. There is no
+    /// backtracking, so no pattern is slow.
     fn ends(&self, path: &[char]) -> Vec<bool> {
         if !path.starts_with(&self.start) {
             return Vec::new();
@@ -95,7 +96,7 @@ impl Pattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// `**/`: nothing, or whole directories.
+    /// `**/`: nothing, or complete directories.
     Directories,
     /// `**`.
     Anything,
@@ -124,10 +125,11 @@ impl Piece {
         }
     }
 
-    /// In one pass over the path: several `**` in a row must not cost a power of its length.
+    /// Advances in one pass over the path, so that the cost of several `**` in a row does not grow with a power of its
+    /// length.
     fn advance(&self, places: &[bool], path: &[char]) -> Vec<bool> {
         let mut next = vec![false; places.len()];
-        // Whether a place before this one still counts.
+        // Whether an earlier position is still active.
         let mut carried = false;
         for (at, reached) in places.iter().copied().enumerate() {
             let before = at.checked_sub(1).map(|index| path[index]);
@@ -166,7 +168,7 @@ impl Piece {
     }
 }
 
-/// What follows `[`, and how long it is with its `]`.
+/// The set after `[`, and its length including the `]`.
 fn read_set(text: &[char]) -> Option<(Piece, usize)> {
     let negated = matches!(text.first(), Some('^' | '!'));
     let mut at = usize::from(negated);

@@ -1,4 +1,4 @@
-//! Who asks: nobody, a name and a password, or a token that a third party gives for them.
+//! Authentication: anonymous, with a user name and a password, or with a token from a token service.
 
 use std::fmt;
 
@@ -13,15 +13,13 @@ use serde::Deserialize;
 use super::http::{Dialer, is_internal};
 use super::{IDLE_TIMEOUT, Place, PullError};
 
-/// Links from a registry to the place where its blobs are.
+/// The number of redirects to follow from a registry to the location of its blobs.
 pub(super) const MAX_REDIRECTS: usize = 5;
-/// Docker's registry answers under another name than it is called by.
+/// Docker's registry has another host name than the one that images use.
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// A name and a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The name.
     pub username: String,
     /// The password or token.
     pub password: String,
@@ -36,13 +34,13 @@ impl fmt::Debug for Credentials {
 impl Credentials {
     fn header(&self) -> HeaderValue {
         let text = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", self.username, self.password));
-        let mut value = HeaderValue::try_from(format!("Basic {text}")).expect("base64 is plain text");
+        let mut value = HeaderValue::try_from(format!("Basic {text}")).expect("base64 is valid in a header");
         value.set_sensitive(true);
         value
     }
 }
 
-/// Requests to one place.
+/// Requests to one location of an image.
 pub(super) struct Session<'a> {
     pub(super) place: &'a Place,
     credentials: Option<&'a Credentials>,
@@ -68,7 +66,7 @@ impl<'a> Session<'a> {
         Ok(Self { place, credentials, dialer, base, authorization: None })
     }
 
-    /// Gets something below the repository, signing in when asked to.
+    /// Requests a path below the repository, and authenticates if the registry asks for it.
     pub(super) async fn get(&mut self, path: &str, headers: HeaderMap) -> Result<Response<Incoming>, PullError> {
         let uri = format!("{}/{path}", self.base);
         let reply = self.follow(&uri, &headers).await?;
@@ -81,16 +79,16 @@ impl<'a> Session<'a> {
             status if status.is_success() => Ok(reply),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PullError::Denied(registry)),
             StatusCode::NOT_FOUND => Err(PullError::NotFound(self.place.reference.to_string())),
-            status => Err(self.nonsense(format!("with status {status}"))),
+            status => Err(self.nonsense(format!("status {status}"))),
         }
     }
 
     async fn follow(&self, uri: &str, headers: &HeaderMap) -> Result<Response<Incoming>, PullError> {
-        let mut uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("with the address {uri}")))?;
+        let mut uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("the invalid address {uri}")))?;
         let first = uri.authority().cloned();
         for _ in 0..MAX_REDIRECTS {
             let mut headers = headers.clone();
-            // What opens the registry is nobody else's business.
+            // Never send the credentials to another host.
             if uri.authority() == first.as_ref() {
                 headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
             }
@@ -99,12 +97,12 @@ impl<'a> Session<'a> {
                 return Ok(reply);
             }
             let location = reply.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-            uri = join(&uri, location).ok_or_else(|| self.nonsense(format!("with the address {location:?}")))?;
+            uri = join(&uri, location).ok_or_else(|| self.nonsense(format!("a bad redirect to {location:?}")))?;
         }
-        Err(self.nonsense("with one redirection after the other".to_owned()))
+        Err(self.nonsense("too many redirects".to_owned()))
     }
 
-    /// False when there is nothing that could be tried.
+    /// Returns false if there is no method to try.
     async fn sign_in(&mut self, reply: &Response<Incoming>) -> Result<bool, PullError> {
         let challenges = reply.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         for challenge in challenges.map(str::to_owned).collect::<Vec<_>>() {
@@ -129,12 +127,12 @@ impl<'a> Session<'a> {
         }
         let field = |name: &str| field(fields, name);
         let realm =
-            field("realm").ok_or_else(|| self.nonsense("that a token is needed, and not where from".to_owned()))?;
+            field("realm").ok_or_else(|| self.nonsense("an authentication challenge without a realm".to_owned()))?;
         let scope = field("scope").unwrap_or_else(|| format!("repository:{}:pull", self.place.reference.repository()));
         let service = field("service").unwrap_or_default();
         let uri = format!("{realm}?service={}&scope={}", encode(&service), encode(&scope));
-        let uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("with the address {realm:?}")))?;
-        // A password only goes over an open line where the settings allow the registry that.
+        let uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("the invalid realm {realm:?}")))?;
+        // A password goes over an unencrypted connection only if the settings allow that for the registry.
         let may_send = uri.scheme_str() == Some("https") || self.place.plain;
         let mut headers = HeaderMap::new();
         if let Some(credentials) = self.credentials.filter(|_| may_send) {
@@ -148,9 +146,9 @@ impl<'a> Session<'a> {
         let body = tokio::time::timeout(IDLE_TIMEOUT, body).await;
         let body = body.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
         let bytes = body.map_err(|error| self.unreachable(error.to_string()))?.to_bytes();
-        let token: Token = serde_json::from_slice(&bytes).map_err(|_| self.nonsense("no token".to_owned()))?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|_| self.nonsense("no valid token".to_owned()))?;
         let value = HeaderValue::try_from(format!("Bearer {}", token.token));
-        let mut value = value.map_err(|_| self.nonsense("a token that is none".to_owned()))?;
+        let mut value = value.map_err(|_| self.nonsense("a token that is not valid in a header".to_owned()))?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -175,7 +173,7 @@ pub(super) fn join(base: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') && !location.starts_with("//") {
         return format!("{}://{}{location}", base.scheme_str()?, base.authority()?).parse().ok();
     }
-    // Never from a closed line to an open one.
+    // Never go from an encrypted to an unencrypted connection.
     let uri: Uri = location.parse().ok()?;
     (uri.scheme_str() == Some("https") || base.scheme_str() == Some("http")).then_some(uri)
 }

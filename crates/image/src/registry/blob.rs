@@ -1,5 +1,5 @@
-//! One blob on its way into the store. A connection that breaks is taken up again where it stopped, within one pull and
-//! from one pull to the next; whoever else wants the same blob waits for the one who is at it.
+//! Downloads one blob into the store. If the connection breaks, the download continues where it stopped, within one
+//! pull and also from one pull to the next. If several pulls want the same blob, one downloads it and the others wait.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -22,16 +22,17 @@ use crate::Digest;
 use crate::manifest::Descriptor;
 use crate::store::{Store, StoreError, failed};
 
-/// How often a connection may break before a pull gives up, and how long it rests first, longer each time.
+/// How often a connection may break before a pull gives up, and how long it waits before a retry. The wait grows each
+/// time.
 const MAX_BREAKS: u32 = 8;
 const REST: Duration = Duration::from_millis(100);
-/// After so many bytes the disk is looked at again.
+/// The number of bytes after which the disk space is checked again.
 pub(super) const LOOK_EVERY: u64 = 16 << 20;
-/// How often to look whether somebody else is done with the same blob.
+/// How often to check whether another pull has finished with the same blob.
 const TURN: Duration = Duration::from_millis(50);
 
 impl Session<'_> {
-    /// A blob, put into the store once it is whole and right.
+    /// Downloads a blob and adds it to the store after it is complete and verified.
     pub(super) async fn blob(
         &mut self,
         store: &Store,
@@ -42,7 +43,7 @@ impl Session<'_> {
         let was_begun = partial.have > 0;
         self.fill(store, &mut partial, part, progress).await?;
         match self.accept(store, part).await {
-            // What an earlier pull left may be what is wrong with it.
+            // The part that an earlier pull left may be corrupt, so download the blob again.
             Err(PullError::Store(StoreError::Digest { .. })) if was_begun => {
                 drop(partial);
                 let Some(mut partial) = Partial::open(store, &part.digest).await? else { return Ok(()) };
@@ -71,7 +72,7 @@ impl Session<'_> {
                 Err(PullError::Unreachable { reason, .. }) => {
                     breaks += 1;
                     let message =
-                        format!("pulling {} goes on at byte {} ({reason})", short(&part.digest), partial.have);
+                        format!("resuming the pull of {} at byte {} ({reason})", short(&part.digest), partial.have);
                     progress(Progress { message });
                     tokio::time::sleep(REST * breaks).await;
                 }
@@ -81,15 +82,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Asks for what is missing, and writes what comes.
+    /// Requests the missing part and writes the received data.
     async fn go_on(&mut self, store: &Store, partial: &mut Partial, part: &Descriptor) -> Result<(), PullError> {
         let mut headers = HeaderMap::new();
         if partial.have > 0 {
-            headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-", partial.have)).expect("it is a number"));
+            headers.insert(RANGE, HeaderValue::try_from(format!("bytes={}-", partial.have)).expect("digits are valid"));
         }
         let reply = self.get(&format!("blobs/{}", part.digest), headers).await?;
         if partial.have > 0 && !is_rest(&reply, partial.have) {
-            // It gives the whole, so what there was is not needed.
+            // The registry sends the whole blob, so the existing part is not needed.
             partial.begin_anew()?;
         }
         let mut body = reply.into_body();
@@ -100,30 +101,30 @@ impl Session<'_> {
             let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
             let Ok(data) = frame.into_data() else { continue };
             if partial.have + data.len() as u64 > part.size {
-                return Err(self.nonsense("more than the manifest says".to_owned()));
+                return Err(self.nonsense("more data than the manifest declares".to_owned()));
             }
-            // Others write to the same disk meanwhile.
+            // Other programs may write to the same disk in the meantime.
             if partial.is_look_due(data.len() as u64) && store.room() == 0 {
                 return Err(PullError::NoRoom { wanted: part.size - partial.have, room: 0 });
             }
             partial.write(&data)?;
         }
         if partial.have < part.size {
-            return Err(self.unreachable("it stopped before the end".to_owned()));
+            return Err(self.unreachable("it closed the connection too early".to_owned()));
         }
         Ok(())
     }
 
     async fn accept(&self, store: &Store, part: &Descriptor) -> Result<(), PullError> {
         let (store, digest, stop) = (store.clone(), part.digest.clone(), Arc::new(AtomicBool::new(false)));
-        // Hashing takes long, and ends when nobody waits for it.
+        // Hashing takes long. It is stopped if the pull is cancelled.
         let _stop = StopOnDrop(Arc::clone(&stop));
         let accepted = tokio::task::spawn_blocking(move || store.accept(&digest, &stop)).await;
         Ok(accepted.map_err(|error| self.nonsense(error.to_string()))??)
     }
 }
 
-/// Tells a thread that nobody waits for it any more.
+/// Tells a thread that its result is no longer needed.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -132,30 +133,31 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Whether a reply is what follows the first `have` bytes, and nothing else.
+/// Whether a response contains exactly the bytes after the first `have` ones.
 fn is_rest(reply: &Response<Incoming>, have: u64) -> bool {
     let range = reply.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     reply.status() == StatusCode::PARTIAL_CONTENT && range.starts_with(&format!("bytes {have}-"))
 }
 
-/// The beginning of a blob, held by whoever continues it.
+/// The first part of a blob, locked by the pull that continues it.
 struct Partial {
     file: File,
     path: PathBuf,
     have: u64,
-    /// Written since the disk was looked at.
+    /// The number of bytes written since the last check of the disk space.
     since_look: u64,
 }
 
 impl Partial {
-    /// None when the blob is in the store, perhaps because somebody else has just brought it.
+    /// Returns `None` if the blob is already in the store, for example because another pull has just added it.
     async fn open(store: &Store, digest: &Digest) -> Result<Option<Self>, PullError> {
         let path = store.partial(digest);
         loop {
             let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed("write", &path))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if store.blob(digest).is_some() => {
-                    // Only an empty one that was made above: whoever brought the blob has moved theirs away.
+                    // This is only the empty file that was created above: the pull that added the blob has moved its
+                    // own file away.
                     let _ = std::fs::remove_file(&path);
                     return Ok(None);
                 }
@@ -163,7 +165,7 @@ impl Partial {
                     let have = file.metadata().map_err(failed("read", &path))?.len();
                     return Ok(Some(Self { file, path, have, since_look: 0 }));
                 }
-                // It was taken away while this waited for it.
+                // The file was removed or moved while this waited for the lock.
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => tokio::time::sleep(TURN).await,
                 Err(error) => return Err(failed("lock", &path)(error.into()).into()),
@@ -171,7 +173,7 @@ impl Partial {
         }
     }
 
-    /// Whether it is time to look at the disk before so many bytes more.
+    /// Whether the disk space must be checked before writing `bytes` more.
     fn is_look_due(&mut self, bytes: u64) -> bool {
         self.since_look += bytes;
         let is_due = self.since_look >= LOOK_EVERY;

@@ -1,5 +1,5 @@
-//! Keys of AWS, exchanged for the password of its registries: one signed request (Signature Version 4) to the region's
-//! own service, `api.ecr.REGION.amazonaws.com`. A mirror of that name is asked instead.
+//! Exchanges AWS keys for the password of AWS registries, with one signed request (Signature Version 4) to the region's
+//! service, `api.ecr.REGION.amazonaws.com`. If there is a mirror for that name, the request goes to the mirror.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -21,14 +21,12 @@ const JSON: &str = "application/x-amz-json-1.1";
 const BODY: &str = "{}";
 const MAX_REPLY: usize = 1 << 20;
 
-/// Keys of an account.
+/// The keys of an AWS account.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AwsKeys {
-    /// The name of the key.
     pub access_key_id: String,
-    /// The key.
     pub secret_access_key: String,
-    /// Where the registry is.
+    /// The region of the registry.
     pub region: String,
 }
 
@@ -38,15 +36,15 @@ impl fmt::Debug for AwsKeys {
     }
 }
 
-/// Asks for the name and password that the keys open the region's registries with.
+/// Requests the user name and password for the region's registries.
 ///
 /// # Errors
-/// When the region cannot be one, the service cannot be reached, or it refuses the keys.
+/// If the region is not valid, the service cannot be reached, or it refuses the keys.
 pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Result<Credentials, PullError> {
     if settings.offline {
         return Err(PullError::Offline);
     }
-    // It becomes part of a name that is called.
+    // The region becomes part of a host name, so check it.
     let is_region =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if keys.region.is_empty() || keys.region.len() > 32 || !is_region(&keys.region) {
@@ -61,7 +59,7 @@ pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Res
         Some(mirror) => (if mirror.plain { "http" } else { "https" }, mirror.to.as_str()),
         None => ("https", host.as_str()),
     };
-    let uri: Uri = format!("{scheme}://{place}/").parse().map_err(|_| nonsense("at no address"))?;
+    let uri: Uri = format!("{scheme}://{place}/").parse().map_err(|_| nonsense("an invalid address for the mirror"))?;
     let headers = signed(keys, &uri, SystemTime::now()).ok_or_else(|| PullError::Denied(host.clone()))?;
     let dialer = match &mirror {
         Some(mirror) => Dialer::with_place(settings.outbound.clone(), &mirror.to, mirror.plain),
@@ -75,7 +73,7 @@ pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Res
     match reply.status() {
         status if status.is_success() => {}
         status if status.is_client_error() => return Err(PullError::Denied(host)),
-        status => return Err(nonsense(&format!("with status {status}"))),
+        status => return Err(nonsense(&format!("status {status}"))),
     }
     let body = http_body_util::Limited::new(reply.into_body(), MAX_REPLY).collect();
     let body =
@@ -102,7 +100,7 @@ fn parse(reply: &[u8]) -> Option<Credentials> {
     Some(Credentials { username: username.to_owned(), password: password.to_owned() })
 }
 
-/// The headers of the request. None when a key has characters that no header can have.
+/// The headers of the request. `None` if a key has characters that are not valid in a header.
 fn signed(keys: &AwsKeys, uri: &Uri, now: SystemTime) -> Option<HeaderMap> {
     let request = Request::post(uri)
         .header(HOST, uri.authority()?.as_str())

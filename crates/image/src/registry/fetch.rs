@@ -1,8 +1,9 @@
-//! A file from the web, for `ADD`: over http or https, links followed, into the store under its hash. What the store
-//! has is not fetched again when its hash is known beforehand, so a team needs a store of its own: a hash is no secret.
+//! Downloads a file from the web for `ADD`: over http or https, following redirects, into the store under its hash. If
+//! the hash is known in advance and the store has the file, it is not downloaded again. So each team needs a store of
+//! its own, because a hash is not a secret.
 //!
-//! The same rule as for registries holds: an internal address is only called when the settings name it, also when a link
-//! leads there.
+//! The same rule applies as for registries: an internal address is contacted only if the settings name it, even after a
+//! redirect.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,41 +22,39 @@ use super::{IDLE_TIMEOUT, RegistrySettings};
 use crate::Digest;
 use crate::store::{Store, StoreError, failed};
 
-/// Why a file was not fetched.
+/// Why a file could not be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Not an address of the web.
-    #[error("{0:?} is no address of a file on the web")]
+    /// The text is not a URL of the web.
+    #[error("{0:?} is not an http or https URL of a file")]
     Address(String),
     /// The settings forbid it.
-    #[error("no server may be asked")]
+    #[error("downloads are disabled: the server is configured to work offline")]
     Offline,
-    /// An internal address that nobody named in the settings.
+    /// An internal address that the settings do not name.
     #[error("{0} leads to an internal address; the operator can name it as a mirror or allow it with --allow-outbound")]
     Internal(String),
-    /// It does not answer, or stops.
+    /// The server does not respond, or stops sending.
     #[error("{host} cannot be reached: {reason}")]
     Unreachable {
-        /// Which.
+        /// The host in the URL.
         host: String,
-        /// Why.
         reason: String,
     },
-    /// It answers something else.
-    #[error("{host} answers {what}")]
+    /// The response is unexpected.
+    #[error("unexpected response from {host}: {what}")]
     Answer {
-        /// Which.
+        /// The host in the URL.
         host: String,
-        /// In words.
         what: String,
     },
-    /// More than may be.
+    /// The file exceeds the limit.
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
-    /// More than the disk has room for.
-    #[error("the server's disk has no room for the file")]
+    /// There is not enough disk space.
+    #[error("the server's disk has not enough free space for the file")]
     NoRoom,
-    /// The store, also when it is not the file that was wanted.
+    /// The store failed, or the file does not match its checksum.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -63,16 +62,15 @@ pub enum FetchError {
 /// A file in the store.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// Its hash.
     pub digest: Digest,
-    /// Where it is, until the store is collected.
+    /// The path, which is valid until the next collection of the store.
     pub path: PathBuf,
 }
 
-/// Brings a file into the store.
+/// Downloads a file into the store.
 ///
 /// # Errors
-/// When it cannot be had, is larger than `most`, or is not the one that `checksum` names.
+/// If it cannot be downloaded, is larger than `most`, or does not match `checksum`.
 pub async fn fetch(
     store: &Store,
     url: &str,
@@ -109,7 +107,7 @@ pub async fn fetch(
     }
 }
 
-/// Where to call, and whether the settings name that place.
+/// The address to contact, and whether the settings name it.
 fn address(url: &str, settings: &RegistrySettings) -> Result<(Uri, bool), FetchError> {
     let wrong = || FetchError::Address(url.to_owned());
     let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
@@ -140,12 +138,12 @@ async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming
             status if status.is_success() => return Ok(reply),
             status if status.is_redirection() => {
                 let location = reply.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-                uri = join(&uri, location).ok_or_else(|| answers(format!("with the address {location:?}")))?;
+                uri = join(&uri, location).ok_or_else(|| answers(format!("a bad redirect to {location:?}")))?;
             }
-            status => return Err(answers(format!("with status {status}"))),
+            status => return Err(answers(format!("status {status}"))),
         }
     }
-    Err(answers("with one redirection after the other".to_owned()))
+    Err(answers("too many redirects".to_owned()))
 }
 
 async fn receive(
@@ -212,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Answers one request on loopback with a redirect there, or with a file.
+    /// Answers one request on loopback with the given response.
     fn serve_once(answer: String) -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -238,7 +236,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         let lan = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-        // The host's own address in its network, where it has one.
+        // The host's own address in its network, if it has one.
         let lan = lan.connect("1.1.1.1:9").and_then(|()| lan.local_addr()).map(|address| address.ip().to_string());
         let hosts = ["127.0.0.1".to_owned(), "10.255.255.1".to_owned(), lan.unwrap_or_else(|_| "127.0.0.2".to_owned())];
         for host in hosts {

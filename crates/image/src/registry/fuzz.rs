@@ -1,4 +1,4 @@
-//! Fuzzed: what registries say, and how images are named.
+//! Fuzz entry point for the responses of registries and the names of images.
 
 use http::Uri;
 
@@ -6,7 +6,7 @@ use super::auth::{field, join};
 use crate::manifest::parse;
 use crate::{Config, Digest, Reference};
 
-/// A text is read as everything; what is understood is printed and read back.
+/// Parses the bytes as each of the types. Parsed values are printed and parsed again.
 pub fn image_text(data: &[u8]) {
     let _ = parse(data);
     let _ = serde_json::from_slice::<Config>(data);
@@ -14,7 +14,7 @@ pub fn image_text(data: &[u8]) {
     if let Ok(reference) = text.parse::<Reference>() {
         let printed = reference.to_string();
         let again = printed.parse::<Reference>().map(|again| again.to_string());
-        assert_eq!(again.ok(), Some(printed), "what is printed names the same");
+        assert_eq!(again.ok(), Some(printed), "the printed form must parse to the same value");
     }
     if let Ok(digest) = text.parse::<Digest>() {
         assert_eq!((digest.as_str(), digest.digits().len()), (&*text, 64));

@@ -1,4 +1,4 @@
-//! Registries and web servers that mean harm: they lead to internal addresses, send without end, or stop sending.
+//! Hostile registries and web servers: they lead to internal addresses, send without end, or stop sending.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Longer than any deadline.
+/// Longer than any timeout.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
-/// What it does after the head of its answer.
+/// What the server does after the head of its response.
 #[derive(Clone, Debug)]
 enum Then {
     Close,
     /// Sends this as fast as it is read.
     Endless(Vec<u8>),
-    /// Sends this once in a while.
+    /// Sends this at intervals.
     Drip(Vec<u8>, Duration),
     Silence,
 }
 
 type Answer = (String, Then);
 
-/// A server on loopback, and how many have connected to it and left again.
+/// A server on loopback that counts the connections that were opened and closed.
 struct Peer {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -60,20 +60,20 @@ impl Peer {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Waits until nobody is connected any more.
+    /// Waits until all connections are closed.
     async fn is_left_alone(&self) {
         while self.left.load(Ordering::SeqCst) < self.connections() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// The registry that users call by its address, without TLS.
+    /// The registry as users name it: by its address, without TLS.
     fn place(&self) -> Place {
         let reference = format!("{}/team/app", self.address).parse().unwrap();
         Place { reference, plain: true, is_named: false }
     }
 
-    /// What the operator allows: this server and nothing else of this machine.
+    /// The operator allows this server and nothing else on this machine.
     fn policy(&self) -> Policy {
         Policy::new(vec![Allowed::host("127.0.0.1", self.address.port())])
     }
@@ -81,7 +81,7 @@ impl Peer {
     async fn pull(&self, store: &Store) -> PullError {
         let (place, policy) = (self.place(), self.policy());
         let pulling = pull_from(store, &place, None, &policy, &|_| {});
-        tokio::time::timeout(FOR_EVER, pulling).await.expect("it is given up").unwrap_err()
+        tokio::time::timeout(FOR_EVER, pulling).await.expect("the pull must give up in time").unwrap_err()
     }
 
     async fn fetch(&self, store: &Store, most: u64) -> FetchError {
@@ -111,7 +111,7 @@ fn whole(status: &str, fields: &str, body: &str) -> Answer {
     (format!("HTTP/1.1 {status}\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n{body}"), Then::Close)
 }
 
-/// One blob of this size is the whole image.
+/// An image that consists of one blob of this size.
 fn manifest(size: u64) -> Answer {
     let part = serde_json::json!({ "digest": Digest::of(b"never sent"), "size": size });
     whole("200 OK", "", &serde_json::json!({ "schemaVersion": 2, "config": part, "layers": [] }).to_string())
@@ -135,7 +135,7 @@ fn empty_store() -> (tempfile::TempDir, Store) {
     (scratch, store)
 }
 
-/// An internal server that must not be called.
+/// An internal server that must not be contacted.
 async fn secret() -> Peer {
     Peer::start(|_| whole("200 OK", "", r#"{"token":"secret"}"#)).await
 }
@@ -152,7 +152,7 @@ async fn a_registry_that_sends_its_callers_to_an_internal_address_for_a_token_is
     let refused = registry.pull(&store).await;
     assert!(matches!(refused, PullError::Internal(_)), "{refused}");
     assert_eq!((registry.connections(), secret.connections()), (1, 0));
-    // A mirror may be anywhere, and what it names may not.
+    // A mirror may be at any address, but the addresses that it names may not.
     let mut named = registry.place();
     named.is_named = true;
     let refused = pull_from(&store, &named, None, &Policy::default(), &|_| {}).await.unwrap_err();
@@ -235,7 +235,7 @@ async fn a_token_that_never_comes_whole_is_given_up() {
     }
 }
 
-/// One that goes on sending a little may be a slow line, so it has the build's time.
+/// A server that keeps sending a little may have a slow connection, so it gets the whole time of the build.
 #[tokio::test(start_paused = true)]
 async fn a_blob_or_file_that_drips_has_the_time_of_its_caller() {
     let (_scratch, store) = empty_store();

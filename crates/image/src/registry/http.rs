@@ -1,4 +1,4 @@
-//! One request over a connection of its own: TCP, TLS where the address says so, HTTP/1.1.
+//! Sends one request over a connection of its own: TCP, TLS for https, HTTP/1.1.
 
 use std::io;
 use std::sync::OnceLock;
@@ -16,18 +16,18 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-/// A registry that does not take the call by then is not there.
+/// A registry that does not accept the connection within this time is not available.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens connections.
 #[derive(Clone, Debug)]
 pub(super) struct Dialer {
-    /// Asked anew for every connection, so also for every redirect.
+    /// Checked for every connection, and so for every redirect.
     policy: Policy,
 }
 
-/// Tells the refusal of an internal address from other errors.
+/// Whether the error is the refusal of an internal address.
 pub(super) fn is_internal(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<OutboundError>());
     matches!(inner, Some(OutboundError::Internal { .. }))
@@ -38,7 +38,7 @@ impl Dialer {
         Self { policy }
     }
 
-    /// Also to this place, which the settings name, on whatever address it is.
+    /// Also allows this location, which the settings name, at whatever address it is.
     pub(super) fn with_place(policy: Policy, place: &str, plain: bool) -> Self {
         let authority = place.split('/').next().unwrap_or(place).parse::<Authority>();
         let port = if plain { 80 } else { 443 };
@@ -46,12 +46,12 @@ impl Dialer {
         Self { policy: named.into_iter().fold(policy, Policy::and) }
     }
 
-    /// Sends a GET and waits for the head of the reply.
+    /// Sends a GET request and waits for the head of the response.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> io::Result<Response<Incoming>> {
         self.send(Method::GET, uri, headers, Bytes::new()).await
     }
 
-    /// Sends a request and waits for the head of the reply.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -59,7 +59,7 @@ impl Dialer {
         headers: HeaderMap,
         body: Bytes,
     ) -> io::Result<Response<Incoming>> {
-        let host = uri.host().ok_or_else(|| invalid("an address without a host"))?;
+        let host = uri.host().ok_or_else(|| invalid("the address has no host"))?;
         let is_tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let connecting = async {
@@ -69,7 +69,7 @@ impl Dialer {
             })?;
             if is_tls {
                 let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
-                let name = name.map_err(|_| invalid("a name that no certificate can have"))?;
+                let name = name.map_err(|_| invalid("the host name is not valid in a certificate"))?;
                 let stream = tls().connect(name, stream).await?;
                 return Ok::<Box<dyn Stream>, io::Error>(Box::new(stream));
             }
@@ -103,7 +103,7 @@ fn tls() -> &'static TlsConnector {
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()))),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", limit.as_secs()))),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Pulling images from registries: manifest, config and layers, each verified by its hash, each continued where an
+//! Pulls images from registries: manifest, config and layers. Each is verified by its hash, and each continues where an
 //! earlier pull stopped.
 //!
-//! An internal address (of this machine or its private network) is only called when the settings name it: whoever can
-//! build templates could otherwise make the server knock on its neighbours' doors. See `isopod_outbound`.
+//! An internal address (of this machine or its private network) is contacted only if the settings name it. Otherwise
+//! anyone who can build templates could make the server send requests to its neighbours. See `isopod_outbound`.
 
 mod auth;
 mod blob;
@@ -30,31 +30,31 @@ use crate::store::{MAX_TEXT, Store, StoreError};
 use crate::{Digest, Reference};
 use auth::Session;
 
-/// How registries are found.
+/// How to find registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrySettings {
-    /// Other places for names; the longest that fits is tried first, then the name itself.
+    /// Alternative locations. The one with the longest matching name is tried first, and the original name last.
     pub mirrors: Vec<Mirror>,
-    /// Ask nobody.
+    /// Whether to contact no registry at all.
     pub offline: bool,
-    /// Which addresses may be called besides those of mirrors.
+    /// Which addresses may be contacted, besides those of mirrors.
     pub outbound: Policy,
 }
 
-/// Another place for names that begin with something.
+/// An alternative location for names with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// `docker.io`, `docker.io/library`.
+    /// The prefix, for example `docker.io` or `docker.io/library`.
     pub from: String,
-    /// `mirror.example:5000/hub`.
+    /// The location, for example `mirror.example:5000/hub`.
     pub to: String,
-    /// Without TLS.
+    /// Whether to connect without TLS.
     pub plain: bool,
 }
 
-/// Why a text is no mirror.
+/// The text is not a valid mirror.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no mirror: write name=place, such as docker.io=https://mirror.example")]
+#[error("{0:?} is not a valid mirror: use name=location, such as docker.io=https://mirror.example")]
 pub struct MirrorError(String);
 
 impl std::str::FromStr for Mirror {
@@ -76,75 +76,71 @@ impl std::str::FromStr for Mirror {
     }
 }
 
-/// Why an image was not pulled. What was received stays for the next try.
+/// Why an image could not be pulled. The received data is kept for the next attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// The settings forbid it.
-    #[error("no registry may be asked")]
+    #[error("the image is not in the store, and the server is configured to work offline")]
     Offline,
-    /// An internal address that nobody named in the settings.
+    /// An internal address that the settings do not name.
     #[error(
         "the registry {0} leads to an internal address; the operator can name it as a mirror or allow it with --allow-outbound"
     )]
     Internal(String),
-    /// It does not answer.
+    /// The registry does not respond.
     #[error("the registry {registry} cannot be reached: {reason}")]
     Unreachable {
-        /// Its host.
+        /// The host of the registry.
         registry: String,
-        /// Why.
         reason: String,
     },
-    /// It wants to know who asks, or does not like who does.
-    #[error("the registry {0} refuses: wrong or missing name and password")]
+    /// The registry requires credentials, or refuses the given ones.
+    #[error("the registry {0} refuses access: the user name and password are wrong or missing")]
     Denied(String),
-    /// It has no such image.
     #[error("the registry has no {0}")]
     NotFound(String),
-    /// An answer that makes no sense.
-    #[error("the registry {registry} answers {what}")]
+    /// The response is unexpected.
+    #[error("unexpected response from the registry {registry}: {what}")]
     Answer {
-        /// Its host.
+        /// The host of the registry.
         registry: String,
-        /// In words.
         what: String,
     },
-    /// Keys for a place that cannot be.
-    #[error("{0:?} is no region of AWS")]
+    /// The region is not valid.
+    #[error("{0:?} is not a valid AWS region")]
     Region(String),
-    /// More than an image may have.
-    #[error("the image has {0} bytes, and an image may have at most {MAX_IMAGE}")]
+    /// The image exceeds the limit.
+    #[error("the image has {0} bytes, but the maximum is {MAX_IMAGE}")]
     TooLarge(u64),
-    /// More than the disk has room for.
-    #[error("{wanted} bytes are to be pulled, and the server's disk has room for {room}")]
+    /// There is not enough disk space.
+    #[error("the image needs {wanted} more bytes, but the server's disk has room for only {room}")]
     NoRoom {
-        /// What is still missing.
+        /// The number of missing bytes.
         wanted: u64,
-        /// What is there besides the reserve.
+        /// The free space, without the reserve.
         room: u64,
     },
-    /// It has it for other machines.
-    #[error("{0} is not there for this kind of machine")]
+    /// The registry has the image only for other platforms.
+    #[error("{0} is not available for this machine's platform")]
     Platform(String),
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How far a pull is.
+/// The progress of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done.
     pub message: String,
 }
 
-/// What an image may have, compressed: no more than may come of it. See [`crate::unpack::Bounds`].
+/// The maximum compressed size of an image. It is as large as an unpacked image may be, see [`crate::unpack::Bounds`].
 const MAX_IMAGE: u64 = 64 << 30;
 
-/// A whole exchange may take this long without a byte.
+/// How long an exchange may take without receiving a byte.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One place where an image may be.
+/// One location where an image may be.
 #[derive(Clone, Debug)]
 struct Place {
     reference: Reference,
@@ -153,10 +149,10 @@ struct Place {
     is_named: bool,
 }
 
-/// Pulls an image into the store and gives it its name there. Returns the digest of its manifest.
+/// Pulls an image into the store and adds its name there. Returns the digest of its manifest.
 ///
 /// # Errors
-/// When no place has it; the error of the last place is told.
+/// If no location has it. The error is that of the last location.
 pub async fn pull(
     store: &Store,
     reference: &Reference,
@@ -183,7 +179,7 @@ pub async fn pull(
 }
 
 impl RegistrySettings {
-    /// The mirrors of a name, the longest first, with what follows it.
+    /// The mirrors of a name, the longest prefix first, each with the rest of the name.
     fn mirrors_of<'a>(&'a self, name: &'a str) -> Vec<(&'a Mirror, &'a str)> {
         let rest_of = |mirror: &'a Mirror| {
             let rest = name.strip_prefix(&mirror.from)?;
@@ -220,7 +216,7 @@ async fn pull_from(
     let mut session = Session::new(place, credentials, policy)?;
     let (digest, manifest) = session.manifest(store, place.reference.version()).await?;
     let parts = std::iter::once(&manifest.config).chain(&manifest.layers);
-    // The registry says how large they are, so this comes before the first byte of them.
+    // The manifest declares the sizes, so check them before downloading the first byte.
     let total = parts.clone().fold(0_u64, |sum, part| sum.saturating_add(part.size));
     if manifest.config.size > MAX_TEXT || total > MAX_IMAGE {
         return Err(PullError::TooLarge(total));
@@ -243,21 +239,21 @@ fn short(digest: &Digest) -> &str {
 }
 
 impl Session<'_> {
-    /// The manifest for this machine, put into the store.
+    /// Downloads the manifest for this machine into the store.
     async fn manifest(
         &mut self,
         store: &Store,
         version: &str,
     ) -> Result<(Digest, crate::manifest::Manifest), PullError> {
         let bytes = self.manifest_bytes(version).await?;
-        let found = match parse(&bytes).map_err(|error| self.nonsense(format!("a manifest that is none: {error}")))? {
+        let found = match parse(&bytes).map_err(|error| self.nonsense(format!("an invalid manifest: {error}")))? {
             Found::Manifest(manifest) => (store.put(&bytes)?, manifest),
             Found::Index(index) => {
                 let own = index.own().ok_or_else(|| PullError::Platform(self.place.reference.to_string()))?;
                 let bytes = self.manifest_bytes(own.digest.as_str()).await?;
-                match parse(&bytes).map_err(|error| self.nonsense(format!("a manifest that is none: {error}")))? {
+                match parse(&bytes).map_err(|error| self.nonsense(format!("an invalid manifest: {error}")))? {
                     Found::Manifest(manifest) => (store.put(&bytes)?, manifest),
-                    Found::Index(_) => return Err(self.nonsense("an index in an index".to_owned())),
+                    Found::Index(_) => return Err(self.nonsense("an index inside an index".to_owned())),
                 }
             }
         };
@@ -266,7 +262,7 @@ impl Session<'_> {
 
     async fn manifest_bytes(&mut self, version: &str) -> Result<Vec<u8>, PullError> {
         let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::try_from(ACCEPTED.join(", ")).expect("media types are plain text"));
+        headers.insert(ACCEPT, HeaderValue::try_from(ACCEPTED.join(", ")).expect("media types are valid in a header"));
         let reply = self.get(&format!("manifests/{version}"), headers).await?;
         let bytes = self.read_text(reply).await?;
         match version.parse::<Digest>() {
@@ -294,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// A registry that gives this manifest, and counts who asks for blobs; it has none.
+    /// A registry with this manifest and no blobs. It counts the requests for blobs.
     fn registry(manifest: String) -> (RegistrySettings, Arc<AtomicUsize>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mirror = format!("docker.io=http://{}", listener.local_addr().unwrap());
@@ -343,7 +339,7 @@ mod tests {
             "{refused}"
         );
         assert_eq!(blobs, 0);
-        // One that fits is asked for.
+        // The blobs of an image that fits are requested.
         let (missing, blobs) = try_pull(manifest(1, &[1 << 30]), |_| 2 << 30).await;
         assert!(!matches!(missing, PullError::TooLarge(_) | PullError::NoRoom { .. }), "{missing}");
         assert!(blobs > 0);

@@ -1,11 +1,11 @@
-//! Which compression a stream has, told by its first bytes.
+//! Detects the compression of a stream by its first bytes.
 
 use std::io::{self, Read};
 
-/// Decompresses gzip and zstd, and gives anything else as it is.
+/// Decompresses gzip and zstd, and returns anything else unchanged.
 ///
 /// # Errors
-/// When the beginning cannot be read.
+/// If the first bytes cannot be read.
 pub fn decompress<'a>(mut stream: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
     let mut first = [0; 4];
     let mut length = 0;

@@ -1,4 +1,4 @@
-//! Fuzzed: archives.
+//! Fuzz entry point for archives.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use super::{Bounds, Kind, decompress, unpack};
 
-/// An archive as it is when the first byte is 0; else a list of entries to make one of, see [`archive`]. Nothing appears
-/// beside the directory that it is unpacked in.
+/// If the first byte is 0, the rest is unpacked as an archive. Otherwise it is a list of entries from which to make
+/// one, see [`archive`]. Nothing may appear outside the directory into which it is unpacked.
 pub fn layer(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
     let bytes = if *first == 0 { data.to_vec() } else { archive(data) };
     let kind = [Kind::Layer, Kind::Owned, Kind::Plain][usize::from(*first) % 3];
-    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("no temporary directory");
     let (inside, outside) = (scratch.path().join("inside"), scratch.path().join("outside"));
     fs::create_dir(&inside).and_then(|()| fs::create_dir(&outside)).expect("directories");
-    fs::write(outside.join("file"), "untouched").expect("a file");
-    let before = fs::metadata(&outside).expect("it is there");
+    fs::write(outside.join("file"), "untouched").expect("could not write a file");
+    let before = fs::metadata(&outside).expect("could not read the metadata");
     let bounds = Bounds { bytes: 1 << 16, entries: 64 };
     if let Ok(stream) = decompress(&bytes[..])
         && let Ok(unpacked) = unpack(stream, &inside, kind, bounds)
@@ -28,21 +28,21 @@ pub fn layer(data: &[u8]) {
 
 fn assert_untouched(scratch: &Path, outside: &Path, before: &fs::Metadata) {
     let names = |directory: &Path| {
-        let entries = fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("an entry").file_name());
+        let entries = fs::read_dir(directory).expect("unreadable").map(|entry| entry.expect("unreadable").file_name());
         let mut names: Vec<_> = entries.collect();
         names.sort();
         names
     };
     assert_eq!(names(scratch), ["inside", "outside"]);
     assert_eq!(names(outside), ["file"]);
-    assert_eq!(fs::read(outside.join("file")).expect("it is there"), b"untouched");
-    let after = fs::metadata(outside).expect("it is there");
+    assert_eq!(fs::read(outside.join("file")).expect("could not read the file"), b"untouched");
+    let after = fs::metadata(outside).expect("could not read the metadata");
     assert_eq!((after.mode(), after.uid(), after.ctime_nsec()), (before.mode(), before.uid(), before.ctime_nsec()));
 }
 
-/// Makes an archive whose checksums are right, so that the search gets past them. An entry is a line of fields with tabs
-/// between them, each written into the header as it is: kind, name, link, mode, owner, size (empty: that of the content),
-/// content.
+/// Makes an archive with correct checksums, so that the fuzzer gets past them. Each line is an entry. Its fields are
+/// separated by tabs and copied into the header unchanged: kind, name, link, mode, owner, size (if empty, that of the
+/// content), content.
 fn archive(data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in data.split(|byte| *byte == b'\n').take(64) {

@@ -1,33 +1,32 @@
-//! A stream that gives an archive's headers only so much.
+//! A stream that limits the headers of an archive.
 //!
-//! The library reads long names, extended headers and the maps of sparse files into memory whole, and a few compressed
-//! kilobytes may hold gigabytes of them.
+//! The tar library reads long names, extended headers and the maps of sparse files into memory completely, and a few
+//! compressed kilobytes may expand to gigabytes of them.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// What may stand before an entry: its header, a long name, a long target, extended attributes. Attributes have at most
-/// 64 KiB each, and a file has few.
+/// The maximum size of everything before the content of an entry: its header, a long name, a long target, extended
+/// attributes. An attribute has at most 64 KiB, and a file has few of them.
 const MAX_HEADERS: u64 = 4 << 20;
 
-/// How much may be read now. Clones share it.
+/// How much may be read now. Clones share the value.
 #[derive(Clone, Default)]
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
 impl Allowance {
-    /// From here on headers are read.
+    /// Call this before headers are read.
     pub(super) fn for_headers(&self) {
         self.0.set(MAX_HEADERS);
     }
 
-    /// From here on contents are read, which the reader counts.
+    /// Call this before contents are read, whose size the reader counts.
     pub(super) fn for_contents(&self) {
         self.0.set(u64::MAX);
     }
 }
 
-/// The stream.
 pub(super) struct Metered<R> {
     inner: R,
     allowance: Allowance,

@@ -1,8 +1,8 @@
-//! Unpacking archives that nobody trusts into a directory, without ever leaving it.
+//! Unpacks untrusted archives into a directory, without ever leaving it.
 //!
-//! Every name is resolved by the kernel inside the directory (`openat2` with `RESOLVE_IN_ROOT`), so a link that the
-//! archive itself brought leads nowhere else. Names with `..` are refused, devices are left out, and what is written is
-//! counted: an archive that unpacks to more than it may ends with an error.
+//! The kernel resolves every name inside the directory (`openat2` with `RESOLVE_IN_ROOT`), so a link in the archive
+//! leads nowhere else. Names with `..` are refused, devices are skipped, and everything that is written is counted: an
+//! archive that exceeds its limits ends with an error.
 
 mod compression;
 #[cfg(feature = "fuzzing")]
@@ -29,23 +29,23 @@ use metered::{Allowance, Metered};
 pub use quota::{CHUNK, Quota, QuotaError};
 use tree::Tree;
 
-/// What an archive is.
+/// The kind of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A layer of an image: owners count, and files named `.wh.…` hide those of lower layers.
+    /// A layer of an image: owners are kept, and files named `.wh.…` hide files of lower layers.
     Layer,
-    /// Files with their owners.
+    /// Files that keep their owners.
     Owned,
-    /// Files that become root's.
+    /// Files that belong to root after unpacking.
     Plain,
 }
 
-/// How much an archive may hold.
+/// The limits of an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Unpacked.
+    /// The size after unpacking.
     pub bytes: u64,
-    /// Files, directories and links.
+    /// The number of files, directories and links.
     pub entries: u64,
 }
 
@@ -58,68 +58,66 @@ impl Default for Bounds {
 /// What was unpacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
-    /// Of files.
+    /// The total size of files.
     pub bytes: u64,
-    /// Files, directories and links.
+    /// The number of files, directories and links.
     pub entries: u64,
-    /// Devices and other things that were left out.
+    /// The number of devices and other entries that were skipped.
     pub left_out: u64,
-    /// Entries whose owner has no id in a sandbox; they are nobody's.
+    /// The number of entries whose owner has no id in a sandbox. They belong to nobody (the user).
     pub foreign_owners: u64,
 }
 
-/// Why an archive was not unpacked. What there is of it is the caller's to remove.
+/// Why an archive was not unpacked. The caller must remove the part that was already unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// It is no archive, or it ends too early.
+    /// The data is not an archive, or it is truncated.
     #[error("the archive is damaged")]
     Archive(#[source] io::Error),
-    /// A name that leads out.
-    #[error("the archive holds {0:?}, which leads out of it")]
+    /// A name leads out of the directory.
+    #[error("the archive contains {0:?}, which leads out of its directory")]
     Path(PathBuf),
-    /// A name that no file can have, told by its length: it may be megabytes of anything.
-    #[error("the archive holds a name of {0} bytes, and a path has at most {MAX_NAME}")]
+    /// A name is too long for a file. The error has only its length, because it may be megabytes of arbitrary bytes.
+    #[error("the archive contains a name of {0} bytes, but the maximum is {MAX_NAME}")]
     LongName(usize),
-    /// Too much in it, or no time or room for more.
-    #[error("the archive is not unpacked: {0}")]
+    /// The archive exceeds its limits, or there is no time or space for more.
+    #[error("could not unpack the archive: {0}")]
     Quota(#[from] QuotaError),
-    /// An entry could not be made.
+    /// An entry could not be created.
     #[error("could not unpack {path:?}")]
     Entry {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// Whiteouts as archives write them.
+/// Whiteouts as they appear in archives.
 const HIDDEN: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const OPAQUE_MARK: &str = "trusted.overlay.opaque";
 /// The kernel's limit for a path.
 const MAX_NAME: usize = 4096;
-/// How many bytes the paths of directories may take whose times are still to be set.
+/// The maximum total length of the directory paths whose times are still to be set.
 const MAX_REMEMBERED: usize = 32 << 20;
-/// The last id of a sandbox, and the one of nobody.
+/// The last id in a sandbox, and the id of the user nobody.
 const LAST_ID: u64 = 65_535;
 const NOBODY: u32 = 65_534;
-/// Extended attributes that come along; those of overlays would make layers say what they must not.
+/// The extended attributes that are kept. Those of overlays would let an archive control how layers are combined.
 const KEPT_MARKS: &[&str] = &["user.", "security.capability", "system.posix_acl_"];
 
-/// Unpacks a tar stream, already decompressed, into a directory.
+/// Unpacks a tar stream into a directory. The stream must already be decompressed.
 ///
 /// # Errors
-/// When it is damaged, leads out, holds too much, or cannot be written.
+/// If the archive is damaged, leads out of the directory, exceeds the limits, or cannot be written.
 pub fn unpack(archive: impl Read, directory: &Path, kind: Kind, bounds: Bounds) -> Result<Unpacked, UnpackError> {
     unpack_within(archive, directory, kind, &Quota::new(bounds))
 }
 
-/// As [`unpack`], with what all who share the quota may write together.
+/// Like [`unpack`], with a quota that several archives can share.
 ///
 /// # Errors
-/// As with [`unpack`], and when the quota says that it is time to stop.
+/// The same as for [`unpack`], and if the quota says to stop.
 pub fn unpack_within(archive: impl Read, directory: &Path, kind: Kind, quota: &Quota) -> Result<Unpacked, UnpackError> {
     let failed = |source| UnpackError::Entry { path: directory.to_owned(), source };
     let root: OwnedFd = File::open(directory).map_err(failed)?.into();
@@ -143,16 +141,16 @@ pub fn unpack_within(archive: impl Read, directory: &Path, kind: Kind, quota: &Q
 struct Unpacker<'a> {
     tree: Tree,
     kind: Kind,
-    /// Contents that nobody wants, such as those of devices, count as well: reading them takes time.
+    /// Skipped content, such as that of devices, counts as well, because reading it takes time.
     quota: &'a Quota,
     done: Unpacked,
-    /// Of directories, to be set when nothing is written into them any more.
+    /// The times of directories. They are set after the last write into them.
     times: Vec<(PathBuf, u64)>,
-    /// Of the paths in it.
+    /// The total length of the paths in `times`.
     remembered: usize,
 }
 
-/// What an entry says about itself.
+/// The metadata of an entry.
 struct Meta {
     mode: Mode,
     owner: Option<(Uid, Gid)>,
@@ -178,7 +176,7 @@ impl Unpacker<'_> {
         })
     }
 
-    /// Reads to the end of an entry, so that the next thing in the stream is a header.
+    /// Reads to the end of an entry, so that a header comes next in the stream.
     fn skip_rest(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), UnpackError> {
         self.quota.copy(entry, &mut io::sink()).map(drop).map_err(|error| match out_of_quota(&error) {
             Some(refused) => UnpackError::Quota(refused),
@@ -214,7 +212,7 @@ impl Unpacker<'_> {
                 mknodat(&parent, name, FileType::Fifo, meta.mode, 0)?;
                 own(&parent, name, &meta)
             }
-            // Devices mean nothing in a sandbox, which has its own.
+            // Skip devices. They have no meaning in a sandbox, which has its own.
             _ => {
                 self.done.left_out += 1;
                 Ok(())
@@ -226,7 +224,7 @@ impl Unpacker<'_> {
         let directory = self.tree.ensure_directory(path, true)?;
         finish(&directory, meta)?;
         set_marks(&directory, marks)?;
-        // The times of so many directories are worth less than the memory.
+        // The times of so many directories are not worth the memory.
         self.remembered += path.as_os_str().len();
         if self.remembered <= MAX_REMEMBERED {
             self.times.push((path.to_owned(), meta.modified));
@@ -245,7 +243,7 @@ impl Unpacker<'_> {
         Ok(rustix::fs::futimens(&file, &times(meta.modified))?)
     }
 
-    /// A file of an image's layer that says something about lower layers.
+    /// Handles a file in a layer that refers to lower layers.
     fn mark(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -254,7 +252,7 @@ impl Unpacker<'_> {
             return Ok(rustix::fs::fsetxattr(&directory, OPAQUE_MARK, b"y", XattrFlags::empty())?);
         }
         let hidden = &name[HIDDEN.len()..];
-        // Others of the kind are notes of an old file system.
+        // Other files with this prefix are leftovers of AUFS.
         if hidden.starts_with(HIDDEN) || matches!(hidden, b"" | b"." | b"..") {
             return Ok(());
         }
@@ -268,7 +266,7 @@ impl Unpacker<'_> {
         let damaged = |error| Failure::Unpack(UnpackError::Archive(error));
         let mode = Mode::from_raw_mode(header.mode().map_err(damaged)? & 0o7777);
         let (uid, gid) = match self.kind {
-            // Nobody asks whose they were, so an archive need not say.
+            // The owners are not used, so the archive need not contain them.
             Kind::Plain => (0, 0),
             Kind::Layer | Kind::Owned => (header.uid().map_err(damaged)?, header.gid().map_err(damaged)?),
         };
@@ -285,7 +283,7 @@ impl Unpacker<'_> {
 
     fn set_directory_times(&mut self) {
         for (path, modified) in std::mem::take(&mut self.times) {
-            // Whoever replaced it later has its own time.
+            // If a later entry has replaced the directory, that entry has its own time.
             if let Ok(directory) = self.tree.ensure_directory(&path, false) {
                 let _ = rustix::fs::futimens(&directory, &times(modified));
             }
@@ -323,7 +321,7 @@ impl From<UnpackError> for Failure {
     }
 }
 
-/// A name without leading slash and without parts that mean nothing.
+/// Removes a leading slash and meaningless parts from a name.
 fn clean(name: &[u8]) -> Result<PathBuf, UnpackError> {
     if name.len() > MAX_NAME {
         return Err(UnpackError::LongName(name.len()));
@@ -343,7 +341,7 @@ fn is_mark(path: &Path) -> bool {
 }
 
 fn link_name(entry: &Entry<'_, impl Read>) -> Result<Vec<u8>, Failure> {
-    let missing = || UnpackError::Archive(io::Error::new(io::ErrorKind::InvalidData, "a link without a target"));
+    let missing = || UnpackError::Archive(io::Error::new(io::ErrorKind::InvalidData, "a link has no target"));
     Ok(entry.link_name_bytes().ok_or_else(missing)?.into_owned())
 }
 
@@ -360,7 +358,7 @@ fn marks(entry: &mut Entry<'_, impl Read>) -> Vec<(String, Vec<u8>)> {
 fn set_marks(file: impl AsFd, marks: &[(String, Vec<u8>)]) -> rustix::io::Result<()> {
     for (name, value) in marks {
         match rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty()) {
-            // The file system of the store may know less than that of the image's author.
+            // The file system of the store may not support attributes that the author's file system does.
             Err(Errno::NOTSUP) => {}
             other => other?,
         }
@@ -368,7 +366,7 @@ fn set_marks(file: impl AsFd, marks: &[(String, Vec<u8>)]) -> rustix::io::Result
     Ok(())
 }
 
-/// Owner first: changing it takes away the set-uid bit.
+/// Sets the owner first, because changing it clears the set-uid bit.
 fn finish(file: impl AsFd, meta: &Meta) -> rustix::io::Result<()> {
     if let Some((uid, gid)) = meta.owner {
         fchown(&file, Some(uid), Some(gid))?;

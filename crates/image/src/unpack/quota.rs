@@ -1,4 +1,4 @@
-//! How much may be written, shared by all who write: several archives of one image, the files of one step.
+//! Limits how much may be written. All writers share it: several archives of one image, or the files of one step.
 
 use std::fmt;
 use std::io;
@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Bounds;
 
-/// Bytes that are written between two looks at whether to go on.
+/// The number of bytes that are written between two checks whether to continue.
 pub const CHUNK: u64 = 1 << 20;
 
-/// Why no more may be written.
+/// Why nothing more may be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// As many bytes as there may be.
-    #[error("it holds more than {0} bytes")]
+    /// The limit on bytes is reached.
+    #[error("it contains more than {0} bytes")]
     Bytes(u64),
-    /// As many files, directories and links as there may be.
-    #[error("it holds more than {0} files")]
+    /// The limit on files, directories and links is reached.
+    #[error("it contains more than {0} files")]
     Entries(u64),
-    /// Whoever asked for it says so.
+    /// The caller asked to stop.
     #[error("{0}")]
     Stopped(String),
 }
@@ -29,34 +29,34 @@ impl From<QuotaError> for io::Error {
     }
 }
 
-/// Asked now and then whether to go on; a text says why not.
+/// Called periodically to find out whether to continue. A returned text says why not.
 type Stop = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// An amount that writers take from until nothing is left.
+/// An amount that writers consume until nothing is left.
 pub struct Quota {
     bounds: Bounds,
-    /// Taken so far. Only ever grow.
+    /// The amounts consumed so far. They only grow.
     bytes: AtomicU64,
     entries: AtomicU64,
     stop: Option<Stop>,
 }
 
 impl Quota {
-    /// So much for all together.
+    /// A quota with these limits for all writers together.
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, bytes: AtomicU64::new(0), entries: AtomicU64::new(0), stop: None }
     }
 
-    /// The same, and `stop` is asked before every entry and every [`CHUNK`] of bytes.
+    /// Also calls `stop` before every entry and every [`CHUNK`] of bytes.
     #[must_use]
     pub fn stopped_by(self, stop: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self { stop: Some(Box::new(stop)), ..self }
     }
 
-    /// Takes one entry.
+    /// Consumes one entry.
     ///
     /// # Errors
-    /// When there is none left, or when it is time to stop.
+    /// If none is left, or if the caller asked to stop.
     pub fn take_entry(&self) -> Result<(), QuotaError> {
         self.check()?;
         match self.entries.fetch_add(1, Ordering::Relaxed) < self.bounds.entries {
@@ -65,10 +65,10 @@ impl Quota {
         }
     }
 
-    /// Takes bytes. Whoever writes in pieces of at most [`CHUNK`] stops in time.
+    /// Consumes bytes. Writers should write at most [`CHUNK`] bytes at a time, so that they stop early enough.
     ///
     /// # Errors
-    /// When so many are not left, or when it is time to stop.
+    /// If not enough are left, or if the caller asked to stop.
     pub fn take_bytes(&self, bytes: u64) -> Result<(), QuotaError> {
         self.check()?;
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -78,10 +78,10 @@ impl Quota {
         }
     }
 
-    /// Whether to go on.
+    /// Checks whether to continue.
     ///
     /// # Errors
-    /// When it is time to stop.
+    /// If the caller asked to stop.
     pub fn check(&self) -> Result<(), QuotaError> {
         match self.stop.as_ref().and_then(|stop| stop()) {
             Some(reason) => Err(QuotaError::Stopped(reason)),
@@ -89,10 +89,10 @@ impl Quota {
         }
     }
 
-    /// Copies a stream in pieces, each taken from the quota before it is written.
+    /// Copies a stream in chunks. Each chunk is consumed from the quota before it is written.
     ///
     /// # Errors
-    /// When the quota ends ([`QuotaError`] inside), or when one of both fails.
+    /// If the quota is exhausted (the error contains a [`QuotaError`]), or if reading or writing fails.
     pub fn copy(&self, from: &mut (impl io::Read + ?Sized), to: &mut (impl io::Write + ?Sized)) -> io::Result<u64> {
         let mut buffer = vec![0; 1 << 17];
         let mut copied = 0;

@@ -1,4 +1,4 @@
-//! Archives that want to leave the directory they are unpacked into.
+//! Archives that try to leave the directory into which they are unpacked.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
@@ -17,7 +17,7 @@ fn archive(entries: &[Wanted<'_>]) -> Vec<u8> {
         header.set_uid(7);
         header.set_gid(8);
         header.set_mtime(1000);
-        // Written by hand: the library refuses the names that matter here.
+        // Written by hand, because the library refuses the names that matter here.
         let raw = header.as_mut_bytes();
         raw[..name.len()].copy_from_slice(name.as_bytes());
         raw[157..157 + target.len()].copy_from_slice(target.as_bytes());
@@ -105,7 +105,7 @@ fn a_layer_hides_what_it_removes() {
     assert_eq!(rustix::fs::getxattr(scratch.path().join("in/d"), OPAQUE_MARK, &mut value[..]).unwrap(), 1);
     let left: Vec<_> = std::fs::read_dir(scratch.path().join("in")).unwrap().flatten().collect();
     assert_eq!(left.len(), 2, "{left:?}");
-    // In files that somebody uploads it is a name like others.
+    // In uploaded files, it is a name like any other.
     let (scratch, _) = run(&[(FILE, ".wh.gone", "", "x")], Kind::Plain);
     assert!(scratch.path().join("in/.wh.gone").exists());
 }
@@ -134,7 +134,7 @@ fn a_file_takes_the_place_of_a_directory_and_the_other_way_round() {
     assert!(scratch.path().join("in/a").is_dir());
 }
 
-/// A header that says it is followed by so many bytes, and these bytes.
+/// A header that declares `size` bytes of content, and these bytes.
 fn claim(kind: EntryType, size: u64) -> impl Read {
     let mut header = tar::Header::new_gnu();
     header.set_path("x").unwrap();
@@ -222,5 +222,5 @@ fn archives_that_share_a_quota_share_what_it_holds() {
     assert!(matches!(refused, UnpackError::Quota(QuotaError::Bytes(8))), "{refused}");
     let stopped = Quota::new(Bounds::default()).stopped_by(|| Some("enough".to_owned()));
     let refused = unpack_within(&small[..], scratch.path(), Kind::Layer, &stopped).unwrap_err();
-    assert_eq!(refused.to_string(), "the archive is not unpacked: enough");
+    assert_eq!(refused.to_string(), "could not unpack the archive: enough");
 }

@@ -1,4 +1,4 @@
-//! A directory that nothing leads out of: every path is resolved by the kernel as if the directory were `/`.
+//! A directory that no path leaves: the kernel resolves every path as if the directory were `/`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat2, statat, unlinkat};
 use rustix::io::Errno;
 
-/// Deeper than any honest archive, and few enough that a removal never runs out of descriptors.
+/// Deeper than any real archive, and small enough that a removal never runs out of descriptors.
 const MAX_DEPTH: usize = 200;
 
 pub(super) struct Tree {
     root: OwnedFd,
-    /// The directory of the last entry: archives name the files of a directory one after the other.
+    /// The directory of the last entry, because archives list the files of a directory one after the other.
     last: Option<(PathBuf, OwnedFd)>,
 }
 
@@ -26,12 +26,12 @@ impl Tree {
         &self.root
     }
 
-    /// Something that exists, for links to it; a link itself is not followed.
+    /// Opens something that exists, so that links to it can be created. If it is itself a link, it is not followed.
     pub(super) fn open_path(&self, path: &Path) -> io::Result<OwnedFd> {
         self.open(path, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// A free place for an entry: what had its name is removed, and directories on the way are made.
+    /// Makes room for an entry: removes what has its name, and creates the directories that lead to it.
     pub(super) fn place_for<'a>(&mut self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = self.parent_of(path)?;
@@ -46,7 +46,8 @@ impl Tree {
         Ok((parent, name))
     }
 
-    /// A directory, made when it is missing. Where `replaces`, something else of its name goes first.
+    /// Opens a directory, and creates it if it does not exist. With `replaces`, anything else of this name is removed
+    /// first.
     pub(super) fn ensure_directory(&mut self, path: &Path, replaces: bool) -> io::Result<OwnedFd> {
         if path.components().count() > MAX_DEPTH {
             return Err(Errno::NAMETOOLONG.into());
@@ -70,7 +71,7 @@ impl Tree {
         }
     }
 
-    /// Links that the archive brought make a short name lead deep down, so the kernel tells how deep a directory lies.
+    /// Links in the archive can make a short name lead deep down, so the kernel is asked how deep a directory is.
     fn check_depth(&self, directory: &OwnedFd) -> io::Result<()> {
         let parts = |file: &OwnedFd| {
             let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
