@@ -163,3 +163,17 @@ fn packages_can_be_installed_and_the_host_is_unchanged() {
     assert!(!std::path::Path::new("/usr/games/cowsay").exists());
     state.assert_nothing_left();
 }
+
+#[test]
+fn programs_find_the_limits_of_their_sandbox() {
+    let state = StateDir::new(BINARY);
+    let limits = ["run", "--memory", "512M", "--cpu", "1", "--"];
+    let read = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true";
+    assert_eq!(state.isopod().run(&[&limits[..], &["sh", "-c", read]].concat()).ok().trim(), "536870912");
+    let node = ["node", "-e", "console.log(process.constrainedMemory(), os.availableParallelism())"];
+    assert_eq!(state.isopod().run(&[&limits[..], &node].concat()).ok().trim(), "536870912 1");
+    let group = "cd /sys/fs/cgroup/memory 2>/dev/null || cd /sys/fs/cgroup; mkdir own";
+    let refused = state.isopod().run(&["run", "-u", "root", "--", "sh", "-c", group]);
+    assert!(refused.stderr().contains("Read-only file system"), "{}", refused.stderr());
+    state.assert_nothing_left();
+}

@@ -115,6 +115,7 @@ fn prepare(state: &Path, role: Role) -> Launcher {
             first_id: FIRST_ID,
             netns: (!has_own_network).then(|| netns.as_fd()),
             cgroup_entrances: &[entrance],
+            cgroup_views: &[],
             layers: RootLayers {
                 root: vec![&layer],
                 usr: Vec::new(),

@@ -87,6 +87,7 @@ impl Rig {
             first_id: FIRST_ID,
             netns: Some(netns.as_fd()),
             cgroup_entrances: &[],
+            cgroup_views: &[],
             layers: RootLayers {
                 root: vec![template],
                 usr: vec![Path::new("/usr")],

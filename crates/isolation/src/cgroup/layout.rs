@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// A controller that a sandbox's limits need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Controller {
@@ -14,6 +16,8 @@ pub enum Controller {
     Cpu,
     /// CPU time used (part of `Cpu` on v2).
     CpuAccounting,
+    /// Which CPUs and memory nodes. No limit uses it, but Java believes in no other limit where v1 lacks it.
+    CpuSet,
     /// Number of processes.
     Pids,
     /// Freezing on v1.
@@ -21,25 +25,26 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Self; 5] = [Self::Memory, Self::Cpu, Self::CpuAccounting, Self::Pids, Self::Freezer];
+    const ALL: [Self; 6] = [Self::Memory, Self::Cpu, Self::CpuAccounting, Self::CpuSet, Self::Pids, Self::Freezer];
 
     fn v1_name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Cpu => "cpu",
             Self::CpuAccounting => "cpuacct",
+            Self::CpuSet => "cpuset",
             Self::Pids => "pids",
             Self::Freezer => "freezer",
         }
     }
 
-    /// On v2, CPU time and freezing belong to every group.
+    /// On v2, CPU time and freezing belong to every group, and programs find their limits without a set of CPUs.
     fn v2_name(self) -> Option<&'static str> {
         match self {
             Self::Memory => Some("memory"),
             Self::Cpu => Some("cpu"),
             Self::Pids => Some("pids"),
-            Self::CpuAccounting | Self::Freezer => None,
+            Self::CpuAccounting | Self::CpuSet | Self::Freezer => None,
         }
     }
 }
@@ -52,7 +57,39 @@ pub struct Layout {
     named: BTreeSet<PathBuf>,
     v2: Option<PathBuf>,
     v2_has: BTreeSet<Controller>,
+    /// Every controller of each v1 hierarchy above, as `mount` wants them.
+    v1_options: BTreeMap<PathBuf, String>,
 }
+
+/// A hierarchy that a sandbox sees of its own groups, read-only, at `/sys/fs/cgroup`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupView {
+    /// The directory below `/sys/fs/cgroup`; empty where the unified hierarchy is all there is.
+    pub name: String,
+    /// The v1 controllers; `None` for the unified hierarchy.
+    pub controllers: Option<String>,
+}
+
+/// Controllers whose limits programs look for. Java, Go, .NET and Node.js size themselves by them.
+const SHOWN: [Controller; 5] =
+    [Controller::Memory, Controller::Cpu, Controller::CpuAccounting, Controller::CpuSet, Controller::Pids];
+/// All controllers that a v1 hierarchy can have.
+const V1_CONTROLLERS: [&str; 14] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "misc",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+    "rdma",
+];
 
 /// Why the host's cgroups cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +127,8 @@ impl Layout {
 
     fn add_v1(&mut self, mount_point: &Path, options: &str) {
         let options: Vec<&str> = options.split(',').collect();
+        let controllers: Vec<&str> = options.iter().copied().filter(|name| V1_CONTROLLERS.contains(name)).collect();
+        self.v1_options.entry(mount_point.to_owned()).or_insert_with(|| controllers.join(","));
         for controller in Controller::ALL {
             if options.contains(&controller.v1_name()) {
                 self.v1.entry(controller).or_insert_with(|| mount_point.to_owned());
@@ -123,6 +162,11 @@ impl Layout {
         }
     }
 
+    /// The root of the v1 hierarchy that has this controller.
+    pub(super) fn v1_directory(&self, controller: Controller) -> Option<&Path> {
+        self.v1.get(&controller).map(PathBuf::as_path)
+    }
+
     /// Whether the controller is used through v2.
     pub fn is_v2(&self, controller: Controller) -> bool {
         self.v2.is_some() && self.directory(controller) == self.v2.as_deref()
@@ -137,6 +181,16 @@ impl Layout {
     pub fn hierarchies(&self) -> BTreeSet<&Path> {
         let used = Controller::ALL.into_iter().filter_map(|controller| self.directory(controller));
         used.chain(self.named.iter().map(PathBuf::as_path)).chain(self.v2.as_deref()).collect()
+    }
+
+    /// What a sandbox sees of its own groups. It has joined each of these hierarchies, so the root that it sees there is its own.
+    pub fn views(&self) -> Vec<CgroupView> {
+        if self.is_v2(Controller::Memory) {
+            return vec![CgroupView { name: String::new(), controllers: None }];
+        }
+        let directories: BTreeSet<_> = SHOWN.iter().filter_map(|controller| self.v1.get(controller)).collect();
+        let options = directories.into_iter().filter_map(|directory| self.v1_options.get(directory));
+        options.map(|options| CgroupView { name: options.clone(), controllers: Some(options.clone()) }).collect()
     }
 
     /// The controllers that must be handed down the unified hierarchy.
@@ -163,6 +217,7 @@ mod tests {
     const HYBRID: &str = "\
 30 25 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
 31 25 0:28 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct
+37 25 0:34 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
 32 25 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 33 25 0:30 / /sys/fs/cgroup/pids rw shared:9 - cgroup cgroup rw,pids
 34 25 0:31 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
@@ -178,6 +233,8 @@ mod tests {
         assert!(!layout.is_v2(Controller::CpuAccounting));
         assert!(layout.hierarchies().contains(Path::new("/sys/fs/cgroup/systemd")));
         assert_eq!(layout.v2_controllers(), None);
+        let names: Vec<_> = layout.views().into_iter().map(|view| view.name).collect();
+        assert_eq!(names, ["cpu", "cpuacct", "cpuset", "memory", "pids"]);
         assert_eq!(layout.missing(), Vec::<&str>::new());
     }
 
@@ -188,14 +245,17 @@ mod tests {
         assert_eq!(layout.hierarchies().len(), 1);
         assert_eq!(layout.v2_controllers(), Some((Path::new("/sys/fs/cgroup"), vec!["memory", "cpu", "pids"])));
         assert!(layout.is_v2(Controller::CpuAccounting));
+        assert_eq!(layout.views(), [CgroupView { name: String::new(), controllers: None }]);
         assert_eq!(layout.missing(), Vec::<&str>::new());
     }
 
     #[test]
     fn a_joint_v1_hierarchy_serves_both_controllers() {
-        let line = "30 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let line = "30 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,xattr,cpu,cpuacct\n";
         let layout = Layout::parse(line, |_| String::new());
         assert_eq!(layout.directory(Controller::Cpu), layout.directory(Controller::CpuAccounting));
+        let joint = CgroupView { name: "cpu,cpuacct".to_owned(), controllers: Some("cpu,cpuacct".to_owned()) };
+        assert_eq!(layout.views(), [joint]);
         assert_eq!(layout.missing(), vec!["memory", "pids", "freezer"]);
     }
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use group::{SandboxCgroup, StatFiles};
-pub use layout::{Controller, Layout, LayoutError};
+pub use layout::{CgroupView, Controller, Layout, LayoutError};
 
 /// Why a group could not be made, changed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,7 @@ impl Cgroups {
             ensure_directory(&directory)?;
         }
         cgroups.hand_controllers_down()?;
+        cgroups.hand_cpus_down()?;
         cgroups.limit_all_pids()?;
         cgroups.limit_all_sockets();
         Ok(cgroups)
@@ -70,6 +71,19 @@ impl Cgroups {
             fs::write(&file, words.join(" ")).map_err(CgroupError::on("write", &file))?;
         }
         Ok(())
+    }
+
+    /// On v1 a group without CPUs and memory nodes takes nobody in. The groups of sandboxes begin with those of this one.
+    fn hand_cpus_down(&self) -> Result<(), CgroupError> {
+        let Some(root) = self.layout.v1_directory(Controller::CpuSet) else { return Ok(()) };
+        let own = root.join(&self.name);
+        for name in ["cpuset.cpus", "cpuset.mems"] {
+            let (from, to) = (root.join(name), own.join(name));
+            let all = fs::read_to_string(&from).map_err(CgroupError::on("read", &from))?;
+            fs::write(&to, all.trim()).map_err(CgroupError::on("write", &to))?;
+        }
+        let inherit = own.join("cgroup.clone_children");
+        fs::write(&inherit, "1").map_err(CgroupError::on("write", &inherit))
     }
 
     fn limit_all_pids(&self) -> Result<(), CgroupError> {
@@ -93,6 +107,11 @@ impl Cgroups {
         let half = (most_pages / 2).saturating_mul(PAGE);
         // A kernel without the file counts sockets as memory (v2), or not at all.
         let _ = fs::write(directory.join(&self.name).join(group::V1_SOCKET_MEMORY), half.to_string());
+    }
+
+    /// What a sandbox sees of its own groups.
+    pub fn views(&self) -> Vec<CgroupView> {
+        self.layout.views()
     }
 
     /// Makes the groups of one sandbox, without limits yet.

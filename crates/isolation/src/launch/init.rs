@@ -19,6 +19,7 @@ use super::proc_overrides::ProcOverrides;
 use super::root::{EMPTY_DIRECTORY, NEW_ROOT, directory_in, filesystem};
 use super::step::{Failure, Step};
 use crate::capabilities::drop_all_but_kept;
+use crate::cgroup::CgroupView;
 use crate::sys::cred::{clear_groups, new_session_keyring, set_group_ids, set_user_ids};
 use crate::sys::mount::{TreeOptions, attach, clone_tree, pivot_to_current_directory, set_tree_options};
 use crate::sys::process::{
@@ -110,7 +111,7 @@ pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filt
 
 fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> {
     become_root_of_the_sandbox()?;
-    enter_root(&order.proc_overrides)?;
+    enter_root(order)?;
     set_up_process(&order.host_name)?;
     // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
     seccomp::load(filter).step("load the system call filter")?;
@@ -135,7 +136,7 @@ fn become_root_of_the_sandbox() -> Result<(), Failure> {
     set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")
 }
 
-fn enter_root(overrides: &ProcOverrides) -> Result<(), Failure> {
+fn enter_root(order: &PrepareOrder) -> Result<(), Failure> {
     // Mounts that came over from another user namespace are locked; a copy of them can become the root.
     mount_bind_recursive(NEW_ROOT, NEW_ROOT).step("copy the root's mounts")?;
     chdir(NEW_ROOT).step("go to the new root")?;
@@ -143,7 +144,8 @@ fn enter_root(overrides: &ProcOverrides) -> Result<(), Failure> {
         .step("open the new root")?;
     let proc = mount_proc(&root)?;
     mask_proc(&proc)?;
-    mount_overrides(overrides, &root)?;
+    mount_overrides(&order.proc_overrides, &root)?;
+    mount_cgroups(&order.cgroup_views, &root)?;
     pivot_to_current_directory().step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
     chdir("/").step("go to the root")
@@ -196,6 +198,31 @@ fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Fail
     directory_in(root, "sys/devices/system")?;
     let cpu = directory_in(root, CPU_DIRECTORY)?;
     CPU_FILES.iter().try_for_each(|name| create(&cpu, name, &overrides.cpu_range))
+}
+
+/// Shows the sandbox its own groups, so that programs find their limits. The files belong to the host's root, and nothing can be
+/// written through these mounts.
+fn mount_cgroups(views: &[CgroupView], root: &OwnedFd) -> Result<(), Failure> {
+    directory_in(root, "sys/fs")?;
+    directory_in(root, "sys/fs/cgroup")?;
+    for view in views {
+        let place = directory_in(root, format!("sys/fs/cgroup/{}", view.name).trim_end_matches('/'))?;
+        // A kernel that shows no groups in a user namespace is no reason to go without a sandbox.
+        let Ok(groups) = cgroup_filesystem(view) else { continue };
+        attach(groups, place).step("attach a cgroup file system")?;
+    }
+    Ok(())
+}
+
+fn cgroup_filesystem(view: &CgroupView) -> Result<OwnedFd, Failure> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    match &view.controllers {
+        Some(controllers) => filesystem("cgroup", controllers, attributes),
+        None => filesystem("cgroup2", "", attributes),
+    }
 }
 
 /// The files that stand over those of `/proc` stay the same ones; only their texts change.

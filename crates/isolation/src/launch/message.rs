@@ -7,9 +7,10 @@ use super::proc_overrides::ProcOverrides;
 use super::step::Failure;
 use super::workspace::WorkspaceOrder;
 use super::{RootStyle, ZygoteProgram};
+use crate::cgroup::CgroupView;
 
 /// Raised whenever a message changes, or what a spawner does for security: a server does not use one of another version.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,6 +45,7 @@ pub(super) struct PrepareOrder {
     pub(super) root_layers: usize,
     pub(super) usr_layers: usize,
     pub(super) cgroups: usize,
+    pub(super) cgroup_views: Vec<CgroupView>,
     pub(super) host_name: String,
     #[serde(rename = "figures")]
     pub(super) proc_overrides: ProcOverrides,

@@ -42,6 +42,7 @@ pub use spawner::{SpawnerOptions, run_spawner};
 use workspace::WorkspaceOrder;
 pub use workspace::{MountingWorkspace, WorkspaceConnection, WorkspaceRequest};
 
+use crate::cgroup::CgroupView;
 use crate::sys::mount::clone_tree;
 
 /// Whether this host makes processes readable by others that have just changed their rights (`fs.suid_dumpable` is 1). The
@@ -163,6 +164,8 @@ pub struct Preparation<'a> {
     pub netns: Option<BorrowedFd<'a>>,
     /// `cgroup.procs` of each group to join.
     pub cgroup_entrances: &'a [File],
+    /// What the sandbox sees of these groups.
+    pub cgroup_views: &'a [CgroupView],
     /// The root file system.
     pub layers: RootLayers<'a>,
     /// The guest's program.
@@ -239,6 +242,7 @@ impl Spawner {
             root_layers: root.len(),
             usr_layers: usr.len(),
             cgroups: preparation.cgroup_entrances.len(),
+            cgroup_views: preparation.cgroup_views.to_vec(),
             host_name: preparation.host_name.to_owned(),
             proc_overrides: preparation.proc_overrides.clone(),
         };

@@ -269,13 +269,8 @@ fn mount_many(layers: &[String], options: &str, target: &str) -> Result<(), Fail
     for layer in layers {
         fsconfig_set_string(&context, ONE_LAYER, layer).step("add a layer to an overlay")?;
     }
-    for option in options.split(',').filter(|option| !option.starts_with("lowerdir=")) {
-        let set = match option.split_once('=') {
-            Some((key, value)) => fsconfig_set_string(&context, key, value),
-            None => fsconfig_set_flag(&context, option),
-        };
-        set.step("set an option of a file system")?;
-    }
+    let others: Vec<&str> = options.split(',').filter(|option| !option.starts_with("lowerdir=")).collect();
+    set_options(&context, &others.join(","))?;
     fsconfig_create(&context).step("make an overlay")?;
     let overlay = mounted(&context, MountAttrFlags::MOUNT_ATTR_NODEV)?;
     attach(&overlay, open_directory(CWD, target)?).step("mount an overlay")
@@ -316,8 +311,11 @@ fn mounted(context: &OwnedFd, attributes: MountAttrFlags) -> Result<OwnedFd, Fai
 
 fn set_options(context: &OwnedFd, options: &str) -> Result<(), Failure> {
     for option in options.split(',').filter(|option| !option.is_empty()) {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        fsconfig_set_string(context, key, value).step("set an option of a file system")?;
+        let set = match option.split_once('=') {
+            Some((key, value)) => fsconfig_set_string(context, key, value),
+            None => fsconfig_set_flag(context, option),
+        };
+        set.step("set an option of a file system")?;
     }
     Ok(())
 }

@@ -222,6 +222,7 @@ impl Provisioner {
             first_id: slot.first_id(),
             netns: network.as_ref().map(|network| network.netns.as_fd()),
             cgroup_entrances: &cgroup.entrances()?,
+            cgroup_views: &self.host.cgroups.views(),
             layers: template.root_with(&templates, &upper),
             guest: self.guest.as_fd(),
             tmpfs_bytes: tmpfs_bytes(limits),

@@ -44,4 +44,39 @@ refused("bind-mount /", mount(b"", b"/", b"/tmp", 4096))
 refused("remount /proc/sys writable", mount(b"", b"", b"/proc/sys", 32 | 4096))
 refused("unmount a mask of /proc", lambda: call(166, ctypes.c_char_p(b"/proc/kcore"), 2))
 gives("own cgroup", lambda: {line.split(":", 2)[2] for line in open("/proc/self/cgroup").read().split()}, {"/"}, "shows as the root")
-gives("cgroup file systems", lambda: [line for line in open("/proc/self/mountinfo") if " - cgroup" in line], [], "none in sight")
+def group_mounts():
+    return [line.split() for line in open("/proc/self/mountinfo") if " - cgroup" in line]
+
+
+def foreign_groups():
+    return [mount for mount in group_mounts() if mount[3] != "/" or "ro" not in mount[5].split(",")]
+
+
+def groups():
+    return [found for mount in group_mounts() for found in os.walk(mount[4])]
+
+
+def writable_groups():
+    found = []
+    for directory, _, files in groups():
+        for attempt in [lambda: os.mkdir(f"{directory}/own"), lambda: os.chmod(directory, 0o777)]:
+            try:
+                attempt()
+                found.append(directory)
+            except OSError:
+                pass
+        for name in files:
+            try:
+                os.close(os.open(f"{directory}/{name}", os.O_WRONLY))
+                found.append(f"{directory}/{name}")
+            except OSError:
+                pass
+    return found
+
+
+gives("cgroup file systems", foreign_groups, [], "its own groups, read-only")
+gives("groups below its own", lambda: [name for _, names, _ in groups() for name in names], [], "none")
+gives("change its own groups", writable_groups, [], "nothing can be written")
+gives("file systems of its groups", lambda: len(groups()) > 0, True, "there")
+for place in {found[4] for found in group_mounts()}:
+    refused("remount its groups writable", mount(b"", b"", place.encode(), 32 | 4096))
