@@ -153,6 +153,22 @@ async fn what_opens_this_server_stays_outside_in_every_form_and_a_services_own_p
     }
 }
 
+#[tokio::test]
+async fn a_key_under_the_name_of_a_team_token_stays_outside_where_team_tokens_are_off() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let key = server.client.key.clone();
+    let way = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+    for value in [key.clone(), format!("Bearer {key}")] {
+        let headers = [&way[..], &[("x-supabase-token", value.as_str())]].concat();
+        let answer = server.client.raw(Method::GET, "/x", &headers, Bytes::new()).await;
+        assert!(answer.status == 200 && !answer.text.contains(&key), "{}", answer.text);
+    }
+    let own = [&way[..], &[("x-supabase-token", "a-service's-own")]].concat();
+    let answer = server.client.raw(Method::GET, "/x", &own, Bytes::new()).await;
+    assert_eq!(answer.json["headers"]["x-supabase-token"], "a-service's-own");
+}
+
 /// E2B's SDKs show the traffic token with these calls wherever they were given one; Python 2.0 to 2.8 the access token.
 #[tokio::test]
 async fn contexts_of_a_secured_sandbox_need_a_token_and_its_public_ports_do_not() {

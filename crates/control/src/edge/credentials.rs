@@ -25,7 +25,8 @@ pub(super) async fn strip_credentials(edge: &Edge, headers: &mut HeaderMap) {
         headers.remove(TEAM_HEADER);
         headers.remove(TOKEN_HEADER);
     }
-    for name in [API_KEY, AUTHORIZATION] {
+    // Also without team tokens: a client that sends everything it has to everybody sends a key under this name as well.
+    for name in [API_KEY, AUTHORIZATION, HeaderName::from_static(TOKEN_HEADER)] {
         let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
         headers.remove(&name);
         for value in values.into_iter().take(MAX_VALUES) {
