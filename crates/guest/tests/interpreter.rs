@@ -13,9 +13,22 @@ fn variables_live_from_cell_to_cell() {
     let first = sandbox.run("x = 20");
     assert!(first.results.is_empty() && first.error.is_none());
     assert_eq!(sandbox.run("x + 22").value(), "42");
-    assert_eq!(sandbox.run("import os; os.getuid(), os.getcwd()").value(), "(1000, '/home/user')");
+    assert_eq!(sandbox.run("import os; os.getuid(), os.getcwd()").value(), "(0, '/home/user')");
     assert_eq!(sandbox.run("1/0").failure().0, "ZeroDivisionError");
     assert_eq!(sandbox.run("x").value(), "20");
+}
+
+#[test]
+fn code_is_root_and_imports_what_the_user_has_installed() {
+    let sandbox = Sandbox::new();
+    let identity = "import os, site; (os.getresuid(), os.getresgid(), os.environ['HOME'])";
+    assert_eq!(sandbox.run(identity).value(), "((0, 0, 0), (0, 0, 0), '/root')");
+    let context = sandbox.create(&json!({"cwd": "/root"}));
+    assert_eq!(sandbox.run_in(&context, "import os; os.getcwd()").value(), "/root");
+    let packages = sandbox.run("site.getusersitepackages()").value().to_owned();
+    assert!(packages.starts_with("/home/user/.local/"), "{packages}");
+    sandbox.guest.run(&format!("mkdir -p {packages}; echo answer = 42 > {packages}/tiny_of_user.py"));
+    assert_eq!(sandbox.run("import tiny_of_user; tiny_of_user.answer").value(), "42");
 }
 
 #[test]
@@ -109,13 +122,13 @@ fn a_large_result_and_large_code_pass() {
 fn variables_of_the_sandbox_and_of_a_call() {
     let sandbox = Sandbox::new();
     let read = "import os; [os.environ.get(n) for n in ('SANDBOX', 'CALL', 'HOME', 'USER')]";
-    assert_eq!(sandbox.run(read).value(), "['yes', None, '/home/user', 'user']");
+    assert_eq!(sandbox.run(read).value(), "['yes', None, '/root', 'root']");
     let executed = sandbox.start(&json!({"code": read, "env_vars": {"CALL": "1", "SANDBOX": "no"}})).finish();
-    assert_eq!(executed.value(), "['no', '1', '/home/user', 'user']");
-    assert_eq!(sandbox.run(read).value(), "['yes', None, '/home/user', 'user']");
+    assert_eq!(executed.value(), "['no', '1', '/root', 'root']");
+    assert_eq!(sandbox.run(read).value(), "['yes', None, '/root', 'root']");
     sandbox.guest.init(&json!({"envVars": {"SANDBOX": "later"}}));
     let context = sandbox.create(&json!({}));
-    assert_eq!(sandbox.run_in(&context, read).value(), "['later', None, '/home/user', 'user']");
+    assert_eq!(sandbox.run_in(&context, read).value(), "['later', None, '/root', 'root']");
     let refused = sandbox.request("POST", "/execute", &[], &json!({"code": "1", "env_vars": {"A=B": "1"}}).to_string());
     assert_eq!((refused.status, refused.text().as_str()), (400, "invalid environment variable 'A=B'"));
 }
@@ -303,5 +316,8 @@ fn a_template_without_python_or_driver_says_so() {
 
     let sandbox = Sandbox::bare(&[]);
     sandbox.guest.init(&json!({"defaultUser": "nobody-here"}));
-    assert!(sandbox.run("1").failure().1.contains("nobody-here"));
+    // Code runs as root, but a relative path needs the home of this user.
+    assert_eq!(sandbox.run("import os; os.getuid()").value(), "0");
+    let reply = sandbox.request("POST", "/contexts", &[], r#"{"cwd": "below"}"#);
+    assert!(reply.status == 500 && reply.text().contains("nobody-here"), "{}", reply.text());
 }

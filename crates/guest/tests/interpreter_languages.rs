@@ -54,7 +54,7 @@ fn a_language_runs_in_a_process_of_its_own() {
     let facts = run("R");
     assert_eq!(facts.stdout, "x");
     // It has its standard streams and the kernel stream; one more descriptor reads the directory.
-    let expected = r#"["ir", "/home/user", 1000, "yes", {"A": "1"}, ["0", "1", "2", "3", "4"]]"#;
+    let expected = r#"["ir", "/home/user", 0, "yes", {"A": "1"}, ["0", "1", "2", "3", "4"]]"#;
     assert_eq!(facts.value(), expected);
     assert!(run("ts").value().starts_with("[\"deno\""));
     assert!(run("JS").value().starts_with("[\"deno\""));

@@ -30,8 +30,10 @@ const WARM_UP_TIMEOUT: Duration = Duration::from_secs(120);
 const ENTER_TIMEOUT: Duration = Duration::from_secs(20);
 /// What its root may hold besides the template: caches of what it imports.
 const DISK: Bytes = Bytes(256 << 20);
-/// The user inside, whose id the zygote has in its own range: its children find the same home and the same rights.
+/// The user whose id the zygote has in its own range.
 const USER: u32 = 1000;
+/// Whom code runs as inside, as in E2B. The host knows it by the first id of the sandbox's range, which is nobody there.
+const ROOT: u32 = 0;
 const PYTHON: &str = "/usr/bin/python3";
 const DRIVER: &str = "/usr/lib/isopod/driver/run.py";
 
@@ -89,8 +91,8 @@ impl Zygote {
             .collect::<io::Result<Vec<File>>>()?;
         let (admission, theirs) = Admission::new(ENTER_TIMEOUT)?;
         let enter = Enter {
-            user: USER,
-            group: USER,
+            user: ROOT,
+            group: ROOT,
             home: "/home/user",
             namespaces: &namespaces,
             forkserver: forkserver.as_fd(),
@@ -118,10 +120,10 @@ impl Entering {
         self.admission.let_in(self.owner, cgroup)
     }
 
-    /// Waits until it has dropped its rights, checks that from outside and lets it serve. On an error the sandbox must go:
+    /// Waits until it has dropped all rights but those of the sandbox's root, checks that from outside and lets it serve. On an error the sandbox must go:
     /// something with too many rights may be in it.
     pub(crate) fn check(&self, first_id: u32) -> Result<(), AdmissionError> {
-        let id = first_id + USER;
+        let id = first_id + ROOT;
         self.admission.check_and_let_serve(&Expected { uid: id, gid: id, init: self.init, connection: self.connection })
     }
 }

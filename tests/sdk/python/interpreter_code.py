@@ -53,7 +53,7 @@ async def files_are_those_of_the_sandbox(sdk):
         assert (await go(sandbox.run_code("open('given.txt').read()"))).text == "given"
         await go(sandbox.run_code("open('made.txt', 'w').write('made')"))
         assert await go(sandbox.files.read("/home/user/made.txt")) == "made"
-        assert (await go(sandbox.commands.run("stat -c %U /home/user/made.txt"))).stdout == "user\n"
+        assert (await go(sandbox.commands.run("stat -c %U /home/user/made.txt"))).stdout == "root\n"
 
 
 @case("code-streams", core=True)
@@ -127,10 +127,17 @@ async def variables_of_the_sandbox_and_of_a_call(sdk):
 
 
 @case("code-env", core=True)
-async def code_runs_as_user_at_home(sdk):
+async def code_runs_as_root_in_the_users_home(sdk):
     async with sdk.sandbox() as sandbox:
         execution = await go(sandbox.run_code("import os, getpass\n(os.getcwd(), getpass.getuser(), os.environ['HOME'])"))
-        assert execution.text == "('/home/user', 'user', '/home/user')"
+        assert execution.text == "('/home/user', 'root', '/root')"
+        assert "".join((await go(sandbox.run_code("!id -u; apt-get check -qq && echo checked"))).logs.stdout) == "0\nchecked\n"
+        await go(sandbox.run_code("open('/written', 'w').write('x')\nopen('mine', 'w').write('by root')"))
+        assert await go(sandbox.files.read("/written")) == "x"
+        await go(sandbox.files.write("mine", "by the client"))
+        assert (await go(sandbox.run_code("open('mine').read()"))).text == "by the client"
+        context = await go(sandbox.create_code_context(cwd="/root"))
+        assert (await go(sandbox.run_code("import os; os.getcwd()", context=context))).text == "/root"
         await go(sandbox.run_code("os.chdir('/tmp')"))
         assert (await go(sandbox.run_code("os.getcwd()"))).text == "/tmp"
 

@@ -56,7 +56,8 @@ async def the_practices_of_the_seed_hold(sdk):
             async with raises(ValueError):
                 await tool.write_files({"": "x"})
             inside = await tool.run_code("import os; print(os.getuid(), 'E2B_API_KEY' in os.environ)")
-            assert inside["stdout"] == "1000 False\n", inside
+            # As on E2B, code is the sandbox's root, which is nobody outside; commands are not.
+            assert inside["stdout"] == "0 False\n", inside
             async with raises(TimeoutException):
                 await tool.sandbox.run_code("while True: pass", timeout=1)
             await tool.run_code("kept = 1")

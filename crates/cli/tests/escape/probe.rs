@@ -45,7 +45,7 @@ pub(crate) async fn probe_cell(table: &Table, interpreter: &Interpreter, script:
     let running = interpreter.run(RunCode::new(whole(script))).await.expect("the cell can be started");
     let executed = running.collect().await.expect("the cell ends");
     assert!(executed.error.is_none(), "{executed:?}");
-    judge(table, Who::User, "in a cell: ", &executed.stdout);
+    judge(table, Who::Root, "in a cell: ", &executed.stdout);
 }
 
 fn whole(script: &str) -> String {

@@ -188,8 +188,8 @@ class Entering(unittest.TestCase):
         self.addCleanup(admission.close)
         return connection, admission
 
-    def kernel(self):
-        self.forkserver = EnteredForkserver(self.enter())
+    def kernel(self, **changes):
+        self.forkserver = EnteredForkserver(self.enter(**changes))
         kernel = Kernel(self.forkserver, "c", "/", {}, True)
         self.addCleanup(kernel.close)
         return kernel
@@ -208,6 +208,14 @@ class Entering(unittest.TestCase):
         self.assertEqual(int(status["CapBnd"], 16), 0b11)
         self.assertEqual((status["Seccomp"].strip(), status["NoNewPrivs"].strip()), ("2", "0"))
         self.assertEqual(self.value(kernel, "import resource; resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE)"), "((1, 1), (512, 512))")
+        self.assertEqual(kernel.run("import socket; socket.sethostname('x')").error["name"], "PermissionError")
+
+    def test_root_inside_keeps_the_capabilities_of_the_order_and_no_more(self):
+        kernel = self.kernel(uid=0, gid=0, groups=[])
+        self.assertEqual(self.value(kernel, "import os; (os.getresuid(), os.getresgid(), os.getgroups())"), "((0, 0, 0), (0, 0, 0), [])")
+        status = kernel.run("dict(l.split(':\\t') for l in open('/proc/self/status').read().splitlines() if ':\\t' in l)").main["json"]
+        sets = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+        self.assertEqual(sets, {"CapInh": 0, "CapPrm": 0b11, "CapEff": 0b11, "CapBnd": 0b11, "CapAmb": 0})
         self.assertEqual(kernel.run("import socket; socket.sethostname('x')").error["name"], "PermissionError")
 
     def test_a_kernel_inside_is_in_every_namespace(self):

@@ -39,7 +39,7 @@ pub(super) async fn create(interpreter: &Arc<Interpreter>, request: Request<Inco
 }
 
 fn resolve(interpreter: &Arc<Interpreter>, cwd: &str) -> Result<String, HttpError> {
-    let user = driver::user(interpreter).map_err(|error| failed(&error))?;
+    let user = driver::default_user(interpreter).map_err(|error| failed(&error))?;
     let path = paths::resolve(cwd, &user, None);
     path.map(|path| path.to_string_lossy().into_owned())
         .map_err(|error| HttpError::new(StatusCode::BAD_REQUEST, error.to_string()))

@@ -1,4 +1,4 @@
-//! Starts the driver's Python processes: as the sandbox's user, in a session of their own, with only the descriptors they
+//! Starts the driver's Python processes: as the sandbox's root, in a session of their own, with only the descriptors they
 //! need.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use rustix::process::Pid;
 
 use super::Interpreter;
 use super::start::StartError;
+use crate::environment::basic_environment;
 use crate::settings::Settings;
 use crate::sys::{self, SpawnError, SpawnPlan, c_string};
 use crate::users::User;
@@ -33,8 +34,8 @@ pub(super) struct Start<'a> {
 }
 
 /// Starts the process. The guest reaps it like all others.
-pub(super) fn spawn(interpreter: &Interpreter, user: &User, start: &Start<'_>) -> Result<Pid, StartError> {
-    let programs = &interpreter.programs;
+pub(super) fn spawn(interpreter: &Interpreter, start: &Start<'_>) -> Result<Pid, StartError> {
+    let (programs, user) = (&interpreter.programs, user());
     let entry = programs.driver.join(ENTRY);
     if !programs.python.exists() {
         return Err(StartError::NoPython(programs.python.clone()));
@@ -69,8 +70,25 @@ pub(super) fn spawn(interpreter: &Interpreter, user: &User, start: &Start<'_>) -
     })
 }
 
-/// The user that code runs as.
-pub(super) fn user(interpreter: &Interpreter) -> Result<User, StartError> {
+/// The user that code runs as: root, as in E2B.
+pub(super) fn user() -> User {
+    let unnamed = || User { name: "root".into(), uid: 0, gid: 0, home: "/root".into(), shell: "/bin/sh".into() };
+    User::by_uid(0).unwrap_or_else(unnamed)
+}
+
+/// What root finds in its environment, and where Python and Jupyter look for packages and kernels that the sandbox's user
+/// has installed: code imports what a command has installed.
+pub(super) fn environment(interpreter: &Interpreter) -> BTreeMap<String, String> {
+    let mut env = basic_environment(&user());
+    if let Ok(default_user) = default_user(interpreter) {
+        env.insert("PYTHONUSERBASE".to_owned(), format!("{}/.local", default_user.home));
+        env.insert("JUPYTER_PATH".to_owned(), format!("{}/.local/share/jupyter", default_user.home));
+    }
+    env
+}
+
+/// The sandbox's user, in whose home code starts.
+pub(super) fn default_user(interpreter: &Interpreter) -> Result<User, StartError> {
     let name = interpreter.settings.get().map_or_else(|| Settings::default().default_user, |s| s.default_user.clone());
     User::by_name(&name).ok_or(StartError::NoUser(name))
 }

@@ -1,7 +1,7 @@
 //! The forkserver: a warm Python process that runs no user code and forks kernels on request.
 //!
 //! The host sends one into the sandbox ahead of time (*parked*), or the guest starts one when it first needs it. The guest
-//! trusts it no more than any other process of the sandbox's user: it may vanish, hang or send garbage at any time.
+//! trusts it no more than any other process of the sandbox: it may vanish, hang or send garbage at any time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IoSlice};
@@ -30,7 +30,6 @@ use super::driver::{self, Start};
 use super::kernel::{KernelEnds, KernelExit};
 use super::language::Language;
 use super::start::StartError;
-use crate::environment::basic_environment;
 use crate::sys::watch_fd;
 
 /// How long a context waits for a parked forkserver. If the host cannot send one, it closes its end, which ends the wait. If
@@ -156,7 +155,6 @@ impl Forkserver {
     }
 
     fn start(interpreter: &Interpreter, runtime: Arc<Mutex<PythonRuntime>>) -> Result<Self, StartError> {
-        let user = driver::user(interpreter)?;
         let connection = |error: rustix::io::Errno| StartError::Connection(error.into());
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(connection)?;
@@ -165,13 +163,13 @@ impl Forkserver {
         let start = Start {
             // A template may hold the driver of an earlier version, which knows the mode by this name only.
             arguments: &["mother", "--fd", "3", "--warm", "shell"],
-            env: &basic_environment(&user),
+            env: &driver::environment(interpreter),
             cwd: "/",
             stdout: null.as_fd(),
             stderr: stderr.as_fd(),
             extra: Some(theirs.as_fd()),
         };
-        let pid = driver::spawn(interpreter, &user, &start)?;
+        let pid = driver::spawn(interpreter, &start)?;
         let mut server = Self::new(ours, runtime).map_err(StartError::Connection)?;
         server.process = process(pid);
         server.collect_stderr(stderr_pipe).map_err(StartError::Connection)?;

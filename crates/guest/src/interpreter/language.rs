@@ -147,7 +147,6 @@ async fn ask(interpreter: &Interpreter) -> Result<Vec<Kernelspec>, StartError> {
 }
 
 fn spawn(interpreter: &Interpreter, stdout: OwnedFd) -> Result<Pid, StartError> {
-    let user = driver::user(interpreter)?;
     let null = driver::null()?;
     let start = Start {
         arguments: &["kernels"],
@@ -157,7 +156,7 @@ fn spawn(interpreter: &Interpreter, stdout: OwnedFd) -> Result<Pid, StartError> 
         stderr: null.as_fd(),
         extra: None,
     };
-    driver::spawn(interpreter, &user, &start)
+    driver::spawn(interpreter, &start)
 }
 
 async fn read_all(fd: OwnedFd) -> std::io::Result<Vec<u8>> {

@@ -11,7 +11,6 @@ use super::contexts::random_bytes;
 use super::driver::{self, Start};
 use super::kernel::{Command, Kernel, KernelConnection, KernelKind};
 use super::language::Language;
-use crate::environment::basic_environment;
 
 /// The working directory if the user is not known.
 const DEFAULT_HOME: &str = "/home/user";
@@ -60,7 +59,7 @@ async fn forked(interpreter: &Interpreter, cwd: &str) -> Result<Kernel, StartErr
         attempts += 1;
         let server = forkserver.ready(interpreter).await?;
         let (connection, ends) = KernelConnection::new().map_err(StartError::Connection)?;
-        let env = driver::user(interpreter).map(|user| basic_environment(&user)).unwrap_or_default();
+        let env = driver::environment(interpreter);
         let asked = server.start_kernel(cwd, &env, ends).await;
         match asked {
             Ok(exit_from_forkserver) => match connection.wait_for_hello(KernelKind::Forked).await {
@@ -79,7 +78,6 @@ async fn forked(interpreter: &Interpreter, cwd: &str) -> Result<Kernel, StartErr
 }
 
 async fn bridge(interpreter: &Interpreter, kernelspec: &str, cwd: &str) -> Result<Kernel, StartError> {
-    let user = driver::user(interpreter)?;
     let env = environment(interpreter);
     let (connection, ends) = KernelConnection::new().map_err(StartError::Connection)?;
     let start = Start {
@@ -90,7 +88,7 @@ async fn bridge(interpreter: &Interpreter, kernelspec: &str, cwd: &str) -> Resul
         stderr: ends.stderr.as_fd(),
         extra: Some(ends.stream.as_fd()),
     };
-    let pid = driver::spawn(interpreter, &user, &start)?;
+    let pid = driver::spawn(interpreter, &start)?;
     let exit_from_wait = interpreter.processes.watch_exit(pid);
     drop(ends);
     let mut kernel = connection.wait_for_hello(KernelKind::Bridge).await?;
@@ -108,9 +106,9 @@ pub(super) async fn begin(interpreter: &Interpreter, kernel: &mut Kernel) -> io:
     kernel.send(&Command::Begin { env: &environment(interpreter), seed: &seed }).await
 }
 
-/// The basic variables of the user, then the sandbox's.
+/// The basic variables, then the sandbox's.
 pub(super) fn environment(interpreter: &Interpreter) -> BTreeMap<String, String> {
-    let mut env = driver::user(interpreter).map(|user| basic_environment(&user)).unwrap_or_default();
+    let mut env = driver::environment(interpreter);
     if let Some(settings) = interpreter.settings.get() {
         env.extend(settings.env.clone());
     }
@@ -119,5 +117,5 @@ pub(super) fn environment(interpreter: &Interpreter) -> BTreeMap<String, String>
 
 /// The working directory of default contexts.
 pub(super) fn home(interpreter: &Interpreter) -> String {
-    driver::user(interpreter).map_or_else(|_| DEFAULT_HOME.to_owned(), |user| user.home)
+    driver::default_user(interpreter).map_or_else(|_| DEFAULT_HOME.to_owned(), |user| user.home)
 }

@@ -60,7 +60,7 @@ enum Message {
     Failed { step: String, error: String },
 }
 
-/// What a process inside a sandbox must be.
+/// What a process inside a sandbox must be: its root, with the capabilities that root keeps there.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// Its ids as the host sees them.
@@ -164,16 +164,16 @@ fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
         value.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     let ids = |id: u32| [id; 4].map(|id| id.to_string()).join(" ");
-    let none = format!("{:016x}", 0);
+    let (none, kept) = (format!("{:016x}", 0), format!("{:016x}", kept_mask()));
     let wanted = [
         ("Uid", ids(expected.uid)),
         ("Gid", ids(expected.gid)),
         ("Groups", String::new()),
         ("CapInh", none.clone()),
-        ("CapPrm", none.clone()),
-        ("CapEff", none.clone()),
+        ("CapPrm", kept.clone()),
+        ("CapEff", kept.clone()),
         ("CapAmb", none),
-        ("CapBnd", format!("{:016x}", kept_mask())),
+        ("CapBnd", kept),
         ("Seccomp", "2".to_owned()),
         ("Seccomp_filters", FILTERS.to_string()),
         // What is told is told of the first thread, and each has its own.
@@ -291,11 +291,11 @@ mod tests {
         assert!(matches!(error, AdmissionError::Rights(_)), "{error:?}");
     }
 
-    /// What the kernel says of an interpreter that has dropped everything.
+    /// What the kernel says of an interpreter that has dropped everything but what root keeps.
     const GOOD_STATUS: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nPid:\t7\nPPid:\t1\n\
         Uid:\t5000\t5000\t5000\t5000\nGid:\t6000\t6000\t6000\t6000\nFDSize:\t64\nGroups:\t \nNSpid:\t7\t3\n\
-        VmPeak:\t  100 kB\nThreads:\t1\nSigQ:\t0/16384\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000000\n\
-        CapEff:\t0000000000000000\nCapBnd:\t00000000a80405fb\nCapAmb:\t0000000000000000\nNoNewPrivs:\t0\n\
+        VmPeak:\t  100 kB\nThreads:\t1\nSigQ:\t0/16384\nCapInh:\t0000000000000000\nCapPrm:\t00000000a80405fb\n\
+        CapEff:\t00000000a80405fb\nCapBnd:\t00000000a80405fb\nCapAmb:\t0000000000000000\nNoNewPrivs:\t0\n\
         Seccomp:\t2\nSeccomp_filters:\t2\nSpeculation_Store_Bypass:\tvulnerable\n";
 
     #[test]
@@ -313,8 +313,8 @@ mod tests {
             ("Gid", "6000\t6000\t6000\t6000", "6000\t6000\t6000\t0"),
             ("Groups", " ", "0 "),
             ("CapInh", "0000000000000000", "0000000000000001"),
-            ("CapPrm", "0000000000000000", "0000000000200000"),
-            ("CapEff", "0000000000000000", "0000000000200000"),
+            ("CapPrm", "00000000a80405fb", "00000000a82405fb"),
+            ("CapEff", "00000000a80405fb", "00000000a82405fb"),
             ("CapAmb", "0000000000000000", "0000000000000001"),
             ("CapBnd", "00000000a80405fb", "000001ffffffffff"),
             ("Seccomp", "2", "0"),

@@ -13,6 +13,19 @@ feature('contexts', 'contexts have their own state and directory', { core: true 
   })
 )
 
+feature('code-env', 'code runs as root in the home of the user', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const code = "import os\n(os.getuid(), os.getcwd(), os.environ['HOME'])"
+    assert.equal((await sandbox.runCode(code)).text, "(0, '/home/user', '/root')")
+    await sandbox.runCode("open('/written', 'w').write('x')")
+    assert.equal(await sandbox.files.read('/written'), 'x')
+    await sandbox.files.write('/written', 'y')
+    assert.equal((await sandbox.runCode("open('/written').read()")).text, 'y')
+    const context = await sandbox.createCodeContext({ cwd: '/root' })
+    assert.equal((await sandbox.runCode('import os; os.getcwd()', { context })).text, '/root')
+  })
+)
+
 feature('contexts', 'contexts are listed, restarted and removed', { core: true }, () =>
   withSandbox(async (sandbox) => {
     const list = has(sandbox, 'listCodeContexts')
