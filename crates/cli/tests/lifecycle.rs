@@ -122,6 +122,27 @@ async fn a_pause_of_the_files_ends_processes_and_keeps_what_was_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_boot_id_belongs_to_one_boot_of_one_sandbox() {
+    const BOOT_ID: &str = "cat /proc/sys/kernel/random/boot_id";
+    let platform = Platform::start(BINARY).await;
+    let (one, other) = (platform.sandbox().await, platform.sandbox().await);
+    let first = one.sh(BOOT_ID).await.ok();
+    let host = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!((first.len(), first.matches('-').count()), (host.len(), 4), "{first}");
+    assert_ne!(first, host);
+    assert_ne!(first, other.sh(BOOT_ID).await.ok());
+
+    let node = &platform.node;
+    node.pause(&one.incarnation, PauseMode::Memory).await.unwrap();
+    let same = platform.find(&node.resume(&one.incarnation).await.unwrap());
+    assert_eq!(same.sh(BOOT_ID).await.ok(), first, "a pause with memory is no boot");
+    node.pause(&same.incarnation, PauseMode::Filesystem).await.unwrap();
+    let booted = platform.find(&node.resume(&same.incarnation).await.unwrap());
+    assert_ne!(booted.sh(BOOT_ID).await.ok(), first);
+    platform.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_sandbox_can_be_stopped_and_keeps_its_files() {
     let platform = Platform::start(BINARY).await;
     let before = platform.sandbox().await;

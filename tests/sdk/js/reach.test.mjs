@@ -141,8 +141,11 @@ feature('pause-files', 'files only keeps files and drops processes', () =>
     const handle = await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 })
     handle.wait().catch(() => {})
     await sandbox.files.write('kept', 'yes')
+    const bootId = '/proc/sys/kernel/random/boot_id'
+    const before = await sandbox.files.read(bootId)
     assert.equal(await sandbox.pause({ keepMemory: false }), true)
     const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+    assert.notEqual(await again.files.read(bootId), before)
     assert.equal(await again.files.read('kept'), 'yes')
     assert(!(await again.commands.list()).some((one) => one.pid === handle.pid))
   })

@@ -130,6 +130,22 @@ async def files_only_keeps_files_and_drops_processes(sdk):
 
 
 @case("pause-files")
+async def a_boot_id_belongs_to_one_boot_of_one_sandbox(sdk):
+    path = "/proc/sys/kernel/random/boot_id"
+    async with sdk.sandbox() as sandbox, sdk.sandbox() as other:
+        takes(sandbox.pause, "mode")
+        first = await go(sandbox.files.read(path))
+        with open(path) as host:
+            assert first not in (host.read(), await go(other.files.read(path)))
+        await go(sandbox.pause())
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
+        assert (await go(again.commands.run(f"cat {path}"))).stdout == first
+        await go(again.pause(mode="filesystem"))
+        booted = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
+        assert await go(booted.files.read(path)) != first
+
+
+@case("pause-files")
 async def a_paused_sandbox_can_be_started_from_its_files(sdk):
     async with sdk.sandbox() as sandbox:
         takes(sandbox.connect, "on_resume")

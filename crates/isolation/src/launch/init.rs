@@ -194,6 +194,10 @@ fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Fail
         create(&texts, name, text)?;
         cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
+    // Programs take the kernel's for the identity of a boot, and the host's would be the same in all of its sandboxes.
+    let boot_id = std::fs::read_to_string("proc/sys/kernel/random/uuid").step("make a boot id")?;
+    create(&texts, "boot_id", &boot_id)?;
+    cover("proc/sys/kernel/random/boot_id", "sys/isopod/proc/boot_id").step("attach the boot id")?;
     directory_in(root, "sys/devices")?;
     directory_in(root, "sys/devices/system")?;
     let cpu = directory_in(root, CPU_DIRECTORY)?;
