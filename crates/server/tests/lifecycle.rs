@@ -97,7 +97,7 @@ async fn no_extension_reaches_beyond_the_longest_life() {
 async fn pause_twice_is_refused_and_connect_resumes() {
     let server = Server::start().await;
     let id = server.create(json!({})).await;
-    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({ "what": 1 })).await.status, 400);
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({ "memory": 1 })).await.status, 400);
     assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
     assert_eq!(server.node.state_of(&id), Some(NodeState::Frozen));
     assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 409);

@@ -52,7 +52,7 @@ async fn a_volume_is_found_by_its_team_only_and_goes_with_its_files() {
     let stage = Stage::new().await;
     let client = stage.client();
     assert_eq!(client.post("/volumes", json!({ "name": "data" })).await.status, 409);
-    for bad in [json!({}), json!({ "name": "" }), json!({ "name": "a/b" }), json!({ "name": "x", "y": 1 })] {
+    for bad in [json!({}), json!({ "name": "" }), json!({ "name": "a/b" }), json!({ "y": 1 })] {
         assert_eq!(client.post("/volumes", bad.clone()).await.status, 400, "{bad}");
     }
     let path = format!("/volumes/{}", stage.id);

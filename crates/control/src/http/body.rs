@@ -1,4 +1,5 @@
-//! Reading requests: JSON bodies of bounded size and query strings, both strict about what they do not know.
+//! Reading requests: JSON bodies of bounded size and query strings. Our own APIs refuse what they do not know; E2B's
+//! ignores it.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts};
@@ -8,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::lenient;
 use crate::query;
 use crate::stalled::BodyStalled;
 
@@ -31,9 +33,18 @@ impl MaxBody {
 pub struct Query(Vec<(String, String)>);
 
 impl JsonBody {
-    /// The body as a type. Fields that the type does not know are refused: nothing is accepted and ignored.
+    /// The body as a type of our own APIs, which refuses fields that it does not know.
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, ApiError> {
-        serde_json::from_value(self.0).map_err(|error| ApiError::bad_request(format!("invalid request body: {error}")))
+        serde_json::from_value(self.0).map_err(|error| invalid(&error))
+    }
+
+    /// The body as a type of E2B's API. Fields that the type does not have are ignored.
+    pub(super) fn parse_lenient<T: DeserializeOwned>(self) -> Result<T, ApiError> {
+        let (read, ignored) = lenient::from_value(self.0).map_err(|error| invalid(&error))?;
+        if !ignored.is_empty() {
+            tracing::debug!(fields = ?ignored, "ignored fields that are not known here");
+        }
+        Ok(read)
     }
 }
 
@@ -54,6 +65,10 @@ impl<S: Sync> FromRequest<S> for JsonBody {
             .map_err(|error| ApiError::bad_request(format!("the request body is not JSON: {error}")))?;
         Ok(Self(value))
     }
+}
+
+fn invalid(error: &serde_json::Error) -> ApiError {
+    ApiError::bad_request(format!("invalid request body: {error}"))
 }
 
 fn read_error(error: &axum::Error, limit: usize) -> ApiError {
@@ -98,6 +113,16 @@ impl Query {
             Some((key, _)) => Err(ApiError::bad_request(format!("unknown query parameter {key:?}"))),
             None => Ok(self),
         }
+    }
+
+    /// Leaves out keys that a route of E2B's API does not know.
+    pub(super) fn known(self, known: &[&str]) -> Self {
+        let (kept, ignored): (Vec<_>, Vec<_>) = self.0.into_iter().partition(|(key, _)| known.contains(&key.as_str()));
+        if !ignored.is_empty() {
+            let names: Vec<&str> = ignored.iter().map(|(key, _)| key.as_str()).take(lenient::MAX_NAMED).collect();
+            tracing::debug!(parameters = ?names, "ignored query parameters that are not known here");
+        }
+        Self(kept)
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {

@@ -25,7 +25,7 @@ pub(super) async fn list_v1(
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.only(&["start", "limit"])?;
+    let query = query.known(&["start", "limit"]);
     let wanted = LogQuery {
         from: query.number("start", 0, i64::MAX)?.map(Timestamp),
         direction: Direction::Forward,
@@ -51,7 +51,7 @@ pub(super) async fn list_v2(
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.only(&["cursor", "limit", "direction", "level", "search"])?;
+    let query = query.known(&["cursor", "limit", "direction", "level", "search"]);
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
         Some("backward") => Direction::Backward,

@@ -27,7 +27,7 @@ pub(super) async fn of_one(
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.only(&["start", "end"])?;
+    let query = query.known(&["start", "end"]);
     let start = query.number("start", 0, LATEST_SECOND)?;
     let end = query.number("end", 0, LATEST_SECOND)?;
     if let (Some(start), Some(end)) = (start, end)
@@ -55,7 +55,7 @@ pub(super) async fn of_many(
     caller: Caller,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["sandbox_ids"])?;
+    let query = query.known(&["sandbox_ids"]);
     let ids: Vec<&str> = query.list("sandbox_ids").collect();
     if ids.is_empty() || ids.len() > MAX_SANDBOXES {
         return Err(ApiError::bad_request(format!("sandbox_ids must name 1 to {MAX_SANDBOXES} sandboxes")));

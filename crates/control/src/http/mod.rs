@@ -14,6 +14,7 @@ mod events;
 mod execution_claim;
 mod file_bodies;
 mod idempotency;
+mod lenient;
 mod logs;
 mod metrics;
 mod network_config;

@@ -1,4 +1,7 @@
-//! The network part of requests. What cannot be kept is refused, never forgotten.
+//! The network part of requests. What cannot be kept is refused, never forgotten: also fields that are not known here,
+//! because one of them may forbid something.
+
+use std::collections::BTreeMap;
 
 use http::HeaderValue;
 use isopod_store::NetworkSettings;
@@ -10,7 +13,7 @@ use super::error::ApiError;
 
 /// `network` of a create.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct NetworkBody {
     allow_public_traffic: Option<bool>,
     allow_out: Option<Vec<String>>,
@@ -20,11 +23,13 @@ pub(super) struct NetworkBody {
     mask_request_host: Option<String>,
     https_ports: Option<Vec<u16>>,
     rules: Option<Value>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
 }
 
 /// The body of `PUT …/network`.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct NetworkUpdate {
     #[serde(rename = "allow_internet_access")]
     pub(super) allow_internet_access: Option<bool>,
@@ -33,11 +38,14 @@ pub(super) struct NetworkUpdate {
     dns_servers: Option<Vec<String>>,
     egress_proxy: Option<Value>,
     rules: Option<Value>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
 }
 
 impl NetworkBody {
     /// `opened` are the private networks that the operator lets sandboxes reach.
     pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
+        refuse_unknown(&self.unknown)?;
         refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         if self.https_ports.is_some_and(|ports| !ports.is_empty()) {
             return Err(ApiError::unsupported("network.httpsPorts"));
@@ -58,12 +66,20 @@ impl NetworkBody {
 impl NetworkUpdate {
     /// `opened` are the private networks that the operator lets sandboxes reach.
     pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
+        refuse_unknown(&self.unknown)?;
         refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         Ok(NetworkSettings {
             allow_out: checked_allow(self.allow_out, opened)?,
             deny_out: checked_list(self.deny_out, "denyOut")?,
             ..NetworkSettings::default()
         })
+    }
+}
+
+fn refuse_unknown(fields: &BTreeMap<String, Value>) -> Result<(), ApiError> {
+    match fields.iter().find(|(_, value)| !value.is_null()) {
+        Some((name, _)) => Err(ApiError::unsupported(&format!("network.{name}"))),
+        None => Ok(()),
     }
 }
 

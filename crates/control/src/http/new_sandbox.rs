@@ -16,9 +16,9 @@ use super::volume_mounts::VolumeMountBody;
 use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
 use crate::workspace::EXECUTION_KEY;
 
-/// Both versions; `secure` is in the first only.
+/// Both versions. `secure` is in the first only; sandboxes of the second always are.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct NewSandboxBody {
     #[serde(rename = "templateID")]
     template_id: String,
@@ -38,7 +38,6 @@ pub(super) struct NewSandboxBody {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct AutoResume {
     enabled: bool,
 }
@@ -62,9 +61,6 @@ impl NewSandboxBody {
 
     pub(super) async fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
         self.refuse_later_work()?;
-        if defaults.always_secure && self.secure.is_some() {
-            return Err(ApiError::bad_request("invalid request body: unknown field `secure`"));
-        }
         let secure = defaults.always_secure || self.secure.unwrap_or(false);
         let network = self.network.unwrap_or_default().checked(&app.settings.sandbox_networks)?;
         if network.allow_public_traffic == Some(false) && !secure {

@@ -17,14 +17,14 @@ use super::new_sandbox::{V1, V2, checked_timeout};
 use super::sandbox_views::made;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct ConnectBody {
     timeout: Option<i64>,
     memory: Option<bool>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct ResumeBody {
     timeout: Option<i64>,
     memory: Option<bool>,
@@ -39,7 +39,7 @@ pub(super) async fn connect_v1(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    let body: ConnectBody = body.parse()?;
+    let body: ConnectBody = body.parse_lenient()?;
     if body.timeout.is_none() {
         return Err(ApiError::bad_request("timeout is required"));
     }
@@ -53,7 +53,7 @@ pub(super) async fn connect_v2(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    let body: ConnectBody = body.parse()?;
+    let body: ConnectBody = body.parse_lenient()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V2.timeout);
     connect(&app, &caller, &id, timeout, body.memory, None).await
 }
@@ -64,7 +64,7 @@ pub(super) async fn resume(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
-    let body: ResumeBody = body.parse()?;
+    let body: ResumeBody = body.parse_lenient()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
     // Unlike connect, it is only for what is paused.

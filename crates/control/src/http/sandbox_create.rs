@@ -37,7 +37,7 @@ async fn create(
     defaults: Defaults,
 ) -> Answer {
     let attempt = idempotency::Attempt::from_request(headers, &body.0, defaults)?;
-    let mut body = body.parse::<NewSandboxBody>()?;
+    let mut body = body.parse_lenient::<NewSandboxBody>()?;
     let volumes = body.take_volumes();
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;

@@ -24,7 +24,7 @@ const PAGE: usize = 100;
 const ALL: usize = 100_000;
 
 pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = query.only(&["metadata"])?;
+    let query = query.known(&["metadata"]);
     let wanted = ListQuery {
         running: true,
         paused: false,
@@ -66,7 +66,7 @@ fn everything(caller: &Caller) -> ListQuery {
 }
 
 fn wanted(caller: &Caller, query: Query) -> Result<ListQuery, ApiError> {
-    let query = query.only(&["metadata", "state", "order", "startedAfter", "template", "limit", "nextToken"])?;
+    let query = query.known(&["metadata", "state", "order", "startedAfter", "template", "limit", "nextToken"]);
     let mut wanted = everything(caller);
     let states: Vec<&str> = query.list("state").collect();
     if let Some(unknown) = states.iter().find(|state| !["running", "paused"].contains(state)) {

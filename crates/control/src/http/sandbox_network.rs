@@ -18,7 +18,7 @@ pub(super) async fn set_network(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let update: NetworkUpdate = body.parse()?;
+    let update: NetworkUpdate = body.parse_lenient()?;
     let allow_internet = update.allow_internet_access;
     sandbox.set_network(allow_internet, update.checked(&app.settings.sandbox_networks)?).await?;
     Ok(StatusCode::NO_CONTENT)

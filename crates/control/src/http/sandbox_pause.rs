@@ -13,7 +13,7 @@ use super::body::JsonBody;
 use super::error::ApiError;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct PauseBody {
     memory: Option<bool>,
     require_healthy_guest: Option<bool>,
@@ -25,7 +25,7 @@ pub(super) async fn pause(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let body: PauseBody = body.parse()?;
+    let body: PauseBody = body.parse_lenient()?;
     let mode = if body.memory.unwrap_or(true) { PauseMode::Memory } else { PauseMode::Filesystem };
     let healthy_only = body.require_healthy_guest.unwrap_or(false);
     caller.sandbox(&app.fleet, &id).await?.pause(mode, healthy_only).await?;

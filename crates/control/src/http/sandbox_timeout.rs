@@ -15,13 +15,11 @@ use super::new_sandbox::checked_timeout;
 use crate::lifecycle::{ActError, Refusal};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TimeoutBody {
     timeout: i64,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RefreshBody {
     duration: Option<i64>,
 }
@@ -35,7 +33,7 @@ pub(super) async fn set_timeout(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let body: TimeoutBody = body.parse()?;
+    let body: TimeoutBody = body.parse_lenient()?;
     let timeout = checked_timeout(Some(body.timeout), &app.fleet)?.unwrap_or_default();
     sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
     Ok(StatusCode::NO_CONTENT)
@@ -48,7 +46,7 @@ pub(super) async fn refresh(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let body: RefreshBody = body.parse()?;
+    let body: RefreshBody = body.parse_lenient()?;
     let duration = checked_timeout(body.duration, &app.fleet)?.unwrap_or(DEFAULT_REFRESH);
     sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;
     Ok(StatusCode::NO_CONTENT)

@@ -25,7 +25,7 @@ use crate::templates::{
 
 /// `POST /v3/templates` and `POST /v2/templates`.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct RequestBuild {
     pub(super) name: Option<String>,
     pub(super) alias: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct RequestBuild {
 
 /// `POST /templates`, of clients that gave a Dockerfile along and pushed an image.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct RequestLegacy {
     dockerfile: String,
     alias: Option<String>,
@@ -58,7 +58,7 @@ type Answer = Result<(StatusCode, Json<Value>), ApiError>;
 const MAX_TAGS: usize = 100;
 
 pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
-    let wanted: RequestBuild = body.parse()?;
+    let wanted: RequestBuild = body.parse_lenient()?;
     check_team(&caller, wanted.team_id.as_deref())?;
     let (template, build) = register(&app, &caller.team, wanted, None).await?;
     Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
@@ -66,7 +66,7 @@ pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: J
 
 /// `POST /templates`
 pub(super) async fn request_legacy(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
-    let (wanted, legacy) = body.parse::<RequestLegacy>()?.split();
+    let (wanted, legacy) = body.parse_lenient::<RequestLegacy>()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
     // Without a name it is found by its id only; a name of its own keeps it apart from the others.
     let name = wanted.alias.clone().unwrap_or_else(|| format!("unnamed-{}", &new_uuid()[..8]));
@@ -83,7 +83,7 @@ pub(super) async fn rebuild_legacy(
     body: JsonBody,
 ) -> Answer {
     let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
-    let (wanted, legacy) = body.parse::<RequestLegacy>()?.split();
+    let (wanted, legacy) = body.parse_lenient::<RequestLegacy>()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
     let build = insert(&app, &template, vec![DEFAULT_TAG.to_owned()], &wanted, Some(legacy)).await?;
     Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
@@ -97,7 +97,7 @@ pub(super) async fn start(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
-    let mut wanted: StartBuild = body.parse()?;
+    let mut wanted: StartBuild = body.parse_lenient()?;
     let (force, start, ready) = (wanted.force, wanted.start_cmd.take(), wanted.ready_cmd.take());
     let source = plan_steps(&app.catalogue, &caller.team, wanted).await?;
     let spec =

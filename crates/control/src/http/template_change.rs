@@ -14,7 +14,6 @@ use super::body::JsonBody;
 use super::error::ApiError;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Change {
     public: Option<bool>,
 }
@@ -26,7 +25,7 @@ pub(super) async fn change(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let wanted: Change = body.parse()?;
+    let wanted: Change = body.parse_lenient()?;
     let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
     if let Some(public) = wanted.public {
         app.catalogue.store.publish_template(&template.id, public).await?;

@@ -24,7 +24,7 @@ pub(super) async fn status(
     Path((id, build)): Path<(String, String)>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["logsOffset", "limit", "level"])?;
+    let query = query.known(&["logsOffset", "limit", "level"]);
     let wanted = BuildLogQuery {
         offset: query.number("logsOffset", 0, i64::MAX)?.unwrap_or(0),
         limit: query.number("limit", 0, MAX_LINES)?.unwrap_or(MAX_LINES),
@@ -56,7 +56,7 @@ pub(super) async fn logs(
     Path((id, build)): Path<(String, String)>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["cursor", "limit", "direction", "level"])?;
+    let query = query.known(&["cursor", "limit", "direction", "level"]);
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
         Some("backward") => Direction::Backward,

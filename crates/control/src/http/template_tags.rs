@@ -17,14 +17,12 @@ use crate::query::pairs;
 use crate::templates::parse_tag;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Assign {
     target: String,
     tags: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Remove {
     name: String,
     tags: Vec<String>,
@@ -72,7 +70,7 @@ pub(super) async fn assign(
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let wanted: Assign = body.parse()?;
+    let wanted: Assign = body.parse_lenient()?;
     let tags = checked(&wanted.tags)?;
     let (template, reference) = app.catalogue.find_own(&caller.team, &wanted.target).await?;
     let build = app.catalogue.tagged(&template, &reference).await?;
@@ -86,7 +84,7 @@ pub(super) async fn remove(
     caller: Caller,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
-    let wanted: Remove = body.parse()?;
+    let wanted: Remove = body.parse_lenient()?;
     let tags = checked(&wanted.tags)?;
     let (template, _) = app.catalogue.find_own(&caller.team, &wanted.name).await?;
     match app.catalogue.store.remove_tags(&template.id, &tags).await? {

@@ -22,7 +22,7 @@ const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
 
 /// `GET /templates`: the team's own first.
 pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["teamID", "limit", "nextToken"])?;
+    let query = query.known(&["teamID", "limit", "nextToken"]);
     check_team(&caller, query.text("teamID"))?;
     let mut shown = Vec::new();
     for template in app.catalogue.store.list_templates(&caller.team).await? {
@@ -59,9 +59,7 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    query.only(&["limit", "nextToken"])?;
     let template = match app.catalogue.find(&caller.team, &id).await {
         Ok((template, _)) => template,
         Err(FindError::NotFound(_)) => {

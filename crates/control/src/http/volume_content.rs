@@ -45,13 +45,12 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 pub(super) async fn stat(volume: OpenVolume, query: Query) -> Result<Json<EntryStat>, ApiError> {
-    let path = path_of(&query.only(&["path"])?)?;
+    let path = path_of(&query.known(&["path"]))?;
     Ok(Json(blocking(move || volume.files.stat(&path)).await?))
 }
 
 /// What a change may say.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct ChangeBody {
     uid: Option<u32>,
     gid: Option<u32>,
@@ -59,20 +58,20 @@ struct ChangeBody {
 }
 
 pub(super) async fn change(volume: OpenVolume, query: Query, body: JsonBody) -> Result<Json<EntryStat>, ApiError> {
-    let path = path_of(&query.only(&["path"])?)?;
-    let ChangeBody { uid, gid, mode } = body.parse()?;
+    let path = path_of(&query.known(&["path"]))?;
+    let ChangeBody { uid, gid, mode } = body.parse_lenient()?;
     let ownership = Ownership { uid, gid, mode: mode.map(checked_mode).transpose()? };
     Ok(Json(blocking(move || volume.files.change(&path, ownership)).await?))
 }
 
 pub(super) async fn remove(volume: OpenVolume, query: Query) -> Result<StatusCode, ApiError> {
-    let path = path_of(&query.only(&["path"])?)?;
+    let path = path_of(&query.known(&["path"]))?;
     blocking(move || volume.files.remove(&path)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn list(volume: OpenVolume, query: Query) -> Result<Json<Vec<EntryStat>>, ApiError> {
-    let query = query.only(&["path", "depth"])?;
+    let query = query.known(&["path", "depth"]);
     let path = path_of(&query)?;
     let depth = query.number("depth", 1, 100)?.unwrap_or(1);
     let depth = usize::try_from(depth).unwrap_or(1);
@@ -86,7 +85,7 @@ pub(super) async fn make_dir(volume: OpenVolume, query: Query) -> Result<(Status
 }
 
 pub(super) async fn read(volume: OpenVolume, query: Query) -> Result<Response, ApiError> {
-    let path = path_of(&query.only(&["path"])?)?;
+    let path = path_of(&query.known(&["path"]))?;
     let (file, size) = blocking(move || volume.files.open(&path)).await?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -114,7 +113,7 @@ pub(super) async fn write(
 }
 
 fn entry_of(query: Query) -> Result<(InnerPath, Ownership, bool), ApiError> {
-    let query = query.only(&["path", "uid", "gid", "mode", "force"])?;
+    let query = query.known(&["path", "uid", "gid", "mode", "force"]);
     let id =
         |name| Ok::<_, ApiError>(query.number(name, 0, i64::from(u32::MAX) - 1)?.and_then(|id| u32::try_from(id).ok()));
     let mode = query.number("mode", 0, 0o7777)?.and_then(|mode| u32::try_from(mode).ok());

@@ -14,7 +14,6 @@ use crate::workspace::{EXECUTION_KEY, VOLUMES};
 
 /// As the SDKs send it.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct VolumeMountBody {
     name: String,
     path: String,

@@ -19,7 +19,6 @@ use super::file_bodies::file_store;
 const MAX_VOLUMES: usize = 1000;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct NewVolume {
     name: String,
 }
@@ -29,7 +28,7 @@ pub(super) async fn create(
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let NewVolume { name } = body.parse()?;
+    let NewVolume { name } = body.parse_lenient()?;
     check_name(&name)?;
     let files = file_store(app.files.as_ref())?;
     if app.fleet.store.list_volumes(&caller.team).await?.len() >= MAX_VOLUMES {

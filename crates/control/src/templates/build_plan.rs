@@ -11,7 +11,7 @@ use super::catalogue::{Catalogue, FindError};
 
 /// `POST /v2/templates/{id}/builds/{build}`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct StartBuild {
     from_image: Option<String>,
     from_template: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct StartBuild {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct StepBody {
     #[serde(rename = "type")]
     kind: String,

@@ -127,10 +127,21 @@ fn reply(status: StatusCode, content_type: &'static str, body: Body) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use isopod_wire::rpc::process::{ListRequest, SendInputRequest};
+    use isopod_wire::rpc::process::{ListRequest, SendInputRequest, StartRequest};
     use proptest::prelude::*;
 
     use super::*;
+
+    /// SDKs that are newer than the guest send fields that it does not know.
+    #[test]
+    fn unknown_fields_are_ignored_in_both_encodings() {
+        let json = br#"{"process":{"cmd":"ls","args":["-l"],"later":{"a":[1]}},"stdin":false,"fromTheFuture":true}"#;
+        let read: StartRequest = Codec::Json.decode(json).unwrap();
+        assert_eq!((read.process.cmd.as_str(), read.stdin), ("ls", Some(false)));
+        // Field 4 is `stdin`; 15 is nothing.
+        let read: StartRequest = Codec::Proto.decode(&[4 << 3, 1, 15 << 3, 7]).unwrap();
+        assert_eq!(read.stdin, Some(true));
+    }
 
     #[test]
     fn content_types_are_told_apart() {
