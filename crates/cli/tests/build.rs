@@ -148,6 +148,40 @@ async fn the_sdks_steps_become_a_template() {
     platform.finish().await;
 }
 
+/// A pattern of the SDK means what the SDK put into the archive, with its directories; a pattern of a Dockerfile means its
+/// matches. Either way several files make the destination a directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_that_means_several_files_copies_them_all() {
+    let platform = Platform::start(BINARY).await;
+    let files = [("folder/a.txt", "a"), ("folder/b.txt", "b"), ("folder/sub/c.txt", "c")];
+    let (_archive, tar) = archive(&files);
+    let copy = |source: &str, destination: &str| BuildInstruction::Copy {
+        source: source.to_owned(),
+        destination: destination.to_owned(),
+        owner: None,
+        mode: None,
+        archive: tar.clone(),
+    };
+    let list = vec![copy("folder/*", "out"), copy("**/*.txt", "deep"), copy("folder/sub/c*", "one")];
+    let (built, _) = build(&platform, steps("debian", list)).await;
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
+    let shown = sandbox.sh("cat out/a.txt out/b.txt out/sub/c.txt deep/folder/sub/c.txt one/c.txt").await;
+    assert_eq!(shown.ok(), "abccc");
+
+    let (_keep, directory) = context(&files);
+    let (_packed, packed) = archive(&[("inner", "i")]);
+    std::fs::copy(packed, directory.join("folder/packed.tar")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", directory.join("folder/link.txt")).unwrap();
+    let text = "FROM debian AS first\nCOPY folder/* /out\nFROM debian\nCOPY --from=first /out/*.txt /taken\n\
+                COPY folder/s* /sub\nCOPY folder/a* /single\nADD folder/[ap]* /added";
+    let (built, _) = build(&platform, dockerfile(text, Some(&directory))).await;
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
+    let shown = sandbox.sh("cd /taken; cat a.txt b.txt c.txt; readlink link.txt; cat /sub/c.txt /single").await;
+    assert_eq!(shown.ok(), "abc/nowhere\nca");
+    assert_eq!(sandbox.sh("cat /added/a.txt /added/inner").await.ok(), "ai");
+    platform.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_built_is_used_again_until_something_changes() {
     let platform = Platform::start(BINARY).await;

@@ -1,5 +1,5 @@
 // Templates: the builder, tags, and sandboxes of them.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Sandbox, assert, feature, has, rejects, sdk, unique, until, url, withSandbox } from './kit.mjs'
@@ -41,6 +41,29 @@ feature('builds', 'copy, run, env, workdir and user leave their marks', () =>
       await withSandbox({ template: name }, async (sandbox) => {
         const done = await sandbox.commands.run('cat /srv/hello.txt /tmp/greeting /tmp/who /tmp/root; pwd; echo $GREETING')
         assert.equal(done.stdout, 'hello\ngood day\nuser\n0\n/srv/work\ngood day\n')
+      })
+    } finally {
+      rmSync(place, { recursive: true })
+    }
+  })
+)
+
+feature('builds', 'a pattern copies all that it means', () =>
+  withName(async (name) => {
+    const place = mkdtempSync(join(tmpdir(), 'sdk-'))
+    try {
+      mkdirSync(join(place, 'folder', 'sub'), { recursive: true })
+      for (const file of ['a.txt', 'b.txt', 'sub/c.txt']) writeFileSync(join(place, 'folder', file), `${file}\n`)
+      symlinkSync('gone', join(place, 'folder', 'nowhere'))
+      symlinkSync('/etc/hostname', join(place, 'folder', 'absolute'))
+      const template = sdk
+        .Template({ fileContextPath: place })
+        .fromImage('debian:12')
+        .copy('folder/*', 'out', { forceUpload: true, resolveSymlinks: false })
+      await sdk.Template.build(template, name)
+      await withSandbox({ template: name }, async (sandbox) => {
+        const done = await sandbox.commands.run('cat out/*.txt out/sub/c.txt; readlink out/nowhere out/absolute')
+        assert.equal(done.stdout, 'a.txt\nb.txt\nsub/c.txt\ngone\n/etc/hostname\n')
       })
     } finally {
       rmSync(place, { recursive: true })

@@ -88,6 +88,29 @@ async def every_kind_of_step_leaves_its_mark(sdk):
 
 
 @case("builds")
+async def a_pattern_copies_all_that_it_means(sdk):
+    """Several files make the destination a directory; links are copied as links, wherever they lead."""
+    async with builder(sdk) as templates:
+        with directory(folder__a_dot_txt="a\n", folder__b_dot_txt="b\n", folder__sub__c_dot_txt="c\n") as place:
+            for name, target in (("near", "a.txt"), ("nowhere", "gone"), ("absolute", "/etc/hostname")):
+                os.symlink(target, Path(place) / "folder" / name)
+            template = (
+                templates.Template(file_context_path=place)
+                .from_image("debian:12")
+                .copy("folder/*", "out", force_upload=True)
+                .copy("folder/**/*.txt", "/srv/texts")
+                .copy("folder/near", "link")
+                .copy("folder/near", "followed", resolve_symlinks=True)
+            )
+            name, _ = await templates.build(template)
+        async with sdk.sandbox(name) as sandbox:
+            script = """cat out/a.txt out/b.txt out/sub/c.txt /srv/texts/a.txt /srv/texts/sub/c.txt followed
+                readlink out/near out/nowhere out/absolute link"""
+            done = await go(sandbox.commands.run(script))
+            assert done.stdout.split() == "a b c a c a a.txt gone /etc/hostname a.txt".split(), done.stdout
+
+
+@case("builds")
 async def a_template_is_built_on_another(sdk):
     async with builder(sdk) as templates:
         lower, _ = await templates.build(templates.Template().from_template("base").run_cmd("echo 1 > /tmp/one"))

@@ -11,6 +11,10 @@ use super::source::{Source, Visit};
 use super::step_error::StepError;
 use super::view::{FileOwner, FileStat, View, Writer};
 
+/// Begins the key of every step that copies. Whoever changes what a copy leaves behind changes it too, so that no build
+/// takes a layer that was made the other way.
+pub(super) const COPY: &str = "COPY 2";
+
 /// How to copy.
 #[derive(Clone, Debug)]
 pub(super) struct CopyTo {
@@ -41,9 +45,11 @@ pub(super) fn copy(
     quota: &Quota,
 ) -> Result<(), StepError> {
     let failed = |path: &Path, error: io::Error| StepError::step(format!("could not copy {}: {error}", path.display()));
+    // Several files under one name would replace each other. One pattern may have found them.
+    let to = &CopyTo { is_directory: to.is_directory || paths.len() > 1, ..to.clone() };
     let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
     for path in paths {
-        let is_directory = source.view.is_directory(path);
+        let is_directory = source.is_directory(path);
         let target = target_of(view, to, path, is_directory);
         let mut placer = Placer { writer: &mut writer, to, target, quota };
         source.visit(path, &mut placer, quota).map_err(|error| failed(path, error))?;
@@ -124,6 +130,7 @@ mod tests {
 
     use isopod_image::unpack::Bounds;
 
+    use super::super::source::TopLinks;
     use super::*;
 
     fn to(destination: &str) -> CopyTo {
@@ -163,6 +170,27 @@ mod tests {
             let copied = std::fs::metadata(into.join(place)).unwrap();
             assert_eq!((copied.uid(), copied.gid(), copied.mode() & 0o777), (7, 8, 0o750), "{destination}");
         }
+    }
+
+    #[test]
+    fn several_files_go_into_a_directory_however_its_name_is_written() {
+        let (scratch, source, view) = trees();
+        let from = scratch.path().join("from");
+        std::fs::write(from.join("b"), "b").unwrap();
+        symlink("/nowhere/at/all", from.join("dangling")).unwrap();
+        symlink("d/e/f", from.join("link")).unwrap();
+        let paths = source.matches("*", &Quota::new(Bounds::default())).unwrap();
+        copy(&source, &paths, &view, &to("/out")).unwrap();
+        let out = |name: &str| scratch.path().join("into/out").join(name);
+        for (name, text) in [("a", "a"), ("b", "b"), ("e/f", "f"), ("link", "f")] {
+            assert_eq!(std::fs::read_to_string(out(name)).unwrap(), text, "{name}");
+        }
+        assert_eq!(std::fs::read_link(out("dangling")).unwrap(), Path::new("/nowhere/at/all"));
+        assert!(!std::fs::symlink_metadata(out("link")).unwrap().is_symlink());
+
+        let source = Source { top_links: TopLinks::Kept, ..source };
+        copy(&source, &["link".into()], &view, &to("/kept")).unwrap();
+        assert_eq!(std::fs::read_link(scratch.path().join("into/kept")).unwrap(), Path::new("d/e/f"));
     }
 
     #[test]

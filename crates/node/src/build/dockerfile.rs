@@ -13,7 +13,7 @@ use isopod_image::unpack::{Bounds, Kind, decompress};
 use isopod_wire::build::{BuildPhase, DockerfileSource};
 
 use super::Build;
-use super::copy::{CopyTo, Inline};
+use super::copy::{COPY, CopyTo, Inline};
 use super::source::Source;
 use super::stack::{Settings, Stack};
 use super::step::{Action, Copy, CopyFrom, Run, digest_of, excluded, find_all, names_a_directory};
@@ -211,7 +211,7 @@ impl Build<'_> {
         let mode = flags.chmod.as_deref().map(parse_mode).transpose()?;
         let owner = flags.chown.clone().unwrap_or_else(|| "0:0".to_owned());
         let many = sources.len() + inline.len() > 1;
-        let to = CopyTo {
+        let mut to = CopyTo {
             destination: work.settings.resolve(&destination).into(),
             is_directory: many || names_a_directory(&destination),
             owner: None,
@@ -256,6 +256,7 @@ impl Build<'_> {
             Ok((Arc::new(source), archives, files, digest))
         });
         let (source, archives, paths, digest) = found.await?;
+        to.is_directory |= archives.len() + paths.len() + inline.len() > 1;
         let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         if !paths.is_empty() || !inline.is_empty() {
             let words = copy_words(&to, &owner, &names, &inline, &digest, &[]);
@@ -315,7 +316,7 @@ impl Build<'_> {
         let text = if own.is_empty() { view.read_small(".dockerignore") } else { own };
         let ignore =
             IgnoreRules::parse(&text).map_err(|error| StepError::invalid(format!(".dockerignore: {error}")))?;
-        Ok(Source { view, ignore, exclude: excluded(exclude)? })
+        Ok(Source { ignore, exclude: excluded(exclude)?, ..Source::of(view) })
     }
 }
 
@@ -340,7 +341,7 @@ pub(super) fn copy_words(
     let inline = digest_of(inline.iter().flat_map(|file| [&file.name, &file.body]));
     let form = format!("{} {}", to.is_directory, to.with_parents);
     let destination = to.destination.to_string_lossy().into_owned();
-    let fixed = ["COPY".to_owned(), destination, form, owner.to_owned(), mode, inline, digest.to_owned()];
+    let fixed = [COPY.to_owned(), destination, form, owner.to_owned(), mode, inline, digest.to_owned()];
     fixed.into_iter().chain(names.iter().cloned()).chain(exclude.iter().cloned()).collect()
 }
 

@@ -30,6 +30,16 @@ pub(super) struct Source {
     pub(super) ignore: IgnoreRules,
     /// Stays out as well.
     pub(super) exclude: Patterns,
+    pub(super) top_links: TopLinks,
+}
+
+/// What a source means that is a link itself. Links below a source are always copied as links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TopLinks {
+    /// What it leads to, as in Docker. A link that leads nowhere stays a link.
+    Followed,
+    /// The link, as in E2B's builder.
+    Kept,
 }
 
 /// Is shown every file.
@@ -70,7 +80,7 @@ impl Search<'_> {
 impl Source {
     /// All files of a tree.
     pub(super) fn of(view: View) -> Self {
-        Self { view, ignore: IgnoreRules::default(), exclude: Patterns::default() }
+        Self { view, ignore: IgnoreRules::default(), exclude: Patterns::default(), top_links: TopLinks::Followed }
     }
 
     /// The paths that a name or pattern means, sorted. None is not an error here.
@@ -103,6 +113,7 @@ impl Source {
                 continue;
             }
             match rest {
+                [] if self.is_special(&path) => {}
                 [] => search.add(path)?,
                 _ if self.view.is_directory(&path) => self.match_parts(&path, rest, search)?,
                 _ => {}
@@ -116,7 +127,7 @@ impl Source {
         for name in self.names(at, search)? {
             let path = at.join(&name);
             search.quota.check()?;
-            if pattern.matches(&path.to_string_lossy()) && !self.is_ignored(&path) {
+            if pattern.matches(&path.to_string_lossy()) && !self.is_ignored(&path) && !self.is_special(&path) {
                 search.add(path.clone())?;
             }
             let is_link = self.view.open(&path, OFlags::PATH | OFlags::NOFOLLOW).and_then(|file| Ok(fstat(file)?));
@@ -130,6 +141,13 @@ impl Source {
     fn names(&self, directory: &Path, search: &mut Search<'_>) -> io::Result<Vec<String>> {
         let directory = self.view.open(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         sorted_names(&directory, || search.look())
+    }
+
+    /// Sockets, FIFOs and devices: a pattern passes them by, as a copied directory does.
+    fn is_special(&self, path: &Path) -> bool {
+        let stat = self.view.open(path, OFlags::PATH | OFlags::NOFOLLOW).and_then(|file| Ok(fstat(file)?));
+        let ordinary = [FileType::RegularFile, FileType::Directory, FileType::Symlink];
+        stat.is_ok_and(|stat| !ordinary.contains(&FileType::from_raw_mode(stat.st_mode)))
     }
 
     fn is_ignored(&self, path: &Path) -> bool {
@@ -156,7 +174,7 @@ impl Source {
 
     /// Shows a file, or a directory with all that is in it, under paths that begin with nothing.
     pub(super) fn visit(&self, path: &Path, visit: &mut dyn Visit, quota: &Quota) -> io::Result<()> {
-        let file = self.view.open(path, OFlags::PATH)?;
+        let file = self.open_top(path)?;
         let stat = fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -166,7 +184,25 @@ impl Source {
                 self.visit_directory(&directory, path, Path::new(""), &mut tour, MAX_DEPTH)
             }
             FileType::RegularFile => visit.file(Path::new(""), &stat, &mut self.open_file(path)?),
+            FileType::Symlink => {
+                let target = readlinkat(&file, "", Vec::new())?;
+                visit.link(Path::new(""), &stat, std::ffi::OsStr::from_bytes(target.to_bytes()))
+            }
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory")),
+        }
+    }
+
+    /// Whether a source is a directory, by what its own link means.
+    pub(super) fn is_directory(&self, path: &Path) -> bool {
+        let stat = self.open_top(path).and_then(|file| Ok(fstat(file)?));
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    fn open_top(&self, path: &Path) -> io::Result<OwnedFd> {
+        let itself = || self.view.open(path, OFlags::PATH | OFlags::NOFOLLOW);
+        match self.top_links {
+            TopLinks::Kept => itself(),
+            TopLinks::Followed => self.view.open(path, OFlags::PATH).or_else(|_| itself()),
         }
     }
 
@@ -258,6 +294,24 @@ fn sorted_names(directory: &OwnedFd, mut count: impl FnMut() -> io::Result<()>) 
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// The part of a pattern that names a file or directory: `src` of `src/*.py`, nothing of `*.py`, all of a plain path.
+pub(super) fn fixed_part(pattern: &str) -> PathBuf {
+    let mut fixed = Vec::new();
+    for part in pattern.split('/') {
+        let mut name = String::new();
+        let mut letters = part.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '*' | '?' | '[' | '{' => return normal(&fixed.join("/")),
+                '\\' => name.extend(letters.next()),
+                letter => name.push(letter),
+            }
+        }
+        fixed.push(name);
+    }
+    normal(&fixed.join("/"))
 }
 
 /// A path below the top, whatever it says.
@@ -420,6 +474,35 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(root.path().join("a"), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_ne!(digest(), second);
-        assert!(source(root.path(), "").digest(&["loop".into()], &unlimited()).is_err());
+        // By a name of its own it leads nowhere; by a pattern it is the link that it is, and the socket is passed by.
+        let source = source(root.path(), "");
+        assert_eq!(source.matches("loop", &unlimited()).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(source.matches("*", &unlimited()).unwrap(), ["a", "loop"].map(PathBuf::from));
+        assert_eq!(source.matches("**", &unlimited()).unwrap(), ["a", "loop"].map(PathBuf::from));
+        let of_link = || source.digest(&["loop".into()], &unlimited()).unwrap();
+        let before = of_link();
+        std::fs::remove_file(root.path().join("loop")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", root.path().join("loop")).unwrap();
+        assert_ne!(of_link(), before);
+        assert!(source.digest(&["missing".into()], &unlimited()).is_err());
+    }
+
+    #[test]
+    fn the_fixed_part_of_a_pattern_ends_before_its_first_sign() {
+        for (pattern, fixed) in [
+            ("a.txt", "a.txt"),
+            ("./a/b/", "a/b"),
+            (".", ""),
+            ("*.txt", ""),
+            ("folder/*", "folder"),
+            ("src/lib*/x", "src"),
+            ("src/**/*.py", "src"),
+            ("src/{a,b}.py", "src"),
+            ("a/../../b", "b"),
+            (r"odd\[1\]/f", "odd[1]/f"),
+            (r"odd\*/?", "odd*"),
+        ] {
+            assert_eq!(fixed_part(pattern), Path::new(fixed), "{pattern}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The SDK's list of steps.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use isopod_image::unpack::{Bounds, Kind, decompress, unpack_within};
 use isopod_wire::build::{BuildFrom, BuildInstruction, BuildPhase, BuildStep};
 
 use super::Build;
-use super::copy::CopyTo;
-use super::source::Source;
+use super::copy::{COPY, CopyTo};
+use super::source::{Source, TopLinks, fixed_part};
 use super::stack::{Settings, Stack};
-use super::step::{Action, Copy, CopyFrom, Run, find_all, names_a_directory};
+use super::step::{Action, Copy, CopyFrom, Run, names_a_directory};
 use super::step_error::{StepError, chain};
 use super::view::View;
 use crate::template::Scratch;
@@ -114,6 +115,9 @@ impl Build<'_> {
         self.step(stack, &["WORKDIR", path, owner], force, action).await
     }
 
+    /// Copies what an archive has. The SDK has put exactly those files into it that the pattern means, under their paths
+    /// in its context. As E2B's builder does, all below the fixed part of the pattern goes into the destination: of
+    /// `src/**/*.py` what is in `src`, with its directories.
     async fn copy_archive(
         &mut self,
         stack: &mut Stack,
@@ -128,19 +132,21 @@ impl Build<'_> {
         let scratch = self.unpack(file, Kind::Plain).await?;
         let view =
             View::of_directory(scratch.path()).map_err(|error| StepError::internal("read the archive", error))?;
-        let source = Source::of(view);
-        let (patterns, quota) = (vec![pattern.to_owned()], self.work.quota(Bounds::default()));
+        let source = Source { top_links: TopLinks::Kept, ..Source::of(view) };
+        let (wanted, quota) = (pattern.to_owned(), self.work.quota(Bounds::default()));
         let found = self.work.run(move || {
-            let paths = find_all(&source, &patterns, &quota)?;
-            let digest =
-                source.digest(&paths, &quota).map_err(|error| StepError::internal("read the archive", error))?;
+            let paths = vec![fixed_part(&wanted)];
+            let digest = source.digest(&paths, &quota).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => StepError::invalid(format!("there is no file {wanted}")),
+                _ => StepError::internal("read the archive", error),
+            })?;
             Ok((source, paths, digest))
         });
         let (source, paths, digest) = found.await?;
         let mode = to.mode.map(|mode| format!("{mode:o}")).unwrap_or_default();
         let destination = to.destination.to_string_lossy().into_owned();
         let form = if to.is_directory { "directory" } else { "" };
-        let words = ["COPY", pattern, &destination, form, &owner, &mode, &digest].map(str::to_owned);
+        let words = [COPY, pattern, &destination, form, &owner, &mode, &digest].map(str::to_owned);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let from =
             CopyFrom::Files { source: Arc::new(source), paths, inline: Vec::new(), _scratch: Some(Arc::new(scratch)) };
