@@ -120,8 +120,8 @@ impl Entering {
         self.admission.let_in(self.owner, cgroup)
     }
 
-    /// Waits until it has dropped all rights but those of the sandbox's root, checks that from outside and lets it serve. On an error the sandbox must go:
-    /// something with too many rights may be in it.
+    /// Waits until it has dropped all rights but those of the sandbox's root, checks that from outside and lets it serve. On an
+    /// error the sandbox must go: something with too many rights may be in it.
     pub(crate) fn check(&self, first_id: u32) -> Result<(), AdmissionError> {
         let id = first_id + ROOT;
         self.admission.check_and_let_serve(&Expected { uid: id, gid: id, init: self.init, connection: self.connection })

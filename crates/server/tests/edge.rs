@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use support::Server;
+use support::guest::HEAD_ECHO;
 use support::hostile::{ENDLESS_HEAD, ENDLESS_PROMISES, ENDLESS_TRAILERS, NO_HTTP};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -664,4 +665,28 @@ async fn requests_that_can_be_read_in_two_ways_are_refused_for_the_api_and_for_s
         let fine = format!("GET /health HTTP/1.1\r\nhost: localhost\r\n{to}connection: close\r\n\r\n");
         assert!(ask(fine).await.starts_with("HTTP/1.1 20"));
     }
+}
+
+#[tokio::test]
+async fn header_names_arrive_as_they_were_written_both_ways() {
+    let server = Server::start().await;
+    server.node.open_ports.lock().unwrap().insert(HEAD_ECHO);
+    let id = server.create(json!({})).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {HEAD_ECHO}\r\n\
+         x-lower: 1\r\nX-UPPER: 2\r\nSec-WebSocket-Thing: 3\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, inside) = answer.split_once("\r\n\r\n").unwrap();
+    for line in ["Host: localhost", "x-lower: 1", "X-UPPER: 2", "Sec-WebSocket-Thing: 3", "X-Forwarded-For: 127.0.0.1"]
+    {
+        assert!(inside.lines().any(|seen| seen == line), "{line} is not in\n{inside}");
+    }
+    for line in ["X-oDD-Name: 1", "set-cookie: a", "Connection: close"] {
+        assert!(head.lines().any(|seen| seen == line), "{line} is not in\n{head}");
+    }
+    assert!(head.contains("\r\nX-Request-Id: ") && head.contains("\r\ncontent-LENGTH: "), "{head}");
 }

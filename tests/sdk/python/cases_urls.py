@@ -147,6 +147,39 @@ async def a_port_is_reached_by_headers(sdk):
         assert status == 201 and body == sent
 
 
+HEAD_ECHO = """
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        head = b"".join(iter(self.rfile.readline, b"\\r\\n"))
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\nX-oDD-Name: 1\\r\\nconnection: close\\r\\n\\r\\n" + head)
+socketserver.ThreadingTCPServer(("127.0.0.1", 8000), Echo).serve_forever()
+"""
+
+
+@case("ports")
+async def header_names_arrive_as_they_were_written(sdk):
+    """Old programs look for `Host:` and not for `host:`."""
+    where = urllib.parse.urlsplit(URL)
+
+    def ask(sandbox):
+        channel = socket.create_connection((where.hostname, where.port), timeout=10)
+        if where.scheme == "https":
+            channel = ssl.create_default_context().wrap_socket(channel, server_hostname=where.hostname)
+        route = f"E2b-Sandbox-Id: {sandbox.sandbox_id}\r\nE2b-Sandbox-Port: 8000\r\n"
+        request = f"GET / HTTP/1.1\r\nHost: localhost\r\n{route}x-lower: 1\r\nX-UPPER: 2\r\nConnection: close\r\n\r\n"
+        with channel:
+            channel.sendall(request.encode())
+            return b"".join(iter(lambda: channel.recv(65536), b"")).decode()
+
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("/tmp/echo.py", HEAD_ECHO))
+        await go(sandbox.commands.run("python3 /tmp/echo.py", background=True, timeout=0))
+        answer = await until(lambda: "200 OK" in (seen := ask(sandbox)) and seen)
+        for line in ("X-oDD-Name: 1", "Host: localhost", "x-lower: 1", "X-UPPER: 2", "X-Forwarded-Proto: " + where.scheme):
+            assert line in answer.split("\r\n"), answer
+
+
 @case("ports")
 async def a_port_is_reached_by_host_name_and_by_path(sdk):
     async with sdk.sandbox() as sandbox:

@@ -279,6 +279,8 @@ fn copy_if_repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(Body::empty());
     (*copy.method_mut(), *copy.uri_mut()) = (request.method().clone(), request.uri().clone());
     (*copy.version_mut(), *copy.headers_mut()) = (request.version(), request.headers().clone());
+    // They know how the client wrote the names of its headers.
+    *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
 }
 

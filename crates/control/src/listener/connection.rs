@@ -73,6 +73,8 @@ impl Connections {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // Patience is ours: hyper's timer does not tell an idle connection from a slow head.
         builder.http1().header_read_timeout(None).max_buf_size(limits.max_head.max(8 << 10));
+        // Of services in sandboxes and of their clients; see `upstream::connect`.
+        builder.http1().preserve_header_case(true).title_case_headers(true);
         builder
             .http2()
             .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX))

@@ -1,7 +1,7 @@
 //! Opens one connection into a sandbox, through the node.
 
 use axum::body::Body;
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use isopod_wire::node::{DialError, Incarnation, NodeApi, Stream, Target};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,11 @@ pub(crate) async fn connect(
 
 /// Speaks HTTP on a connection, which ends with the sandbox's run, or when nobody holds its sender any more.
 pub(crate) async fn speak(stream: Box<dyn Stream>, gate: &CancellationToken) -> hyper::Result<SendRequest<Body>> {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    // Programs that are particular about the names of headers get them as the client wrote them, and ours as most write
+    // them. The same holds for what comes back.
+    let mut builder = Builder::new();
+    builder.preserve_header_case(true).title_case_headers(true);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let gate = gate.clone();
     tokio::spawn(async move {
         tokio::select! {

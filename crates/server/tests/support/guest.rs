@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use isopod_wire::delivery;
 use isopod_wire::delivery::Report;
 use isopod_wire::node::Target;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio_util::sync::CancellationToken;
 
 use super::hostile;
@@ -80,6 +80,9 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
     if (hostile::ENDLESS_HEAD..=hostile::HANGING).contains(&imposter) {
         return hostile::serve(stream, imposter).await;
     }
+    if target == Target::Port(HEAD_ECHO) {
+        return echo_head(stream).await;
+    }
     let served = Arc::new(AtomicU64::new(0));
     let service = service_fn(move |request: Request<Incoming>| {
         let (printed, before) = (Arc::clone(&printed), served.fetch_add(1, Ordering::Relaxed));
@@ -97,6 +100,18 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
         _ = serving.with_upgrades() => {}
     }
     drop(open);
+}
+
+/// The port of a service that shows the head of a request as it came, under headers of odd spelling.
+pub const HEAD_ECHO: u16 = 7070;
+
+async fn echo_head(stream: DuplexStream) {
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).await.is_ok_and(|read| read > 0) {}
+    let length = head.len();
+    let answer = format!("HTTP/1.1 200 OK\r\nX-oDD-Name: 1\r\nset-cookie: a\r\ncontent-LENGTH: {length}\r\n\r\n{head}");
+    let _ = stream.write_all(answer.as_bytes()).await;
 }
 
 /// A connection that counts.
