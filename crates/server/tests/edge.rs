@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
+use isopod_wire::node::EndReason;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use support::Server;
@@ -367,7 +368,7 @@ async fn a_stream_begins_at_once_and_ends_with_an_error_when_the_sandbox_stops()
         match verb {
             "kill" => drop(server.client.delete(&format!("/sandboxes/{id}")).await),
             "pause" => drop(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await),
-            _ => server.node.die(&id, isopod_wire::node::EndReason::GuestDied),
+            _ => server.node.die(&id, EndReason::GuestDied),
         }
         let next = tokio::time::timeout(Duration::from_secs(1), body.frame()).await;
         assert!(matches!(next, Ok(Some(Err(_)))), "{verb}: {next:?}");
@@ -387,6 +388,24 @@ async fn a_connect_stream_ends_in_its_own_words_when_the_sandbox_stops() {
     let end: Value = serde_json::from_slice(&body[12..]).unwrap();
     assert_eq!((body[7], &end["error"]["code"]), (2, &json!("unavailable")));
     assert!(cut.into_body().collect().await.is_err(), "nothing can follow half a frame");
+}
+
+/// The SDKs look for what happened only when the stream breaks, and tell a kill by the answer of the edge.
+#[tokio::test]
+async fn a_connect_stream_breaks_when_the_sandbox_is_gone_and_the_next_request_says_so() {
+    let server = Server::start().await;
+    for lost in [false, true] {
+        let id = server.create(json!({})).await;
+        let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "8080")];
+        let stream = server.client.open(Method::POST, "/connect", &headers, Bytes::new()).await;
+        match lost {
+            true => server.node.die(&id, EndReason::GuestDied),
+            false => assert_eq!(server.client.delete(&format!("/sandboxes/{id}")).await.status, 204),
+        }
+        assert!(stream.into_body().collect().await.is_err(), "{lost}");
+        let health = server.client.inside(&id, GUEST, "/health").await;
+        assert_eq!((health.status, &health.json["message"]), (502, &json!("The sandbox was not found")), "{lost}");
+    }
 }
 
 #[tokio::test]
@@ -413,6 +432,28 @@ async fn over_http2_a_body_that_is_cut_says_that_it_was_cancelled() {
     let reason =
         std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()).unwrap().reason();
     assert_eq!(reason, Some(h2::Reason::CANCEL), "{error:?}");
+}
+
+/// Clients take a cancelled stream for their own doing, or for a stream that came to its end.
+#[tokio::test]
+async fn over_http2_a_stream_of_a_killed_sandbox_ends_with_an_error() {
+    let server = Server::start().await;
+    let id = server.create(json!({})).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://localhost/connect")
+        .header("e2b-sandbox-id", &id)
+        .header("e2b-sandbox-port", "8080")
+        .body(http_body_util::Empty::<Bytes>::new())
+        .unwrap();
+    let body = sender.send_request(request).await.unwrap().into_body();
+    assert_eq!(server.client.delete(&format!("/sandboxes/{id}")).await.status, 204);
+    let error = body.collect().await.unwrap_err();
+    let reason =
+        std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()).unwrap().reason();
+    assert_eq!(reason, Some(h2::Reason::INTERNAL_ERROR), "{error:?}");
 }
 
 #[tokio::test]

@@ -144,6 +144,15 @@ feature('errors', 'a killed sandbox says so to its client', { core: true }, asyn
   await rejects(sandbox.files.read('x'), sdk.SandboxError)
 })
 
+feature('errors', "a sandbox killed under a command is told in the SDK's own words", async () => {
+  cannot(['2.19.5'], 'it says the same of a killed sandbox and of a time-out')
+  const sandbox = await Sandbox.create()
+  const handle = await sandbox.commands.run('echo up; sleep 60', { background: true })
+  const ended = rejects(handle.wait(), sdk.TimeoutError)
+  await sandbox.kill()
+  assert.match((await ended).message, /killed or reached its end of life/)
+})
+
 feature('list', 'a new sandbox is in the list until it is killed', { core: true }, async () => {
   const metadata = { 'a key & more': `${unique()} b=c&d%20 ü+/?` }
   await withSandbox({ metadata }, async (sandbox) => {

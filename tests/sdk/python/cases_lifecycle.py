@@ -1,11 +1,12 @@
 """Create, kill, info, time-outs, connect, sessions, idempotency, errors."""
 
 import datetime
+import importlib.metadata
 import time
 
 import e2b
 from harness.cases import Absent, case
-from kit import exception, go, has, raises, takes, unique, until
+from kit import URL, exception, go, has, raises, takes, unique, until
 
 
 @case("create", core=True)
@@ -236,6 +237,22 @@ async def a_sandbox_killed_under_a_command_ends_it_with_not_running(sdk):
     await go(sandbox.kill())
     async with raises(kind):
         await go(handle.wait())
+
+
+@case("errors", core=True)
+async def a_sandbox_killed_under_a_command_is_told_in_the_sdks_own_words(sdk):
+    """The SDK looks whether the sandbox is gone only when the stream breaks."""
+    words = "killed or reached its end of life"
+    # This one calls a closed connection a fault of the protocol, and its SDKs look no further. With HTTP/2 they do.
+    if importlib.metadata.version("pyqwest").startswith("0.10.") and URL.startswith("http:"):
+        words = "likely due to sandbox timeout"
+    for end in (lambda sandbox: sandbox.kill(), lambda sandbox: sandbox.set_timeout(0)):
+        sandbox = await go(sdk.Sandbox.create())
+        handle = await go(sandbox.commands.run("echo up; sleep 60", background=True))
+        await go(end(sandbox))
+        async with raises(e2b.TimeoutException) as seen:
+            await go(handle.wait())
+        assert words in str(seen.error), repr(seen.error)
 
 
 @case("metrics")

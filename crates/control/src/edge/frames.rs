@@ -17,7 +17,7 @@ pub(super) struct Frames {
 /// Why a stream is cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Farewell {
-    SandboxStopped,
+    SandboxPaused,
     ServerStops,
 }
 
@@ -58,7 +58,7 @@ impl Frames {
             return None;
         }
         let message = match why {
-            Farewell::SandboxStopped => "the sandbox was paused or has ended; connect to it again",
+            Farewell::SandboxPaused => "the sandbox was paused; connect to it again",
             Farewell::ServerStops => "the server is stopping; connect to the process again once it is back",
         };
         let message = format!(r#"{{"error":{{"code":"unavailable","message":"{message}"}}}}"#);
@@ -90,7 +90,7 @@ mod tests {
             for piece in bytes[..cut].chunks(piece) {
                 frames.pass(piece);
             }
-            prop_assert_eq!(frames.farewell(Farewell::SandboxStopped).is_some(), ends.contains(&cut));
+            prop_assert_eq!(frames.farewell(Farewell::SandboxPaused).is_some(), ends.contains(&cut));
         }
     }
 }

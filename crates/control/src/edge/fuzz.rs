@@ -51,7 +51,7 @@ pub fn edge_stream(data: &[u8]) {
     for piece in data.chunks(usize::from(*step) + 1) {
         frames.pass(piece);
         passed += piece.len();
-        assert_eq!(frames.farewell(Farewell::SandboxStopped).is_some(), is_between_frames(&data[..passed]));
+        assert_eq!(frames.farewell(Farewell::SandboxPaused).is_some(), is_between_frames(&data[..passed]));
     }
 }
 

@@ -1,7 +1,10 @@
 //! A body that ends when its sandbox or this server stops, and that counts as one of the sandbox's requests until then.
 //!
-//! A Connect stream then ends with an error of its own protocol, which clients know; any other body breaks off, over
-//! HTTP/2 with the word that it was cancelled.
+//! A Connect stream ends with an error of its own protocol when its client can connect to the process again: after a pause,
+//! or when the server is back. When the sandbox is gone the stream breaks off. That makes E2B's SDKs ask whether the
+//! sandbox still runs, and only then do all their versions say that it was killed or reached the end of its life. Any
+//! other body breaks off too. Over HTTP/2 the reason is an error when the sandbox is gone, and else that the stream was
+//! cancelled.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,6 +21,8 @@ use super::frames::{Farewell, Frames};
 pub(super) struct GatedBody<B> {
     inner: B,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Whether the sandbox is gone, and not paused, once it has stopped.
+    gone: CancellationToken,
     /// The server is about to stop.
     leaving: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Of a Connect stream.
@@ -25,6 +30,16 @@ pub(super) struct GatedBody<B> {
     /// It was ended here: what comes from inside counts no more.
     ended: bool,
     _permit: OwnedSemaphorePermit,
+}
+
+/// What ends a body before its own end.
+pub(super) struct Stops {
+    /// The sandbox has stopped.
+    pub(super) closed: CancellationToken,
+    /// It has not only been paused. Cancelled before `closed`.
+    pub(super) gone: CancellationToken,
+    /// The server is about to stop.
+    pub(super) leaving: CancellationToken,
 }
 
 /// Why a body ended too soon.
@@ -38,30 +53,31 @@ pub(super) enum GatedError {
 }
 
 impl<B> GatedBody<B> {
-    pub(super) fn new(
-        inner: B,
-        headers: &HeaderMap,
-        gate: CancellationToken,
-        leaving: CancellationToken,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        let (closed, leaving) = (Box::pin(gate.cancelled_owned()), Box::pin(leaving.cancelled_owned()));
-        Self { inner, closed, leaving, frames: Frames::of(headers), ended: false, _permit: permit }
+    pub(super) fn new(inner: B, headers: &HeaderMap, stops: Stops, permit: OwnedSemaphorePermit) -> Self {
+        let Stops { closed, gone, leaving } = stops;
+        let (closed, leaving) = (Box::pin(closed.cancelled_owned()), Box::pin(leaving.cancelled_owned()));
+        Self { inner, closed, gone, leaving, frames: Frames::of(headers), ended: false, _permit: permit }
     }
 
-    /// Why it ends here, if it does.
-    fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<Farewell> {
-        match self.closed.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Farewell::SandboxStopped),
-            Poll::Pending => self.leaving.as_mut().poll(context).map(|()| Farewell::ServerStops),
+    /// Whether it ends here, and what there is to say about it.
+    fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<Option<Farewell>> {
+        let (closed, leaving) = (self.closed.as_mut().poll(context), self.leaving.as_mut().poll(context));
+        match (closed, leaving) {
+            (Poll::Ready(()), _) if self.gone.is_cancelled() => Poll::Ready(None),
+            (_, Poll::Ready(())) => Poll::Ready(Some(Farewell::ServerStops)),
+            (Poll::Ready(()), _) => Poll::Ready(Some(Farewell::SandboxPaused)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
         }
     }
 
     /// What is told in place of the rest.
-    fn stop(&mut self, farewell: Farewell) -> Result<Frame<Bytes>, GatedError> {
+    fn stop(&mut self, farewell: Option<Farewell>) -> Result<Frame<Bytes>, GatedError> {
         self.ended = true;
-        match self.frames.as_ref().and_then(|frames| frames.farewell(farewell)) {
+        let frame = farewell.and_then(|farewell| self.frames.as_ref()?.farewell(farewell));
+        match frame {
             Some(frame) => Ok(Frame::data(frame)),
+            // Node takes a stream that was cancelled for one that came to its end.
+            None if farewell.is_none() => Err(GatedError::Stopped(h2::Reason::INTERNAL_ERROR.into())),
             None => Err(GatedError::Stopped(h2::Reason::CANCEL.into())),
         }
     }

@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::credentials::{strip_access_token, strip_credentials};
-use super::gate::GatedBody;
+use super::gate::{GatedBody, Stops};
 use super::headers::{Peer, fence_response, save_only, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
@@ -221,7 +221,8 @@ async fn send(
     let (head, body) = response.into_parts();
     // Below the gate: the guest knows nothing of what the gate adds, so it must not count.
     let body = TrackedBody::new(body, delivery);
-    let body = GatedBody::new(body, &head.headers, life.gate.clone(), fleet.streams_end.clone(), permit);
+    let stops = Stops { closed: life.gate.clone(), gone: life.ended.clone(), leaving: fleet.streams_end.clone() };
+    let body = GatedBody::new(body, &head.headers, stops, permit);
     Ok(Response::from_parts(head, Body::new(body)))
 }
 

@@ -41,6 +41,8 @@ pub struct Life {
     pub(crate) incarnation: Incarnation,
     /// Cancelled when the sandbox stops: all traffic to and from it ends then.
     pub gate: CancellationToken,
+    /// Cancelled before the gate when there is no next life: the sandbox has not been paused, it is gone.
+    pub(crate) ended: CancellationToken,
     /// Connections to the guest that can be used again.
     pub(crate) upstreams: Upstreams,
     /// How much of its output streams has reached their clients.

@@ -15,10 +15,8 @@ impl Controller {
     pub(super) async fn end(&mut self, reason: Ending) -> Result<(), ActError> {
         let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };
         self.fetch_last_output().await;
-        self.cut_traffic();
-        self.row.state = State::Ending(reason);
         // Before the store is asked: who is told by the edge that it is gone must hear the same from the API.
-        self.publish();
+        self.end_life(State::Ending(reason));
         // A store that fails must not keep a sandbox alive: without the note the next server finds it lost.
         self.save_or_retry().await;
         if let Some(incarnation) = self.row.incarnation() {
@@ -61,13 +59,11 @@ impl Controller {
 
     /// Nothing of it is left on the node.
     pub(super) async fn gone(&mut self, reason: Ending) {
-        self.cut_traffic();
         self.fleet.remove(&self.row.id);
-        self.row.state = State::Ended(reason);
         self.row.ended_at = Some(Timestamp::now());
         self.place = None;
         self.retry = None;
-        self.publish();
+        self.end_life(State::Ended(reason));
         self.save_or_retry().await;
         let level = if matches!(reason, Ending::Killed | Ending::Timeout) { Level::Info } else { Level::Error };
         self.fleet.counters.ended(reason.text());

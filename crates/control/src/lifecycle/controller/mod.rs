@@ -107,6 +107,7 @@ fn new_life(fleet: &Fleet, incarnation: Option<Incarnation>) -> Option<Arc<Life>
         Arc::new(Life {
             incarnation,
             gate: CancellationToken::new(),
+            ended: CancellationToken::new(),
             upstreams: Upstreams::new(fleet.settings.connections_per_sandbox, fleet.settings.upstream_idle),
             deliveries: Deliveries::default(),
             output: Output::new(),
@@ -200,9 +201,21 @@ impl Controller {
         self.view.send_replace(Arc::new(View { row: self.row.clone(), life: self.life.clone() }));
     }
 
-    /// Ends all traffic into the sandbox.
+    /// Ends all traffic into the sandbox, which may live again.
     fn cut_traffic(&mut self) {
         if let Some(life) = self.life.take() {
+            life.gate.cancel();
+        }
+    }
+
+    /// Shows everyone that the sandbox is gone, then ends all traffic into it: whoever loses a stream and asks why hears
+    /// that.
+    fn end_life(&mut self, state: State) {
+        self.row.state = state;
+        let life = self.life.take();
+        self.publish();
+        if let Some(life) = life {
+            life.ended.cancel();
             life.gate.cancel();
         }
     }
