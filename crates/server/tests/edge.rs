@@ -55,6 +55,20 @@ async fn what_is_not_there_is_refused_in_the_words_the_sdks_know() {
     assert_eq!(server.client.inside(&id, GUEST, "/health").await.status, 502);
 }
 
+/// Of a 502 the SDKs say that the sandbox has probably reached its time-out.
+#[tokio::test]
+async fn a_template_without_an_interpreter_says_so_at_once() {
+    let server = Server::start().await;
+    server.node.has_interpreter.store(false, Relaxed);
+    let id = server.create(json!({})).await;
+    for path in ["/execute", "/health"] {
+        let answer = server.client.inside(&id, 49999, path).await;
+        let message = answer.json["message"].as_str().unwrap();
+        assert_eq!(answer.status, 404);
+        assert!(message.contains("no code interpreter") && message.contains("code-interpreter-v1"), "{message}");
+    }
+}
+
 #[tokio::test]
 async fn a_sandbox_is_found_by_headers_host_and_path() {
     let server = Server::start().await;

@@ -6,7 +6,7 @@ import time
 
 import e2b
 from harness.cases import case
-from kit import go, has, raises, until
+from kit import exception, go, has, raises, until
 
 
 @case("interrupts", core=True)
@@ -95,6 +95,16 @@ async def a_killed_sandbox_is_not_found(sdk):
         await go(sandbox.kill())
         async with raises(e2b.SandboxException, e2b.TimeoutException):
             await go(sandbox.run_code("1"))
+
+
+@case("recovery", core=True)
+async def a_template_without_an_interpreter_says_so_at_once(sdk):
+    async with sdk.sandbox("base") as sandbox:
+        start = time.monotonic()
+        async with raises(exception("NotFoundException")) as seen:
+            await go(sandbox.run_code("1"))
+        assert "no code interpreter" in str(seen.error) and "code-interpreter-v1" in str(seen.error), repr(seen.error)
+        assert time.monotonic() - start < 5
 
 
 @case("recovery", core=True)

@@ -304,6 +304,9 @@ async fn open(
 ) -> Result<hyper::client::conn::http1::SendRequest<Body>, Refusal> {
     connect(fleet.node.as_ref(), &life.incarnation, target, &life.gate).await.map_err(|error| match error {
         ConnectError::Dial(DialError::NotFound(_) | DialError::Paused(_)) => Refusal::NotFound(address.sandbox.clone()),
+        ConnectError::Dial(DialError::Refused { .. }) if target == Target::Interpreter => {
+            Refusal::NoInterpreter(address.sandbox.clone())
+        }
         ConnectError::Dial(DialError::Refused { .. }) => Refusal::PortClosed(address.sandbox.clone(), address.port),
         error => broken(address, &error),
     })

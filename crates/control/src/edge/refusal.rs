@@ -19,6 +19,8 @@ pub(crate) enum Refusal {
     /// Another server on the same database has it.
     Elsewhere(SandboxId, String),
     PortClosed(SandboxId, u16),
+    /// Nothing listens where a code interpreter would.
+    NoInterpreter(SandboxId),
     TokenMissing(SandboxId),
     TokenInvalid(SandboxId),
     InternalPath,
@@ -39,7 +41,8 @@ impl Refusal {
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Self::Elsewhere(..) => StatusCode::MISDIRECTED_REQUEST,
             Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
-            Self::InternalPath => StatusCode::NOT_FOUND,
+            // Of a 502 the SDKs say that the sandbox has probably reached its time-out. Of a 404 they show the message.
+            Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
             Self::TooManyConnections(_) | Self::NoPlace(..) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
@@ -54,6 +57,11 @@ impl Refusal {
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
             Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
+            Self::NoInterpreter(_) => {
+                "The sandbox's template has no code interpreter; create the sandbox from code-interpreter-v1 or from a \
+                 template that is built on it"
+                    .to_owned()
+            }
             Self::TokenMissing(_) => {
                 format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")
             }
@@ -72,6 +80,7 @@ impl Refusal {
             Self::NotFound(id)
             | Self::Elsewhere(id, _)
             | Self::PortClosed(id, _)
+            | Self::NoInterpreter(id)
             | Self::TokenMissing(id)
             | Self::TokenInvalid(id) => Some(id),
             Self::TooManyConnections(id) | Self::NoPlace(id, _) | Self::Unreachable(id) => Some(id),

@@ -11,7 +11,7 @@ use isopod_wire::node::{
     CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeState, PauseMode,
     PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, TemplatePoolStatus, TemplateState, Usage,
 };
-use isopod_wire::{Bytes, ExecutionId, NetworkPolicy, SandboxId};
+use isopod_wire::{Bytes, ExecutionId, INTERPRETER_PORT, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,8 @@ struct Made {
 pub struct FakeNode {
     pub faults: Faults,
     pub open_ports: Mutex<BTreeSet<u16>>,
+    /// Whether sandboxes have a code interpreter.
+    pub has_interpreter: AtomicBool,
     /// What the processes of all its sandboxes have printed.
     pub printed: Arc<guest::Printed>,
     pub creates: AtomicU64,
@@ -63,6 +65,7 @@ impl FakeNode {
             runtime: tokio::runtime::Handle::current(),
             faults: Faults::default(),
             open_ports: Mutex::new(BTreeSet::from([8080])),
+            has_interpreter: AtomicBool::new(true),
             printed: Arc::default(),
             creates: AtomicU64::new(0),
             dials: AtomicU64::new(0),
@@ -250,6 +253,9 @@ impl NodeApi for FakeNode {
         };
         if state != NodeState::Running {
             return Err(DialError::Paused(incarnation.clone()));
+        }
+        if target == Target::Interpreter && !self.has_interpreter.load(Ordering::Relaxed) {
+            return Err(DialError::Refused { incarnation: incarnation.clone(), port: INTERPRETER_PORT });
         }
         if let Target::Port(port) = target
             && !self.open_ports.lock().unwrap().contains(&port)

@@ -1,5 +1,5 @@
 // Contexts, time-outs, deaths, restarts under way, killed and reconnected sandboxes.
-import { Sandbox, assert, feature, has, rejects, sleep, withSandbox } from '../kit.mjs'
+import { Sandbox, assert, feature, has, rejects, sdk, sleep, withSandbox } from '../kit.mjs'
 
 feature('contexts', 'contexts have their own state and directory', { core: true }, () =>
   withSandbox(async (sandbox) => {
@@ -98,6 +98,13 @@ feature('recovery', 'a killed sandbox is not found', { core: true }, () =>
     await sandbox.runCode('1')
     await sandbox.kill()
     await rejects(sandbox.runCode('1'))
+  })
+)
+
+feature('recovery', 'a template without an interpreter says so', { core: true }, () =>
+  withSandbox({ template: 'base' }, async (sandbox) => {
+    const error = await rejects(sandbox.runCode('1'), sdk.NotFoundError)
+    assert.match(error.message, /no code interpreter.*code-interpreter-v1/)
   })
 )
 
