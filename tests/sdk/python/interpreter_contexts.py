@@ -34,6 +34,19 @@ async def contexts_are_listed_and_removed(sdk):
 
 
 @case("contexts", core=True)
+async def contexts_are_listed_in_e2bs_order(sdk):
+    """First the two that E2B has from the start, then by creation, however a context was made."""
+    async with sdk.sandbox() as sandbox:
+        first = await go(sandbox.create_code_context(cwd="/tmp"))
+        await go(sandbox.run_code("echo made by its first use", language="bash"))
+        last = await go(sandbox.create_code_context(language="javascript", cwd="/tmp"))
+        listed = await go(has(sandbox, "list_code_contexts")())
+        languages = [context.language for context in listed]
+        assert languages == ["python", "javascript", "python", "bash", "javascript"], languages
+        assert (listed[2].id, listed[4].id) == (first.id, last.id)
+
+
+@case("contexts", core=True)
 async def a_restart_forgets_the_state_and_keeps_the_context(sdk):
     async with sdk.sandbox() as sandbox:
         context = await go(sandbox.create_code_context(cwd="/tmp"))
@@ -54,6 +67,8 @@ async def unknown_contexts_and_languages_are_refused_by_name(sdk):
         async with raises(e2b.SandboxException) as seen:
             await go(sandbox.create_code_context(language="klingon"))
         assert "klingon" in str(seen.error)
+        for language in ("bash", "javascript", "python", "typescript"):
+            assert language in str(seen.error), str(seen.error)
 
 
 @case("contexts")

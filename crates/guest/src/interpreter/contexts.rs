@@ -15,8 +15,11 @@ pub(super) struct Contexts {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// In order of creation.
+    /// The order of E2B's list: first the default contexts that E2B's sandboxes have from the start, then the others by
+    /// their creation.
     all: Vec<Arc<Context>>,
+    /// How many of them are of the first kind.
+    first: usize,
     /// The ids of the default contexts, by language.
     defaults: HashMap<String, String>,
     /// Languages that have ever had a default context.
@@ -48,6 +51,7 @@ impl Contexts {
         let mut table = self.table();
         let at = table.all.iter().position(|context| context.view.id == id)?;
         table.defaults.retain(|_, default| default != id);
+        table.first -= usize::from(at < table.first);
         Some(table.all.remove(at))
     }
 
@@ -71,15 +75,23 @@ impl Contexts {
             return context;
         }
         let context = Arc::new(Context::new(interpreter, language.clone(), start::home(interpreter)));
-        let mut table = self.table();
-        table.ever_created.insert(language.name.clone());
-        table.defaults.insert(language.name.clone(), context.view.id.clone());
-        table.all.push(Arc::clone(&context));
+        self.table().insert_default(language, Arc::clone(&context));
         context
     }
 }
 
 impl Table {
+    fn insert_default(&mut self, language: &Language, context: Arc<Context>) {
+        let is_new = self.ever_created.insert(language.name.clone());
+        self.defaults.insert(language.name.clone(), context.view.id.clone());
+        if is_new && language.is_there_from_the_start() {
+            self.all.insert(self.first, context);
+            self.first += 1;
+        } else {
+            self.all.push(context);
+        }
+    }
+
     fn get(&self, id: &str) -> Option<Arc<Context>> {
         self.all.iter().find(|context| context.view.id == id).cloned()
     }

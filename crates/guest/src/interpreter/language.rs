@@ -34,6 +34,11 @@ impl Language {
     pub(super) fn python() -> Self {
         Self { name: PYTHON.to_owned(), kernelspec: None }
     }
+
+    /// Whether E2B's sandboxes have a default context for it before any request.
+    pub(super) fn is_there_from_the_start(&self) -> bool {
+        [PYTHON, JAVASCRIPT].contains(&self.name.as_str())
+    }
 }
 
 /// Why a language cannot be used.
@@ -114,9 +119,13 @@ fn pick(known: &[Kernelspec], name: &str) -> Option<String> {
     named.or_else(|| speaks(name)).or_else(typed).map(|spec| spec.name.clone())
 }
 
+/// All languages that can be named: those that kernels declare, and those that are found in another way.
 fn listed(known: &[Kernelspec]) -> String {
     let mut languages: Vec<String> = known.iter().map(|spec| canonical(&spec.language)).collect();
     languages.push(PYTHON.to_owned());
+    let others = [JAVASCRIPT, TYPESCRIPT, "bash", "java", "r"];
+    languages.extend(others.iter().filter(|name| pick(known, name).is_some()).map(|name| (*name).to_owned()));
+    languages.retain(|name| !name.is_empty());
     languages.sort_unstable();
     languages.dedup();
     languages.join(", ")
@@ -190,7 +199,8 @@ mod tests {
         assert_eq!(pick(&specs, "typescript").as_deref(), Some("typescript"));
         assert_eq!(pick(&specs, "javascript").as_deref(), Some("deno"));
         assert_eq!(pick(&specs, "java"), None);
-        assert_eq!(listed(&specs), "bash, python, r, typescript, weird");
+        assert_eq!(listed(&specs), "bash, javascript, python, r, typescript, weird");
+        assert_eq!(listed(&known(&[("deno", "typescript"), ("bash", "")])), "bash, javascript, python, typescript");
     }
 
     #[test]

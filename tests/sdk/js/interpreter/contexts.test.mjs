@@ -42,6 +42,16 @@ feature('contexts', 'contexts are listed, restarted and removed', { core: true }
   })
 )
 
+feature('contexts', "contexts are listed in E2B's order", { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    const first = await sandbox.createCodeContext()
+    await sandbox.runCode('echo made by its first use', { language: 'bash' })
+    const listed = await has(sandbox, 'listCodeContexts')()
+    assert.deepEqual(listed.map(({ language }) => language), ['python', 'javascript', 'python', 'bash'])
+    assert.equal(listed[2].id, first.id)
+  })
+)
+
 feature('contexts', 'a context of another language', () =>
   withSandbox(async (sandbox) => {
     const context = await sandbox.createCodeContext({ language: 'javascript', cwd: '/tmp' })
