@@ -25,7 +25,7 @@ pub(crate) fn entry_info(path: &Path, names: &Names) -> io::Result<EntryInfo> {
         name: base_name(path),
         r#type: shown.map_or(FileType::FILE_TYPE_UNSPECIFIED, file_type).into(),
         path: path.to_string_lossy().into_owned(),
-        size: i64::try_from(own.size()).unwrap_or(i64::MAX),
+        size: size(&own),
         mode: shown.map_or(0, |meta| meta.mode() & 0o777),
         permissions: permissions(own.mode()),
         owner: names.user(own.uid()),
@@ -53,6 +53,14 @@ fn file_type(meta: &Metadata) -> FileType {
     } else {
         FileType::FILE_TYPE_UNSPECIFIED
     }
+}
+
+/// The size in bytes. Of a directory, whole blocks as on ext4, the file system of E2B's sandboxes: btrfs counts the letters
+/// of the names in it, so that an empty one has none.
+fn size(meta: &Metadata) -> i64 {
+    const BLOCK: u64 = 4096;
+    let bytes = if meta.is_dir() { meta.size().max(1).next_multiple_of(BLOCK) } else { meta.size() };
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn modified(meta: &Metadata) -> Timestamp {
@@ -108,6 +116,16 @@ mod tests {
         assert!(info.is_symlink);
         assert_eq!(info.r#type, FileType::FILE_TYPE_DIRECTORY);
         assert_eq!(info.symlink_target.as_deref(), dir.path().canonicalize().unwrap().to_str());
+    }
+
+    #[test]
+    fn a_directory_has_whole_blocks_and_a_file_its_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "12345").unwrap();
+        let size = |path: &Path| entry_info(path, &Names::read()).unwrap().size;
+        assert_eq!((size(dir.path()), size(&dir.path().join("file"))), (4096, 5));
+        // Sizes of directories as tmpfs and btrfs count them.
+        assert!(["/proc", "/dev/shm"].iter().all(|path| size(Path::new(path)) == 4096));
     }
 
     #[test]
