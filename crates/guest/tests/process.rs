@@ -21,6 +21,13 @@ fn a_command_that_cannot_start_is_refused_with_the_reason() {
     expect(json!({"cmd": "/bin/true", "cwd": "/no/such"}), "cwd '/no/such' does not exist");
     expect(json!({"cmd": "no-such"}), "error starting process 'no-such': executable file not found in $PATH");
     expect(json!({"cmd": ""}), "cmd is empty");
+    let no_directory = "error starting process '/bin/true -x': chdir /etc/passwd: not a directory";
+    expect(json!({"cmd": "/bin/true", "args": ["-x"], "cwd": "/etc/passwd"}), no_directory);
+    let long =
+        format!("error starting process '/bin/true {}…': fork/exec /bin/true: argument list too long", "x".repeat(190));
+    expect(json!({"cmd": "/bin/true", "args": ["x".repeat(200_000)]}), &long);
+    let no_program = "error starting process '/etc/passwd': fork/exec /etc/passwd: permission denied";
+    expect(json!({"cmd": "/etc/passwd"}), no_program);
     expect(json!({"cmd": "/bin/true", "envs": {"A=B": "1"}}), "invalid environment variable name 'A=B'");
     expect(
         json!({"cmd": "/bin/true", "cwd": "~x"}),

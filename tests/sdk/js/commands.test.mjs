@@ -33,6 +33,17 @@ feature('commands', 'a missing directory or user is refused', () =>
   })
 )
 
+feature('commands', "endings and refusals are those of E2B's daemon", () =>
+  withSandbox(async ({ commands }) => {
+    const killed = await rejects(commands.run('kill -TERM $$'), sdk.CommandExitError)
+    assert.deepEqual([killed.exitCode, killed.error], [-1, 'signal: terminated'])
+    const long = await rejects(commands.run(`true ${'x'.repeat(200_000)}`), sdk.InvalidArgumentError)
+    assert.match(long.message, /argument list too long/)
+    const closed = await rejects(commands.run('true', { cwd: '/root' }), sdk.InvalidArgumentError)
+    assert.match(closed.message, /permission denied/)
+  })
+)
+
 feature('commands', 'callbacks hear the output as it comes', { core: true }, () =>
   withSandbox(async ({ commands }) => {
     const [heard, errors, times] = [[], [], []]

@@ -129,6 +129,30 @@ async def a_command_ended_by_a_signal_says_so(sdk):
         assert seen.error.exit_code != 0 and "kill" in seen.error.error
 
 
+@case("commands")
+async def endings_and_refusals_are_those_of_e2bs_daemon(sdk):
+    """The code, the error and the words, which programs look for."""
+    async with sdk.sandbox() as sandbox:
+        for signal, name in (("TERM", "terminated"), ("KILL", "killed"), ("HUP", "hangup")):
+            async with raises(e2b.CommandExitException) as seen:
+                await go(sandbox.commands.run(f"kill -{signal} $$"))
+            assert (seen.error.exit_code, seen.error.error) == (-1, f"signal: {name}"), repr(seen.error)
+        async with raises(e2b.CommandExitException) as seen:
+            await go(sandbox.commands.run("bash -c 'kill -TERM $$'; exit $?"))
+        assert (seen.error.exit_code, seen.error.error) == (143, "exit status 143"), repr(seen.error)
+        refusals = [
+            ("true " + "x" * 200_000, {}, "argument list too long"),
+            ("true", {"envs": {"A": "x" * 200_000}}, "argument list too long"),
+            ("true", {"cwd": "/root"}, "permission denied"),
+            ("true", {"cwd": "/etc/passwd"}, "not a directory"),
+            ("true", {"cwd": "/no/such"}, "cwd '/no/such' does not exist"),
+        ]
+        for command, options, words in refusals:
+            async with raises(e2b.InvalidArgumentException) as seen:
+                await go(sandbox.commands.run(command, **options))
+            assert words in str(seen.error) and len(str(seen.error)) < 1000, repr(seen.error)
+
+
 @case("background", core=True)
 async def a_background_command_is_waited_for(sdk):
     async with sdk.sandbox() as sandbox:

@@ -179,11 +179,22 @@ async def a_step_that_fails_is_told(sdk):
 
 
 @case("builds")
+async def an_unknown_user_is_told_in_e2bs_words(sdk):
+    async with builder(sdk) as templates:
+        async with raises(e2b.BuildException) as seen:
+            await templates.build(templates.Template().from_image("debian:12").run_cmd("whoami", user="root123"))
+        words = "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'"
+        assert words in str(seen.error), repr(seen.error)
+
+
+@case("builds")
 async def a_build_in_the_background_is_asked_for(sdk):
+    """It is being built from the moment that it was accepted."""
     async with builder(sdk) as templates:
         name = templates.name()
         template = templates.Template().from_image("debian:12").run_cmd("sleep 1; echo done")
-        info = await go(templates.Template.build_in_background(template, name))
+        info = await go(templates.Template.build_in_background(template, name, skip_cache=True))
+        assert (await go(templates.Template.get_build_status(info))).status.value == "building"
 
         async def ended():
             status = await go(templates.Template.get_build_status(info, logs_offset=0))

@@ -108,8 +108,9 @@ async fn listed(app: &App, template: &Template, builds: &[Build]) -> Result<Valu
 /// In E2B's words.
 pub(super) fn status_text(status: BuildStatus) -> &'static str {
     match status {
-        BuildStatus::Requested | BuildStatus::Queued => "waiting",
-        BuildStatus::Building => "building",
+        BuildStatus::Requested => "waiting",
+        // E2B has no word for a build that was accepted and waits for its turn.
+        BuildStatus::Queued | BuildStatus::Building => "building",
         BuildStatus::Ready => "ready",
         BuildStatus::Failed => "error",
     }

@@ -78,31 +78,64 @@ fn spawn(config: &ProcessConfig, settings: &Settings, user: &User, streams: &Str
         extra: None,
         terminal: matches!(streams.pipes[..], [(_, Source::Pty)]),
     };
-    sys::spawn(&plan).map_err(|error| spawn_error(&config.cmd, &cwd.to_string_lossy(), &error))
+    sys::spawn(&plan).map_err(|error| spawn_error(config, &cwd.to_string_lossy(), &error))
 }
 
-fn spawn_error(cmd: &str, cwd: &str, error: &SpawnError) -> RpcError {
-    let missing = |cause: &io::Error| matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+/// Why there is no process, with the code and in the words of E2B's daemon.
+fn spawn_error(config: &ProcessConfig, cwd: &str, error: &SpawnError) -> RpcError {
+    let cmd = &config.cmd;
+    let failed = |cause: &io::Error, what: String| {
+        RpcError::new(start_error_code(cause), format!("error starting process '{}': {what}", command_line(config)))
+    };
     match error {
-        SpawnError::Chdir(cause) if missing(cause) => {
+        SpawnError::Chdir(cause) if cause.raw_os_error() == Some(libc::ENOENT) => {
             RpcError::new(Code::InvalidArgument, format!("cwd '{cwd}' does not exist"))
         }
-        SpawnError::Chdir(cause) => {
-            RpcError::new(Code::InvalidArgument, format!("cwd '{cwd}' cannot be used: {cause}"))
-        }
-        SpawnError::Exec(cause) if missing(cause) && !cmd.contains('/') => RpcError::new(
-            Code::InvalidArgument,
-            format!("error starting process '{cmd}': executable file not found in $PATH"),
-        ),
-        SpawnError::Exec(cause) => {
-            RpcError::new(Code::InvalidArgument, format!("error starting process '{cmd}': {cause}"))
+        SpawnError::Chdir(cause) => failed(cause, format!("chdir {cwd}: {}", cause_text(cause))),
+        SpawnError::Exec(cause) if is_missing(cause) && !cmd.contains('/') => {
+            failed(cause, "executable file not found in $PATH".to_owned())
         }
         SpawnError::Fork(cause) if cause.raw_os_error() == Some(libc::EAGAIN) => {
-            RpcError::new(Code::ResourceExhausted, format!("error starting process '{cmd}': too many processes"))
+            failed(cause, format!("fork/exec {cmd}: too many processes"))
         }
-        SpawnError::Fork(cause) | SpawnError::Session(cause) | SpawnError::Identity(cause) => {
-            RpcError::new(Code::Internal, format!("error starting process '{cmd}': {cause}"))
+        SpawnError::Exec(cause)
+        | SpawnError::Fork(cause)
+        | SpawnError::Session(cause)
+        | SpawnError::Identity(cause) => failed(cause, format!("fork/exec {cmd}: {}", cause_text(cause))),
+    }
+}
+
+fn is_missing(cause: &io::Error) -> bool {
+    matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+}
+
+/// What may work later is not the request's fault.
+fn start_error_code(cause: &io::Error) -> Code {
+    match cause.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC) => Code::ResourceExhausted,
+        _ => Code::InvalidArgument,
+    }
+}
+
+/// The kernel's reason as Go has it: "permission denied" and not "Permission denied (os error 13)".
+fn cause_text(cause: &io::Error) -> String {
+    let text = cause.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// The command with its arguments, as far as a line of a log would show it.
+fn command_line(config: &ProcessConfig) -> String {
+    const MAX_CHARS: usize = 200;
+    let mut line = config.cmd.clone();
+    for argument in &config.args {
+        if line.len() > MAX_CHARS {
+            break;
         }
+        line = format!("{line} {argument}");
+    }
+    match line.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
 }
 
@@ -185,9 +218,11 @@ impl Streams {
     fn terminal(pty: &PTY, user: &User) -> Result<Self, RpcError> {
         let (master, slave) = open_terminal(pty, user).map_err(|error| {
             let (cols, rows) = (pty.size.cols, pty.size.rows);
+            let cause = io::Error::from(error);
+            let why = cause_text(&cause);
             RpcError::new(
-                Code::InvalidArgument,
-                format!("error starting pty with '{cols}' cols and '{rows}' rows: {error}"),
+                start_error_code(&cause),
+                format!("error starting pty with '{cols}' cols and '{rows}' rows: {why}"),
             )
         })?;
         let pipe = Pipe::new(master).map_err(no_streams)?;

@@ -405,7 +405,7 @@ fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
             (shell(format!("{line}{}\n", bodies.collect::<String>())), None)
         }
     };
-    Run { command, env, user: settings.user.clone(), cwd: settings.workdir.clone(), script }
+    Run { command, env, user: settings.user.clone(), cwd: settings.workdir.clone(), is_sdk: false, script }
 }
 
 fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, StepError> {

@@ -42,6 +42,8 @@ pub(super) struct Run {
     pub(super) env: BTreeMap<String, String>,
     pub(super) user: String,
     pub(super) cwd: String,
+    /// Whether it is a step of E2B's SDKs, whose errors have E2B's words.
+    pub(super) is_sdk: bool,
     /// A script that is put in a place of its own and run as the last argument.
     pub(super) script: Option<String>,
 }
@@ -167,7 +169,14 @@ impl Build<'_> {
 }
 
 async fn run_on(sandbox: &BuildSandbox, run: Run, log: &Log) -> Result<(), StepError> {
-    let user = find_user(&sandbox.view, &run.user)?;
+    let user = match (find_user(&sandbox.view, &run.user), run.is_sdk) {
+        // As E2B's guest refuses the command.
+        (Err(_), true) => {
+            let message = format!("command failed: unauthenticated: invalid username: '{}'", run.user);
+            return Err(StepError::invalid(message));
+        }
+        (found, _) => found?,
+    };
     let [program, arguments @ ..] = &run.command[..] else {
         return Err(StepError::invalid("there is nothing to run"));
     };

@@ -25,6 +25,11 @@ impl StepError {
         Self { failure: BuildFailure::Image, message: message.into() }
     }
 
+    /// The same failure, with what was being done.
+    pub(super) fn within(self, what: &str) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// Something broke on this side. The whole chain of causes is told: whoever builds is the one to read it.
     pub(super) fn internal(what: &str, error: impl std::error::Error) -> Self {
         Self { failure: BuildFailure::Internal, message: format!("could not {what}: {}", chain(&error)) }

@@ -60,9 +60,12 @@ impl Build<'_> {
                     env: settings.env.clone(),
                     user: user.clone().unwrap_or_else(|| settings.user.clone()),
                     cwd: settings.workdir.clone(),
+                    is_sdk: true,
                     script: None,
                 };
-                self.run(stack, run, step.force).await
+                let ran = self.run(stack, run, step.force).await;
+                // In the words of E2B's builder, which programs look for.
+                ran.map_err(|error| error.within(&format!("failed to run command '{}'", shortened(command))))
             }
             BuildInstruction::Copy { source, destination, owner, mode, archive } => {
                 let owner = owner.clone().unwrap_or_else(|| settings.user.clone());
@@ -172,6 +175,16 @@ impl Build<'_> {
         };
         self.work.run(unpacked).await
     }
+}
+
+/// A command as it stands in an error.
+fn shortened(command: &str) -> String {
+    const MAX_CHARS: usize = 500;
+    let mut shown: String = command.chars().take(MAX_CHARS).collect();
+    if shown.len() < command.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 fn describe(instruction: &BuildInstruction) -> String {
