@@ -20,7 +20,7 @@ async fn mistakes_are_told_with_their_file_and_line() {
     let platform = Platform::start(BINARY).await;
     let (_keep, directory) = context(&[("a.txt", "a")]);
     for (text, line, words) in [
-        ("FROM debian\nJUMP high", 2, "no instruction"),
+        ("FROM debian\nJUMP high", 2, "unknown instruction"),
         ("FROM debian\nRUN true\nCOPY missing /", 3, "no file missing"),
         ("FROM debian\nCOPY --from=later a /", 2, "could not get the image"),
         ("FROM debian\nCOPY --from=7 a /", 2, "no stage"),

@@ -221,8 +221,7 @@ fn json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, A
     serde_json::from_slice(bytes).map_err(|_| ArchiveError::Damaged(name.to_owned()))
 }
 
-/// The unpacked archive. No path leads out of it: absolute paths and paths with `..` are refused, and so are links that
-/// lead out.
+/// The unpacked archive. The kernel resolves all paths beneath its directory, so neither a path nor a link leads out.
 struct Files<'a> {
     root: &'a Path,
 }

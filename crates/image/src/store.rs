@@ -201,7 +201,7 @@ impl Store {
         Some(self.root.join("blobs").join(digest.digits())).filter(|path| path.is_file())
     }
 
-    /// Whether a pull can skip a blob: it is here, or in the shared store, from which a private store copies it.
+    /// Whether a pull can skip a blob: it is here, or in the shared store, from which a private store links it.
     pub(crate) fn has(&self, digest: &Digest) -> bool {
         if self.blob(digest).is_some() {
             return true;

@@ -461,7 +461,7 @@ mod tests {
         assert_eq!((found[0].0, found[0].1, found[0].2), (16, REQUEST | ACK, 1));
         assert_eq!(found[0].3, [7, 0, 0, 0, 7, 0, 3, 0, b'a', b'b', 0, 0]);
         assert_eq!((found[1].0, found[1].2, found[1].3), (17, 2, &[][..]));
-        assert_eq!((batch.purpose(2), batch.purpose(0)), ("two", "do something it was not asked"));
+        assert_eq!((batch.purpose(2), batch.purpose(0)), ("two", "answer a request that was not made"));
     }
 
     #[test]

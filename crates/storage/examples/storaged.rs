@@ -1,11 +1,12 @@
-//! A daemon for trying things out and for the tests: mounts a bucket and does what is said on standard input.
+//! A daemon for experiments and for the tests. It mounts a bucket and executes commands from standard input.
 //!
 //! `storaged STATE BUCKET MOUNT[=EXECUTION[:QUOTA-BYTES]]...` where BUCKET is a directory, or `s3:NAME` with the usual
-//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and `AWS_ENDPOINT_URL`. It says
-//! `ready`, answers `settle` with `settled` and `status` with what is not uploaded, and ends with standard input.
-//! With `serve=EXECUTION` or `take-over=EXECUTION` in place of a mount, standard input is the FUSE descriptor to serve.
+//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and `AWS_ENDPOINT_URL`. It prints
+//! `ready`, replies to `settle` with `settled` and to `status` with what is not uploaded, and ends when standard input
+//! ends. With `serve=EXECUTION` or `take-over=EXECUTION` instead of a mount, standard input is the FUSE descriptor to
+//! serve.
 
-#![expect(clippy::print_stdout, reason = "it talks to whoever started it")]
+#![expect(clippy::print_stdout, reason = "it replies to the process that started it")]
 
 use std::io::BufRead as _;
 use std::os::fd::AsFd as _;

@@ -1,7 +1,7 @@
-//! What a file has besides its bytes, and how that is written into the metadata of its object.
+//! The attributes of a file besides its bytes, and their form in the metadata of an object.
 //!
-//! The fields are those that s3fs writes (`mode`, `uid`, `gid`, `mtime`, `xattr`); rclone reads and writes the same
-//! `mtime`. An object without them gets what the settings say.
+//! The fields are those that s3fs writes (`mode`, `uid`, `gid`, `mtime`, `xattr`). rclone reads and writes the same
+//! `mtime`. An object without them gets the defaults from the settings.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-/// S3 takes 2 KB of metadata in all; the rest is left for the other fields.
+/// S3 accepts 2 KB of metadata in total. The rest is left for the other fields.
 pub(crate) const XATTR_BUDGET: usize = 1600;
 
 const TYPE_MASK: u32 = 0o170_000;
@@ -19,7 +19,7 @@ const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_FILE: u32 = 0o100_000;
 const TYPE_SYMLINK: u32 = 0o120_000;
 
-/// What kind of thing an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Directory,
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Everything about an entry that a program can set, apart from bytes and name.
+/// Everything about an entry that a program can set, except its content and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Permission bits, without the type.
@@ -50,11 +50,11 @@ pub struct Attributes {
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// User metadata of an object, names without the `x-amz-meta-` in front.
+/// The user metadata of an object. The names are without the prefix `x-amz-meta-`.
 pub type Metadata = BTreeMap<String, String>;
 
 impl Attributes {
-    /// As metadata of an object.
+    /// The attributes as metadata of an object.
     pub(crate) fn to_metadata(&self, kind: Kind) -> Metadata {
         let mut metadata = Metadata::from([
             ("mode".to_owned(), (self.mode | kind.type_bits()).to_string()),
@@ -68,7 +68,7 @@ impl Attributes {
         metadata
     }
 
-    /// What metadata says, over what `defaults` say. Fields that make no sense are as good as absent.
+    /// The attributes in the metadata, completed with `defaults`. Invalid fields count as missing.
     pub(crate) fn from_metadata(metadata: &Metadata, defaults: Self) -> (Option<Kind>, Self) {
         let number = |name: &str| metadata.get(name).and_then(|text| text.trim().parse::<u32>().ok());
         let mode = number("mode");
@@ -88,13 +88,13 @@ impl Attributes {
         (kind, attributes)
     }
 
-    /// True if these extended attributes fit into the metadata of an object.
+    /// Whether these extended attributes fit into the metadata of an object.
     pub(crate) fn xattrs_fit(xattrs: &BTreeMap<String, Vec<u8>>) -> bool {
         write_xattrs(xattrs).len() <= XATTR_BUDGET
     }
 }
 
-/// Seconds with nine decimals, as rclone writes it. Before 1970 nobody writes.
+/// Seconds with nine decimals, as rclone writes them. Times before 1970 become zero.
 fn write_time(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}.{:09}", since.as_secs(), since.subsec_nanos())
@@ -110,7 +110,7 @@ fn read_time(text: &str) -> Option<SystemTime> {
 fn write_xattrs(xattrs: &BTreeMap<String, Vec<u8>>) -> String {
     let encoded: BTreeMap<&str, String> =
         xattrs.iter().map(|(name, value)| (name.as_str(), STANDARD.encode(value))).collect();
-    let json = serde_json::to_string(&encoded).expect("a map of texts is always JSON");
+    let json = serde_json::to_string(&encoded).expect("a map of strings always serializes to JSON");
     utf8_percent_encode(&json, NON_ALPHANUMERIC).to_string()
 }
 

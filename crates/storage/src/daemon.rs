@@ -1,7 +1,7 @@
 //! The daemon: one file system, its uploads, and the mounts that show parts of it.
 //!
-//! It is a process of its own, so that mounts outlive the server. Whoever runs it gives it a store and hands it mount
-//! points of this host, or descriptors that a sandbox has opened and mounted inside its own namespaces.
+//! It is a process of its own, so that mounts outlive the server. The caller gives it a store, and then either mount
+//! points on this host or descriptors that a sandbox has opened and mounted inside its own namespaces.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ pub struct Daemon {
 /// What a mount shows.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Only this directory, which is made if needed; else the whole bucket.
+    /// The directory to show, which is created if necessary. `None` shows the whole bucket.
     pub subtree: Option<Subtree>,
-    /// What may be in it.
+    /// The limits for its content.
     pub quota: Quota,
 }
 
-/// Why a mount is not served.
+/// Why a mount cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("the directory to show cannot be opened")]
+    #[error("cannot open the directory to show")]
     View(#[from] FsError),
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -42,14 +42,14 @@ pub enum ServeError {
 }
 
 impl Daemon {
-    /// Opens the file system and goes on with what an earlier process left. Must be called inside a runtime.
+    /// Opens the file system and continues what an earlier process left. Must be called inside a Tokio runtime.
     pub fn start(store: Arc<dyn ObjectStore>, settings: Settings) -> Result<Self, OpenError> {
         let vfs = Vfs::open(store, settings)?;
         let sync = Sync::start(vfs.clone());
         Ok(Self { vfs, sync, mounts: Vec::new() })
     }
 
-    /// Shows a view on a directory of this host.
+    /// Mounts a view on a directory of this host.
     pub async fn mount(&mut self, path: &Path, view: &View) -> Result<(), ServeError> {
         let root = self.open_view(view).await?;
         let fd = fuse::mount(path)?;
@@ -65,21 +65,21 @@ impl Daemon {
         }
     }
 
-    /// Shows a view through a descriptor that somebody else has mounted.
+    /// Serves a view through a descriptor that the caller has mounted.
     pub async fn serve(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
         let root = self.open_view(view).await?;
         Ok(Session::serve(self.vfs.clone(), fd, root)?)
     }
 
-    /// As [`Daemon::serve`], for somebody who saw the same view before through a connection that is lost. The store is not
-    /// asked, because it may be away.
+    /// Like [`Daemon::serve`], for a client that saw the same view before through a connection that is lost. Does not
+    /// contact the store, because it may be unavailable.
     pub async fn serve_again(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
         let root = self.resume_view(view).await?;
         Ok(Session::serve(self.vfs.clone(), fd, root)?)
     }
 
-    /// Goes on with a connection that another daemon served and that somebody kept open meanwhile. The store is not asked,
-    /// because it may be away.
+    /// Continues a connection that another daemon served and that the supervisor kept open. Does not contact the store,
+    /// because it may be unavailable.
     pub async fn take_over(&self, fd: OwnedFd, view: &View) -> Result<Session, ServeError> {
         let root = self.resume_view(view).await?;
         Ok(Session::take_over(self.vfs.clone(), fd, root)?)
@@ -93,11 +93,11 @@ impl Daemon {
         &self.sync
     }
 
-    /// Takes the mounts of this host away and ends. What is not uploaded is uploaded after the next start.
+    /// Unmounts everything on this host and ends. What is not yet uploaded is uploaded after the next start.
     pub async fn stop(self) {
         for (path, session) in self.mounts {
             if let Err(error) = fuse::unmount(&path) {
-                tracing::warn!(%error, "a mount stays");
+                tracing::warn!(%error, "could not unmount; the mount stays");
             }
             session.stop();
         }
@@ -111,7 +111,7 @@ impl Daemon {
         self.hold(root, view.quota).await
     }
 
-    /// As `open_view`, for a view that was open before.
+    /// Like `open_view`, for a view that was open before.
     async fn resume_view(&self, view: &View) -> Result<Ino, FsError> {
         let Some(subtree) = &view.subtree else { return Ok(ROOT) };
         let root = self.vfs.resume_directory(&[subtree.kind.name().as_bytes(), subtree.name.as_bytes()])?;
@@ -119,7 +119,7 @@ impl Daemon {
     }
 
     async fn hold(&self, root: Ino, quota: Quota) -> Result<Ino, FsError> {
-        // The kernel is told of it by mounting; it must not go away while it is the top of something.
+        // Mounting passes the node to the kernel. It must not be removed while it is the root of a mount.
         self.vfs.remember(root)?;
         if quota != Quota::default() {
             self.vfs.limit(root, quota).await?;

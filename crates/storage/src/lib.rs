@@ -1,8 +1,8 @@
 //! The shared workspace: one bucket (or one directory) as a POSIX file system for the host and for sandboxes.
 //!
-//! `object` speaks to the bucket, `vfs` holds the tree with its journal and its local copies, `sync` carries changes to
-//! the bucket, `fuse` answers the kernel. The crate knows executions, but not what a sandbox is; keys of the bucket
-//! never leave it. What is promised stands in `docs/semantics/storage.md`.
+//! `object` talks to the bucket, `vfs` has the tree with its journal and its local copies, `sync` uploads changes, and
+//! `fuse` answers the kernel. The crate knows executions but not sandboxes. The keys of the bucket never leave it. The
+//! guarantees are in `docs/semantics/storage.md`.
 
 mod attributes;
 mod daemon;

@@ -1,16 +1,17 @@
-//! How a file name becomes a part of an object key, and back.
+//! Converts file names into parts of object keys, and back.
 //!
-//! A key is text and travels through XML, a file name is any bytes but `/` and NUL. Nearly every name is its own key
-//! part, so that other tools see the same names. Only bytes that a key cannot hold are written `%XX`: control
-//! characters, and bytes that are not UTF-8. A `%XX` that a reader would take for one of those gets its `%` written `%25`.
+//! A key is text and is sent in XML, but a file name may have any bytes except `/` and NUL. Nearly every name is its
+//! own key part, so that other tools see the same names. Only bytes that a key cannot contain are written as `%XX`:
+//! control characters, and bytes that are not UTF-8. If a name contains a `%XX` that would be read as such an escape,
+//! its `%` is written as `%25`.
 
-/// The longest name, as everywhere on Linux.
+/// The maximum length of a name, as everywhere on Linux.
 pub(crate) const NAME_MAX: usize = 255;
 
-/// The longest key that S3 takes.
+/// The maximum length of a key in S3.
 pub(crate) const KEY_MAX: usize = 1024;
 
-/// The part of a key that stands for this name.
+/// The part of a key for this name.
 pub(crate) fn encode(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
@@ -18,7 +19,7 @@ pub(crate) fn encode(name: &[u8]) -> String {
         let (text, bad) = match std::str::from_utf8(rest) {
             Ok(text) => (text, 0),
             Err(error) => {
-                let valid = std::str::from_utf8(&rest[..error.valid_up_to()]).expect("just found to be valid");
+                let valid = std::str::from_utf8(&rest[..error.valid_up_to()]).expect("this part was found to be valid");
                 (valid, error.error_len().unwrap_or(rest.len() - valid.len()))
             }
         };
@@ -32,7 +33,7 @@ pub(crate) fn encode(name: &[u8]) -> String {
     out
 }
 
-/// The name that a part of a key stands for; nothing if no name is written that way.
+/// The name for a part of a key, or `None` if no name is written this way.
 pub(crate) fn decode(part: &str) -> Option<Vec<u8>> {
     if part.is_empty() || part == "." || part == ".." {
         return None;
@@ -52,7 +53,7 @@ pub(crate) fn decode(part: &str) -> Option<Vec<u8>> {
             }
         }
     }
-    // A foreign key such as `%C3%A9` would be read as a name that we write differently.
+    // Reject foreign keys such as `%C3%A9`, which would decode to a name that we encode differently.
     (name.len() <= NAME_MAX && !name.contains(&0) && !name.contains(&b'/') && encode(&name) == part).then_some(name)
 }
 
@@ -62,7 +63,7 @@ fn encode_text(text: &str, out: &mut String) {
         if looks_escaped || char.is_ascii_control() {
             push_escape(char as u8, out);
         } else if matches!(char, '\u{fffe}' | '\u{ffff}') {
-            // XML has no way to write these two.
+            // XML cannot represent these two.
             char.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_escape(byte, out));
         } else {
             out.push(char);
@@ -70,7 +71,7 @@ fn encode_text(text: &str, out: &mut String) {
     }
 }
 
-/// The byte of an escape that starts here, if it is one that we would write.
+/// The byte of an escape at this position, if we would write it as an escape.
 fn escape_at(bytes: &[u8], at: usize) -> Option<u8> {
     let [b'%', high, low] = *bytes.get(at..at + 3)? else { return None };
     let byte = hex(high)? << 4 | hex(low)?;

@@ -1,18 +1,18 @@
-//! The parts of the workspace that are shown to somebody alone.
+//! The parts of the workspace that can be shown alone.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of an execution's or a volume's directory: letters, digits, `.`, `_`, `-`, not beginning with a dot.
+/// The name of the directory of an execution or a volume: letters, digits, `.`, `_`, `-`, but no leading dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExecutionName(String);
 
-/// Why a text is no name of an execution.
+/// The text is not a valid name of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an execution is named by 1 to 128 letters, digits, '.', '_' and '-', and does not begin with a dot")]
+#[error("the name of an execution has 1 to 128 letters, digits, '.', '_' and '-', and does not start with a dot")]
 pub struct InvalidExecutionName;
 
 impl ExecutionName {
@@ -45,7 +45,7 @@ impl From<ExecutionName> for String {
     }
 }
 
-/// What the directories of a kind are for.
+/// The kinds of directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SubtreeKind {
@@ -54,7 +54,7 @@ pub enum SubtreeKind {
 }
 
 impl SubtreeKind {
-    /// The directory that holds all of them.
+    /// The directory that contains all directories of this kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Executions => "executions",
@@ -70,7 +70,7 @@ pub struct Subtree {
     pub name: ExecutionName,
 }
 
-/// Why a text names no part of the workspace.
+/// Why a text is not a valid part of the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSubtree {
     #[error("a part of the workspace is executions/<id> or volumes/<id>")]

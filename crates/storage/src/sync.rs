@@ -1,8 +1,8 @@
-//! Carries what was changed here to the bucket, in the background and without end.
+//! Uploads local changes to the bucket, continuously and in the background.
 //!
-//! Several workers take what is due. A key has one request at a time, and a key that is lent (see `vfs::tree`) is not
-//! written before its bytes were carried on; where nodes wait for each other in a circle, one of them is made local. What
-//! fails is tried again, ever more slowly, and is never given up.
+//! Several workers take the tasks that are due. A key has one request at a time. A key that is lent (see `vfs::tree`)
+//! is not written before its bytes were copied to their new key. If nodes wait for each other in a cycle, one of them
+//! is made local. Failed tasks are retried with growing pauses and never given up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,27 +13,27 @@ use crate::attributes::Metadata;
 use crate::object::{Content, ObjectInfo, StoreError};
 use crate::vfs::{Body, Cache, Core, FsError, Ino, Record, Remote, Task, Vfs};
 
-/// How soon something is looked at again that waits for something else.
+/// The delay before a task that waits for another one is checked again.
 const SOON: Duration = Duration::from_millis(10);
-/// How often spare files are looked at.
+/// How often the number of spare files is checked.
 const SPARES_EVERY: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is not in the bucket yet.
+/// What the bucket does not have yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SyncStatus {
-    /// Entries to be uploaded, moved or marked.
+    /// The entries to upload, move or mark.
     pub uploads: usize,
-    /// Bytes of them that exist only here.
+    /// The number of their bytes that exist only here.
     pub bytes: u64,
     pub deletions: usize,
-    /// How long the oldest of them waits.
+    /// How long the oldest of them has been waiting.
     pub oldest: Option<Duration>,
-    /// Something that went wrong and will be tried again.
+    /// An error that will be retried.
     pub error: Option<String>,
 }
 
-/// The workers. They end when this is dropped; what is not done is done after the next start.
+/// The workers. They end when this is dropped. Unfinished tasks are done after the next start.
 #[derive(Debug)]
 pub struct Sync {
     vfs: Arc<Vfs>,
@@ -41,7 +41,7 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// Starts the workers. Must be called inside a runtime.
+    /// Starts the workers. Must be called inside a Tokio runtime.
     pub fn start(vfs: Arc<Vfs>) -> Self {
         let mut workers = JoinSet::new();
         for _ in 0..vfs.settings.parallel_uploads.max(1) {
@@ -51,12 +51,13 @@ impl Sync {
         Self { vfs, workers }
     }
 
-    /// Ends the workers, wherever they are. What is not done is done after the next start.
+    /// Stops the workers at once. Unfinished tasks are done after the next start.
     pub async fn stop(mut self) {
         self.workers.shutdown().await;
     }
 
-    /// Waits until the bucket has everything that was changed before this call, also of files that are still open.
+    /// Waits until the bucket has everything that was changed before this call, including changes of files that are
+    /// still open.
     pub async fn settle(&self) {
         let mut open = self.vfs.hurry();
         loop {
@@ -65,7 +66,7 @@ impl Sync {
             if open.is_empty() {
                 return;
             }
-            // Woken by the one who finishes last; the pause is for what fails in between.
+            // The last worker to finish wakes us. The timeout covers failures in between.
             let _ = tokio::time::timeout(Duration::from_millis(200), settled).await;
         }
     }
@@ -86,11 +87,11 @@ impl Vfs {
         status
     }
 
-    /// Makes everything due now, and says what there is.
+    /// Makes all tasks due now, and returns them.
     fn hurry(&self) -> Vec<Awaited> {
         let mut core = self.core();
         let now = Instant::now();
-        // As if it had waited long enough: files that are open go up too.
+        // Pretend that they have waited long enough, so that open files are uploaded too.
         let long_ago = now.checked_sub(self.settings.upload_limit).unwrap_or(now);
         let tasks: Vec<Task> = core.queue.iter().map(|(_, task)| task.clone()).collect();
         core.queue = tasks.into_iter().map(|task| (now, task)).collect();
@@ -110,7 +111,7 @@ impl Vfs {
         awaited
     }
 
-    /// What of it is not done yet.
+    /// The tasks that are not done yet.
     fn still_open(&self, awaited: Vec<Awaited>) -> Vec<Awaited> {
         let core = self.core();
         let is_open = |awaited: &Awaited| match awaited {
@@ -123,7 +124,7 @@ impl Vfs {
     }
 }
 
-/// What somebody waits for.
+/// A task that a caller waits for.
 enum Awaited {
     Upload(Ino, u64),
     Deletion(String),
@@ -142,7 +143,7 @@ async fn work(vfs: Arc<Vfs>) {
     }
 }
 
-/// Makes empty files for those who will create some.
+/// Creates empty files in advance, for programs that will create files.
 async fn keep_spares(cache: Arc<Cache>) {
     loop {
         if cache.missing_spares() > 0 {
@@ -175,7 +176,7 @@ fn take_due(vfs: &Vfs) -> Next {
     Next::Now(task)
 }
 
-/// What is to be done for a node, decided under the lock.
+/// What to do for a node, decided under the lock.
 enum Plan {
     Nothing,
     Later(Instant),
@@ -210,7 +211,7 @@ async fn upload(vfs: &Arc<Vfs>, ino: Ino) {
         Plan::Localize(other) => {
             let done = make_local(vfs, other).await;
             if let Err(error) = done {
-                tracing::warn!(%error, "a file that has to move could not be read");
+                tracing::warn!(%error, "could not read a file that has to be moved; will retry");
             }
             again(vfs, ino, SOON);
         }
@@ -237,7 +238,8 @@ fn plan(vfs: &Vfs, ino: Ino) -> Result<Plan, FsError> {
     }
     let key = core.tree.object_key(ino);
     if let Some(borrower) = core.tree.borrower(&key, Some(ino)) {
-        // The one who needs what lies at our key goes first, unless it waits for somebody itself or never goes.
+        // The node that needs the object at our key goes first, unless it waits for another node itself or has been
+        // removed.
         let its_key = core.tree.object_key(borrower);
         let stays = !core.tree.get(borrower)?.linked;
         if stays || core.tree.borrower(&its_key, Some(borrower)).is_some() {
@@ -294,7 +296,7 @@ async fn finish(vfs: &Arc<Vfs>, ino: Ino, job: &Job, result: Result<String, Stor
         Ok(tag) => {
             let remote = Remote { key: job.key.clone(), tag, size: job.size };
             if let Err(error) = uploaded(vfs, ino, job, remote) {
-                tracing::error!(key = job.key, %error, "an upload could not be noted");
+                tracing::error!(key = job.key, %error, "could not record an upload in the journal");
                 again(vfs, ino, MAX_PAUSE);
             }
         }
@@ -302,7 +304,7 @@ async fn finish(vfs: &Arc<Vfs>, ino: Ino, job: &Job, result: Result<String, Stor
             source_is_gone(vfs, ino, job).await;
         }
         Err(StoreError::Conflict(_)) => {
-            // What stands in the way goes when its time comes; it must not wait for us.
+            // The object in the way is deleted when it is due, and must not wait for us.
             let moved = if job.source.is_some() { make_local(vfs, ino).await } else { Ok(()) };
             match moved {
                 Ok(()) => again(vfs, ino, SOON),
@@ -310,13 +312,13 @@ async fn finish(vfs: &Arc<Vfs>, ino: Ino, job: &Job, result: Result<String, Stor
             }
         }
         Err(error) => {
-            tracing::warn!(key = job.key, %error, "an upload failed and will be tried again");
+            tracing::warn!(key = job.key, %error, "an upload failed and will be retried");
             put_off(vfs, ino, &error.to_string());
         }
     }
 }
 
-/// The bucket has it: notes so, and what is still to be done because of what happened meanwhile.
+/// Records that the bucket has the upload, and plans what is still to be done because of changes in the meantime.
 fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsError> {
     tracing::trace!(ino, ?remote, "uploaded");
     let mut core = vfs.core();
@@ -324,7 +326,8 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
     let clock = core.tree.clock;
     let alive = core.tree.get(ino).is_ok_and(|node| node.linked);
     if !alive {
-        // Removed while it went up. Whoever stands at that key now will overrule this.
+        // The file was removed during the upload. If another node is at that key now, its upload overrides this
+        // deletion.
         let deletion = core.plan_deletion(job.key.clone(), Duration::ZERO);
         core.commit(&[deletion])?;
         vfs.work.notify_one();
@@ -358,7 +361,7 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
         }
         vfs.note_cached(job.size);
     } else {
-        // It was written to or moved meanwhile. A moved one left the object behind under its old key.
+        // The file was changed or moved in the meantime. If it was moved, the object is still at its old key.
         if !stands_there {
             records.extend(vfs.leave_key(&mut core, ino)?);
         }
@@ -376,7 +379,7 @@ fn uploaded(vfs: &Vfs, ino: Ino, job: &Job, remote: Remote) -> Result<(), FsErro
     Ok(())
 }
 
-/// The object that was to be copied is not there, or is another one by now.
+/// Handles a source object of a copy that is missing or was replaced.
 async fn source_is_gone(vfs: &Arc<Vfs>, ino: Ino, job: &Job) {
     let Some(source) = &job.source else { return };
     let found = match vfs.store.head(&source.key).await {
@@ -386,14 +389,14 @@ async fn source_is_gone(vfs: &Arc<Vfs>, ino: Ino, job: &Job) {
     let mut core = vfs.core();
     let local = core.tree.get(ino).is_ok_and(|node| node.file().is_some_and(|file| file.local));
     let noted = match found {
-        // The bytes are here: they are uploaded as if they were new.
+        // The bytes are here, so upload them as if they were new.
         _ if local => vfs.begin_change(&mut core, ino),
         Some(object) => {
             let remote = Remote { key: object.key, tag: object.tag, size: object.size };
             core.tree.resize(ino, remote.size).and_then(|()| core.tree.set_remote(ino, Some(remote)))
         }
         None => {
-            tracing::warn!(key = source.key, "a file was deleted in the bucket while it was to be moved");
+            tracing::warn!(key = source.key, "a file was deleted in the bucket before it could be moved there");
             core.remove(ino, Duration::ZERO).and_then(|records| core.commit(&records))
         }
     };
@@ -404,7 +407,7 @@ async fn source_is_gone(vfs: &Arc<Vfs>, ino: Ino, job: &Job) {
     }
 }
 
-/// Breaks a circle: the bytes of one file are brought here, so that its object may be overwritten.
+/// Breaks a cycle: downloads the bytes of one file, so that its object may be overwritten.
 async fn make_local(vfs: &Arc<Vfs>, ino: Ino) -> Result<(), FsError> {
     vfs.localize(ino).await?;
     let mut core = vfs.core();
@@ -423,7 +426,7 @@ async fn delete(vfs: &Arc<Vfs>, key: String) {
         let due = deletion.due;
         let taken = core.tree.resolve(&key).and_then(|ino| core.tree.get(ino).ok());
         if taken.is_some_and(|node| node.pending.is_none()) {
-            // Somebody stands there by now, and the object is theirs.
+            // Another node is at that key now, and the object belongs to it.
             core.tree.deletions.remove(&key);
             let _ = core.commit(&[Record::DeletionSettled(key)]);
             return vfs.settled.notify_waiters();
@@ -452,11 +455,11 @@ async fn delete(vfs: &Arc<Vfs>, key: String) {
             core.tree.deletions.remove(&key);
             core.tree.note_deletion(&key, vfs.settings.deadline * 2);
             if let Err(error) = core.commit(&[Record::DeletionSettled(key)]) {
-                tracing::error!(%error, "a deletion could not be noted");
+                tracing::error!(%error, "could not record a deletion in the journal");
             }
         }
         Err(error) => {
-            tracing::warn!(key, %error, "a deletion failed and will be tried again");
+            tracing::warn!(key, %error, "a deletion failed and will be retried");
             if let Some(deletion) = core.tree.deletions.get_mut(&key) {
                 deletion.attempts += 1;
                 deletion.due = Instant::now() + pause(deletion.attempts);

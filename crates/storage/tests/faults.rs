@@ -1,9 +1,9 @@
-//! What the file system does when there is no room, when there is very much of something, and when many write at once.
+//! The file system on a full disk, with very many or very large items, and with many concurrent writers.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 #[path = "../examples/storaged.rs"]
-#[expect(dead_code, reason = "its `main` is for people")]
+#[expect(dead_code, reason = "its `main` is for manual use")]
 mod storaged;
 mod support;
 
@@ -19,16 +19,16 @@ use rustix::io::Errno;
 use support::process::{ARGUMENTS, Process, can_mount};
 use support::{Flaky, Random, is_full_run, make_directory, quick, read_file, write_file};
 
-/// Not a test: what `Process` starts.
+/// Not a test: the daemon that `Process` starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is the daemon of the other tests"]
 async fn daemon_of_the_other_tests() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
-    storaged::run(&arguments).await.expect("the daemon works");
+    storaged::run(&arguments).await.expect("the daemon failed");
 }
 
-/// A disk with little room.
+/// A disk with little space.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -51,8 +51,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Journal and copies fill the disk while nothing can be uploaded: programs get ENOSPC, what was acknowledged stays, and
-/// when the bucket has taken it there is room again.
+/// The journal and the copies fill the disk while nothing can be uploaded. Programs get ENOSPC, acknowledged data
+/// stays, and there is space again after the bucket has taken it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_told_and_takes_nothing_that_was_acknowledged() {
     let disk = SmallDisk::new("3m");
@@ -61,7 +61,8 @@ async fn a_full_disk_is_told_and_takes_nothing_that_was_acknowledged() {
     let vfs = Vfs::open(bucket.clone(), quick(&disk.path().join("state"))).unwrap();
     let mut random = Random(21);
     let (mut kept, mut refused) = (BTreeMap::new(), 0);
-    // Long beyond the first refusal: small ones may still fit, and the journal itself must hit the end too.
+    // Continue long after the first refusal: small files may still fit, and the journal itself must reach the limit
+    // too.
     for index in 0..600_usize {
         let bytes = random.bytes([60_000, 3000, 10][index % 3]);
         let name = format!("f{index}");
@@ -77,12 +78,12 @@ async fn a_full_disk_is_told_and_takes_nothing_that_was_acknowledged() {
     check_all(&vfs, &kept).await;
     let weak = Arc::downgrade(&vfs);
     drop(vfs);
-    // A task in the background may still be in its last call.
+    // A background task may still be in its last call.
     while weak.strong_count() > 0 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
 
-    // A restart on the full disk: to the last byte, so that not even a number could be noted.
+    // Restart on the full disk. Fill it to the last byte, so that not even a number could be written.
     while OpenOptions::new().create(true).append(true).open(disk.path().join("ballast")).is_ok_and(|mut file| {
         use std::io::Write as _;
         file.write_all(&[0; 4096]).is_ok()
@@ -129,7 +130,7 @@ impl World {
     }
 }
 
-/// 100,000 where all cases are wanted.
+/// 100,000 files in a full run.
 #[test]
 fn a_directory_of_very_many_files_is_made_listed_looked_at_and_removed() {
     if !can_mount() {
@@ -156,7 +157,7 @@ fn a_directory_of_very_many_files_is_made_listed_looked_at_and_removed() {
     assert!(!world.path("bucket/executions/run/many").exists());
 }
 
-/// Holes are zeros, take no room in the copy, and are there in the object.
+/// Holes read as zeros, take no space in the copy, and are in the object.
 #[test]
 fn sparse_files_read_as_zeros_and_take_no_room() {
     if !can_mount() {
@@ -183,7 +184,7 @@ fn sparse_files_read_as_zeros_and_take_no_room() {
     assert!(object.ends_with(b"\0\0mid") && object[..LENGTH as usize / 2].iter().all(|byte| *byte == 0));
 }
 
-/// Every block says where it belongs and how often it was written; many write through two mounts at once.
+/// Every block contains its position and version. Many threads write through two mounts at once.
 #[test]
 fn blocks_written_by_many_at_once_are_all_there_and_whole() {
     if !can_mount() {
@@ -201,7 +202,7 @@ fn blocks_written_by_many_at_once_are_all_there_and_whole() {
                 let file = OpenOptions::new().write(true).open(path).unwrap();
                 let mut random = Random(writer + 1);
                 for round in 0..200_u64 {
-                    // Each writer has blocks of its own, among those of the others.
+                    // Each writer has its own blocks, interleaved with those of the others.
                     let index = random.below(BLOCKS) * writers + writer;
                     file.write_all_at(&block::<BLOCK>(index, round), index * BLOCK as u64).unwrap();
                 }
@@ -231,7 +232,7 @@ fn block<const SIZE: usize>(index: u64, round: u64) -> Vec<u8> {
     [index.to_le_bytes(), round.to_le_bytes()].concat().repeat(SIZE / 16)
 }
 
-/// Refusals have the number that POSIX gives them.
+/// Errors have the numbers that POSIX requires.
 #[test]
 fn refusals_are_those_of_posix() {
     use rustix::fs::{Mode, OFlags, RenameFlags};
@@ -285,7 +286,7 @@ fn refusals_are_those_of_posix() {
     assert_eq!(fs::read(at("file")).unwrap(), b"x", "nothing of it did anything");
 }
 
-/// A limit that is set on a directory counts what is in the bucket already, and what others write.
+/// A limit on a directory counts what is already in the bucket, and what others write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_counts_what_the_bucket_has_already() {
     let directory = tempfile::tempdir().unwrap();

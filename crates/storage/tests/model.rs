@@ -1,7 +1,7 @@
-//! Random calls on the file system and on a model of it must give the same, also across crashes of the process and with
-//! a store that fails; and in the end the bucket alone must give the same to somebody who never saw the calls.
+//! Random calls on the file system and on a model must have the same results, even across crashes and with a failing
+//! store. In the end, the bucket alone must show the same to a process that never saw the calls.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 mod support;
 
@@ -33,7 +33,7 @@ impl World {
         self.running = Some((vfs, sync));
     }
 
-    /// As after `kill -9`: nothing is finished, nothing is told. The process only lets go of its files.
+    /// Like `kill -9`: nothing is finished, and nothing is sent. The process only closes its files.
     async fn crash(&mut self) {
         let (vfs, sync) = self.running.take().unwrap();
         sync.stop().await;
@@ -90,7 +90,7 @@ fn errno(error: &FsError) -> String {
     format!("{error:?}")
 }
 
-/// Logs, for whoever looks into a failure: `RUST_LOG=isopod_storage=trace`.
+/// Enables logs, for investigating a failure: `RUST_LOG=isopod_storage=trace`.
 fn logs() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();

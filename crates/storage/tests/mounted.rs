@@ -1,9 +1,9 @@
-//! The file system as programs see it, through real mounts of a daemon that is a process of its own.
+//! The file system as programs see it, through real mounts of a daemon in a separate process.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 #[path = "../examples/storaged.rs"]
-#[expect(dead_code, reason = "its `main` is for people")]
+#[expect(dead_code, reason = "its `main` is for manual use")]
 mod storaged;
 mod support;
 
@@ -17,24 +17,24 @@ use std::time::{Duration, SystemTime};
 use support::Random;
 use support::process::{ARGUMENTS, Process, can_mount};
 
-/// Not a test: what `Process` starts.
+/// Not a test: the daemon that `Process` starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is the daemon of the other tests"]
 async fn daemon_of_the_other_tests() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
-    storaged::run(&arguments).await.expect("the daemon works");
+    storaged::run(&arguments).await.expect("the daemon failed");
 }
 
 struct World {
-    /// First, so that its mounts are gone before the directory goes.
+    /// The first field, so that its mounts are gone before the directory is removed.
     process: Option<Process>,
     mounts: Vec<String>,
     directory: tempfile::TempDir,
 }
 
 impl World {
-    /// `a` shows everything, `b` the execution `one`, `c` the execution `two` with a quota of a megabyte.
+    /// `a` shows everything, `b` the execution `one`, and `c` the execution `two` with a quota of one megabyte.
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name).display().to_string();
@@ -160,7 +160,7 @@ fn what_one_mount_changes_the_other_sees_at_once() {
         let text = format!("round {round} {}", "x".repeat(round as usize * 7));
         fs::write(host.join("f"), &text).unwrap();
         assert_eq!(fs::read_to_string(sandbox.join("f")).unwrap(), text);
-        // The other way round, through an open file and its pages.
+        // In the other direction, through an open file and its cached pages.
         let file = OpenOptions::new().read(true).write(true).open(sandbox.join("f")).unwrap();
         file.write_all_at(b"ROUND", 0).unwrap();
         assert!(fs::read_to_string(host.join("f")).unwrap().starts_with("ROUND"));
@@ -225,7 +225,7 @@ fn a_quota_is_kept() {
     fs::write(top.join("g"), vec![0; 800_000]).unwrap();
     fs::write(world.path("b/g"), vec![0; 2_000_000]).unwrap();
 
-    // A file without a name takes as much of the disk as any other, for as long as it is open.
+    // A file without a name takes as much disk space as any other, for as long as it is open.
     let mut nameless = File::create(top.join("u")).unwrap();
     fs::remove_file(top.join("u")).unwrap();
     nameless.write_all(&[0; 100_000]).unwrap();
@@ -275,7 +275,7 @@ fn a_new_daemon_takes_over_the_mount_of_a_dead_one() {
     let at = |name: &str| directory.path().join(name);
     let mount = at("mount");
     fs::create_dir(&mount).unwrap();
-    // This test is the holder: it mounts, and keeps the descriptor through the death of the daemon.
+    // This test holds the descriptor: it mounts, and keeps the descriptor when the daemon dies.
     let fd = isopod_storage::mount(&mount).unwrap();
     let bucket = at("bucket").display().to_string();
     let mut first = Process::serve(&at("state"), &bucket, "serve=run", fd.try_clone().unwrap());
@@ -309,7 +309,7 @@ fn a_new_daemon_takes_over_the_mount_of_a_dead_one() {
     second.kill();
 }
 
-/// As a sandbox does it: `/dev/fuse` is opened and mounted inside, and only the descriptor comes out.
+/// Like a sandbox: `/dev/fuse` is opened and mounted inside, and only the descriptor is passed out.
 #[test]
 fn a_mount_made_in_another_user_namespace_is_served_from_outside() {
     if !can_mount() {
@@ -377,7 +377,7 @@ fn names_of_any_bytes_come_back() {
         let path = world.path("b").join(std::ffi::OsString::from_vec(name.clone()));
         assert_eq!(&fs::read(path).unwrap(), name);
     }
-    // In a directory of this host an escaped name must fit too; a bucket of S3 takes it.
+    // In a directory of this host, the escaped name must fit too. An S3 bucket accepts it.
     let long = std::ffi::OsString::from_vec(vec![0xff; 86]);
     assert_eq!(fs::write(world.path("b").join(long), b"").unwrap_err().kind(), ErrorKind::InvalidFilename);
     assert_eq!(fs::write(world.path("b").join("x".repeat(256)), b"").unwrap_err().kind(), ErrorKind::InvalidFilename);

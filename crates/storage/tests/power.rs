@@ -1,10 +1,11 @@
-//! Power failures, on a disk that really loses what was not made durable: ext4 in an image, shut down in the middle.
+//! Power failures, on a disk that really loses what was not made durable: ext4 in an image that is shut down in the
+//! middle.
 //!
-//! The shutdown (`FS_IOC_SHUTDOWN` without a flush, as xfstests cuts power) drops every byte and every name that no
-//! fsync has carried to the disk; the next mount finds what a machine finds that was switched off. Nothing is uploaded
-//! here, so that what comes back comes from the journal and the copies alone.
+//! The shutdown (`FS_IOC_SHUTDOWN` without a flush, which is how xfstests simulates a power cut) drops all bytes and
+//! names that no fsync has written to the disk. The next mount finds what a machine would find after a power cut.
+//! Nothing is uploaded here, so everything that is restored comes from the journal and the copies alone.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 mod support;
 
@@ -18,7 +19,7 @@ use isopod_storage::{DirectoryStore, ROOT, Sync, Vfs};
 use support::model::{Entry, Model, Step, perform, snapshot};
 use support::{Random, is_full_run, quick, read_file, resolve, write_file};
 
-/// A small disk of its own.
+/// A small, separate disk.
 struct Disk {
     directory: tempfile::TempDir,
 }
@@ -48,7 +49,7 @@ impl Disk {
         );
     }
 
-    /// What was not made durable is gone from now on. Files that are open on it can only be closed.
+    /// Cuts the power: what was not made durable is lost from now on. Open files on it can only be closed.
     fn cut(&self) {
         const SHUTDOWN: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
@@ -72,7 +73,7 @@ fn run(command: &mut Command, hint: &str) {
     assert!(done.status.success(), "{command:?}: {} ({hint})", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Ends a file system as a power failure does, and waits until nothing of it is open.
+/// Ends a file system like a power failure, and waits until nothing of it is open.
 async fn end(vfs: Arc<Vfs>) {
     let weak = Arc::downgrade(&vfs);
     drop(vfs);
@@ -81,19 +82,19 @@ async fn end(vfs: Arc<Vfs>) {
     }
 }
 
-/// What must be there after a power failure.
+/// What must exist after a power failure.
 #[derive(Default)]
 struct Promised {
-    /// Bytes of files that an fsync has made durable, under their names of now.
+    /// The bytes of files that an fsync has made durable, under their current names.
     bytes: BTreeMap<String, Vec<u8>>,
-    /// Entries that were so at the last fsync and did not change since.
+    /// The entries that have not changed since the last fsync.
     entries: BTreeMap<String, Entry>,
-    /// Names that were there at the last fsync or at any time since: no other may come back.
+    /// The names that existed at the last fsync or at any time since. No other name may come back.
     possible: BTreeSet<String>,
 }
 
 impl Promised {
-    /// After a step of any kind.
+    /// Called after a step of any kind.
     fn stepped(&mut self, step: &Step, model: &Model) {
         if let Step::Rename { from, to, .. } = step {
             let moved = self.bytes.clone();
@@ -108,7 +109,7 @@ impl Promised {
         self.possible.extend(model.entries.keys().cloned());
     }
 
-    /// After an fsync of a file, or of the directory that everything is in.
+    /// Called after an fsync of a file, or of the root directory.
     fn synced(&mut self, path: Option<&str>, model: &Model) {
         if let Some((path, Entry::File { content, .. })) = path.and_then(|path| model.entries.get_key_value(path)) {
             self.bytes.insert(path.clone(), content.clone());
@@ -136,7 +137,7 @@ fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Steps, fsyncs between them, and a power failure at the end; several lives of one disk.
+/// Runs steps with fsyncs between them and a power failure at the end, for several lives of one disk.
 async fn lives(seed: u64, lives: u64) -> usize {
     let disk = Disk::new();
     let bucket = Arc::new(DirectoryStore::open(&disk.path("bucket")).unwrap());
@@ -160,7 +161,7 @@ async fn lives(seed: u64, lives: u64) -> usize {
             }
         }
         if random.below(3) == 0 {
-            // The kernel may have written the journal by itself, and not what it speaks of.
+            // The kernel may have written the journal by itself, but not the data that it refers to.
             File::open(disk.state().join("journal")).unwrap().sync_data().unwrap();
         }
         disk.cut();
@@ -182,8 +183,8 @@ async fn fsync(vfs: &Vfs, model: &Model, promised: &mut Promised, random: &mut R
     promised.synced(Some(path), model);
 }
 
-/// fsync is durable. What was fsynced is there after the power was cut, with its names, and what was removed
-/// before stays away.
+/// fsync is durable. What was fsynced still exists after a power cut, with its names, and what was removed before stays
+/// removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_fsynced_survives_a_power_failure() {
     let (seeds, many) = if is_full_run() { (1..=12, 8) } else { (1..=3, 4) };
@@ -194,7 +195,7 @@ async fn what_was_fsynced_survives_a_power_failure() {
     assert!(proven > 20, "only {proven} entries were looked at: the test proves nothing");
 }
 
-/// The disk of this test loses what was not made durable: else the test above would prove nothing.
+/// The disk of this test loses what was not made durable. Otherwise the test above would prove nothing.
 #[test]
 fn the_disk_of_this_test_really_loses_what_was_not_made_durable() {
     let disk = Disk::new();
@@ -207,7 +208,7 @@ fn the_disk_of_this_test_really_loses_what_was_not_made_durable() {
     assert!(!disk.path("disk/lost").exists());
 }
 
-/// A disk may keep the journal's word and lose the copy that it speaks of. The others must not pay for it.
+/// A disk may keep a record of the journal and lose the copy that it refers to. Other files must not suffer from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_a_power_failure_took_does_not_keep_the_rest_from_coming_back() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! The pages that make promises name the tests that prove them: every name must be that of a test.
+//! The pages with promises name the tests that prove them. Every name must be the name of a test.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 use std::path::{Path, PathBuf};
 
-/// Pages with names of tests.
+/// The pages that name tests.
 const PAGES: [&str; 5] = [
     "docs/semantics/storage.md",
     "docs/semantics/output.md",
@@ -34,7 +34,7 @@ fn a_name_that_is_no_test_is_found() {
     assert!(!is_test(&sources, "a_helper_of_it_all") && !is_test(&sources, "one_that_is"));
 }
 
-/// Words in backticks that can only be the name of a test: four parts or more.
+/// Words in backticks that can only be the name of a test, because they have four parts or more.
 fn named_tests(page: &str) -> Vec<String> {
     let is_name = |word: &&str| {
         word.matches('_').count() >= 3
@@ -47,7 +47,7 @@ fn is_test(sources: &[(PathBuf, String)], name: &str) -> bool {
     let head = format!("fn {name}(");
     sources.iter().any(|(_, text)| {
         text.match_indices(&head).any(|(at, _)| {
-            // Between the attribute and the name there is no end of another function.
+            // There is no end of another function between the attribute and the name.
             let before = text[..at].rsplit_once("}\n").map_or(&text[..at], |(_, rest)| rest);
             before.contains("#[test]") || before.contains("#[tokio::test")
         })

@@ -1,9 +1,9 @@
-//! The store and the file system over a real S3 server, also when it answers badly, late or not at all.
+//! The store and the file system over a real S3 server, even if it responds incorrectly, late or not at all.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 #[path = "../examples/storaged.rs"]
-#[expect(dead_code, reason = "its `main` is for people")]
+#[expect(dead_code, reason = "its `main` is for manual use")]
 mod storaged;
 mod support;
 
@@ -17,13 +17,13 @@ use support::process::{ARGUMENTS, Process, can_mount};
 use support::server::{Proxy, Server, settings, store};
 use support::{Random, make_directory, names, objects, quick, read_file, resolve, write_file};
 
-/// Not a test: what `Process` starts.
+/// Not a test: the daemon that `Process` starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is the daemon of the other tests"]
 async fn daemon_of_the_other_tests() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
-    storaged::run(&arguments).await.expect("the daemon works");
+    storaged::run(&arguments).await.expect("the daemon failed");
 }
 
 async fn put(store: &S3Store, key: &str, bytes: &[u8]) -> String {
@@ -164,7 +164,7 @@ async fn other_tools_find_plain_objects_under_plain_keys() {
     assert_eq!((metadata["mode"].as_str(), metadata["uid"].as_str()), ("33188", "1000"));
 }
 
-/// The same random calls as in `model.rs`, over a server of which a fifth of all answers is trouble.
+/// The same random calls as in `model.rs`, over a server that fails a fifth of all requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_calls_over_a_server_in_trouble_lose_nothing() {
     let Some(server) = Server::start().await else { return };
@@ -245,7 +245,7 @@ async fn a_daemon_killed_in_the_middle_of_uploads_goes_on_with_them() {
         for index in 0..30 {
             fs::write(mount.join(format!("f{round}-{index}")), format!("{round} {index}")).unwrap();
         }
-        // Not waiting for anything: some of it is uploaded by now, some is half-way, some is not.
+        // Do not wait, so that some files are uploaded, some are partly uploaded, and some are not.
         tokio::time::sleep(Duration::from_millis(round * 150)).await;
         process.kill();
         process = start();
@@ -285,7 +285,7 @@ async fn a_call_that_needs_a_dead_server_ends_in_eio_and_holds_up_nobody() {
         let path = mount.join("cold");
         move || fs::read(path)
     });
-    // While that one waits, the others do not.
+    // While that call waits, the others do not.
     fs::write(mount.join("local"), b"again").unwrap();
     assert_eq!(fs::read(mount.join("local")).unwrap(), b"again");
     let error = cold.join().unwrap().unwrap_err();

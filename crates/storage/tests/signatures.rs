@@ -1,9 +1,10 @@
-//! The store over S3 servers that check signatures: rclone's and moto's. The servers of the other tests do not.
+//! The store over S3 servers that check signatures: rclone's and moto's. The servers of the other tests do not check
+//! them.
 
-#![allow(clippy::unwrap_used, reason = "a panic is a failed test, also in the helpers")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test, also in the helpers")]
 
 #[path = "../examples/storaged.rs"]
-#[expect(dead_code, reason = "its `main` is for people")]
+#[expect(dead_code, reason = "its `main` is for manual use")]
 mod storaged;
 mod support;
 
@@ -17,13 +18,13 @@ use support::rclone::{ACCESS_KEY, BUCKET, Rclone, SECRET_KEY, make_certificates}
 use support::server::Server;
 use support::{Random, is_full_run, objects, quick, read_file, write_file};
 
-/// Not a test: what `Process` starts.
+/// Not a test: the daemon that `Process` starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is the daemon of the other tests"]
 async fn daemon_of_the_other_tests() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
-    storaged::run(&arguments).await.expect("the daemon works");
+    storaged::run(&arguments).await.expect("the daemon failed");
 }
 
 fn store(endpoint: &str, access_key: &str, secret_key: &str) -> Arc<S3Store> {
@@ -46,7 +47,7 @@ async fn is_denied(store: &S3Store) -> bool {
     matches!(written, Err(StoreError::Denied { .. })) && matches!(looked, Err(StoreError::Denied { .. }))
 }
 
-/// Every kind of request that the store makes, with what is hard to sign: odd keys, metadata, parts, ranges, copies.
+/// Makes every kind of request, with everything that is hard to sign: odd keys, metadata, parts, ranges, copies.
 async fn speaks_well(store: &Arc<S3Store>, keys: &[&str]) {
     store.check().await.unwrap();
     let metadata = Metadata::from([("mode".to_owned(), "33188".to_owned()), ("mtime".to_owned(), "1.5".to_owned())]);
@@ -98,7 +99,7 @@ async fn moto_takes_our_signatures_and_wrong_keys_are_told_as_such() {
     speaks_well(&good, &["a b+c&d=e?f#g%41%", "dir/", "dir/ü漢\"<>'", "trailing dot./z"]).await;
 }
 
-/// The same random calls as in `model.rs`. Not over rclone, which takes the `/` off the keys that stand for directories.
+/// The same random calls as in `model.rs`. Not over rclone, which removes the `/` from the keys of directories.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_calls_over_a_server_that_checks_signatures_give_what_the_model_gives() {
     let Some((server, access_key, secret_key)) = Server::start_with_keys().await else { return };
@@ -121,7 +122,7 @@ async fn random_calls_over_a_server_that_checks_signatures_give_what_the_model_g
     assert!(snapshot(&open("fresh")).await == model.entries, "the bucket differs");
 }
 
-/// The server is gone, for a minute where all cases are wanted: what is written meanwhile is kept and goes up afterwards.
+/// The server is down, for a minute in a full run. What is written in the meantime is kept and uploaded afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_written_while_the_server_is_gone_goes_up_when_it_is_back() {
     let mut server = Rclone::start();
@@ -151,7 +152,7 @@ async fn what_is_written_while_the_server_is_gone_goes_up_when_it_is_back() {
     }
 }
 
-/// https with an authority of one's own, and signatures that are checked.
+/// https with a private certificate authority, and checked signatures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_tls_and_keys_is_written_and_read_through_a_mount() {
     if !can_mount() {

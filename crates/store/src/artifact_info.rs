@@ -1,10 +1,10 @@
-//! What is known of a file that came out of a run.
+//! The description of a file that a run produced.
 
 use serde::Serialize;
 
 use crate::clock::Timestamp;
 
-/// One artifact, in the words that its readers know.
+/// One artifact. Its fields have the names that clients know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArtifactInfo {
     pub filename: String,

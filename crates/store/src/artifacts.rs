@@ -1,4 +1,4 @@
-//! What came out of runs. The contents are files; here stands what is known about them.
+//! The artifacts of runs. Their contents are files; the store only describes them.
 
 use super::{Store, StoreError, TeamId};
 use crate::ArtifactInfo;
@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::database::{Row, query};
 
 impl Store {
-    /// Records artifacts; one that was there before is described anew.
+    /// Records artifacts. Replaces the description of an artifact that is already recorded.
     pub async fn save_artifacts(&self, team: &TeamId, run: &str, artifacts: &[ArtifactInfo]) -> Result<(), StoreError> {
         if artifacts.is_empty() {
             return Ok(());
@@ -35,7 +35,7 @@ impl Store {
         transaction.commit().await.map_err(&failed)
     }
 
-    /// The artifacts of one run in the order of their names.
+    /// The artifacts of one run, ordered by name.
     pub async fn artifacts_of(&self, team: &TeamId, run: &str) -> Result<Vec<ArtifactInfo>, StoreError> {
         let rows = query(
             "SELECT path, agent, size, content_type, generated_at FROM artifacts WHERE team = ? AND run = ? \
@@ -49,7 +49,7 @@ impl Store {
         Ok(rows.iter().map(read_row).collect())
     }
 
-    /// The team's runs that have artifacts, with their number and the time of the last one; the latest first.
+    /// The team's runs that have artifacts, with their number and the time of the last one. The latest run comes first.
     pub async fn runs_with_artifacts(&self, team: &TeamId) -> Result<Vec<(String, i64, Timestamp)>, StoreError> {
         let rows = query(
             "SELECT run, count(*), max(generated_at) AS last FROM artifacts WHERE team = ? \
@@ -58,28 +58,28 @@ impl Store {
         .bind(&team.0)
         .fetch_all(&self.read)
         .await
-        .map_err(StoreError::doing("read which runs have artifacts"))?;
+        .map_err(StoreError::doing("list the runs with artifacts"))?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), Timestamp(row.get(2)))).collect())
     }
 
-    /// Runs whose last artifact is older than that, and on this server.
+    /// The runs on this server whose last artifact is older than `before`.
     pub async fn runs_with_old_artifacts(&self, before: Timestamp) -> Result<Vec<(TeamId, String)>, StoreError> {
         let rows = query("SELECT team, run FROM artifacts WHERE server = ? GROUP BY team, run HAVING max(generated_at) < ? LIMIT 100")
             .bind(self.server()).bind(before.0)
             .fetch_all(&self.read)
             .await
-            .map_err(StoreError::doing("read which artifacts are old"))?;
+            .map_err(StoreError::doing("list old artifacts"))?;
         Ok(rows.iter().map(|row| (TeamId(row.get(0)), row.get(1))).collect())
     }
 
-    /// Forgets the artifacts of a run. Says how many there were.
+    /// Deletes the records of a run's artifacts. Returns how many there were.
     pub async fn forget_artifacts(&self, team: &TeamId, run: &str) -> Result<u64, StoreError> {
         let done = query("DELETE FROM artifacts WHERE team = ? AND run = ?")
             .bind(&team.0)
             .bind(run)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("forget artifacts"))?;
+            .map_err(StoreError::doing("delete artifacts"))?;
         Ok(done.rows_affected())
     }
 }

@@ -1,4 +1,5 @@
-//! What builds said, a line a row, numbered from zero in each build: clients ask for lines from a number on.
+//! The output of builds, one line per row. Lines are numbered from zero in each build, and clients ask for lines from a
+//! number on.
 
 use serde::Serialize;
 
@@ -6,7 +7,6 @@ use super::{Direction, Level, Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::QueryBuilder;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BuildLine {
     #[serde(rename = "timestamp")]
@@ -17,20 +17,20 @@ pub struct BuildLine {
     pub message: String,
 }
 
-/// Which lines.
+/// Which lines to read.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildLogQuery {
-    /// So many of those that match are left out.
+    /// The number of matching lines to skip.
     pub offset: i64,
     pub limit: i64,
     pub least: Level,
-    /// Only lines of this moment and after it, or before it when read backward.
+    /// Only lines at or after this time, or at or before it when reading backward.
     pub from: Option<Timestamp>,
     pub direction: Direction,
 }
 
 impl Store {
-    /// Adds lines, the first of them with this number.
+    /// Adds lines. The first one gets the number `first`.
     pub async fn insert_build_lines(&self, build: &str, first: i64, lines: &[BuildLine]) -> Result<(), StoreError> {
         if lines.is_empty() {
             return Ok(());
@@ -40,7 +40,7 @@ impl Store {
             row.push_bind(build).push_bind(seq).push_bind(line.at.0).push_bind(line.level.text());
             row.push_bind(line.step.as_ref()).push_bind(&line.message);
         });
-        query.build().execute(&self.write).await.map_err(StoreError::doing("record what a build said"))?;
+        query.build().execute(&self.write).await.map_err(StoreError::doing("record a build's output"))?;
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl Store {
             query.push(compare).push_bind(from.0);
         }
         query.push(order).push(" LIMIT ").push_bind(wanted.limit).push(" OFFSET ").push_bind(wanted.offset);
-        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read what a build said"))?;
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read a build's output"))?;
         Ok(rows
             .iter()
             .map(|row| BuildLine {

@@ -1,4 +1,5 @@
-//! The rows of builds, and the tags that name them. A tag moves to a build together with the word that it is ready.
+//! The rows of builds, and the tags that name them. A tag moves to a build in the transaction that marks the build as
+//! ready.
 
 use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
@@ -8,18 +9,18 @@ use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Row, Transaction, query};
 
-/// One attempt to make a template.
+/// One attempt to build a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Build {
     pub id: String,
     pub template: String,
     pub status: BuildStatus,
-    /// What it is called once it is ready.
+    /// The tags that it gets once it is ready.
     pub tags: Vec<String>,
     pub limits: Limits,
-    /// The Dockerfile and commands that a client of the first version gave beforehand, as JSON.
+    /// The Dockerfile and commands that a client of the first API version sent in advance, as JSON.
     pub legacy: Option<String>,
-    /// What the node made.
+    /// The template that the node built.
     pub node_template: Option<String>,
     pub size: Option<i64>,
     pub reason: Option<BuildReason>,
@@ -27,10 +28,10 @@ pub struct Build {
     pub finished_at: Option<Timestamp>,
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildStatus {
-    /// Asked for, not told yet what to do.
+    /// Requested, but the client has not yet sent the steps.
     Requested,
     /// Waits for its turn.
     Queued,
@@ -43,7 +44,7 @@ pub enum BuildStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildReason {
     pub message: String,
-    /// `base`, `finalize`, or the number of a step from one on.
+    /// `base`, `finalize`, or the number of a step, counted from one.
     pub step: Option<String>,
 }
 
@@ -106,7 +107,7 @@ impl Store {
         row.as_ref().map(read_build).transpose()
     }
 
-    /// All builds of a template, the newest first.
+    /// All builds of a template, newest first.
     pub async fn list_builds(&self, template: &str) -> Result<Vec<Build>, StoreError> {
         let rows = query(AssertSqlSafe(format!("{SELECT} WHERE b.template = ? ORDER BY b.seq DESC")))
             .bind(template)
@@ -128,8 +129,8 @@ impl Store {
         row.as_ref().map(read_build).transpose()
     }
 
-    /// Moves a build from one status to the next; `false` when it was not there. Of two who try, one succeeds, and from
-    /// then on the build is its server's.
+    /// Moves a build from one status to another. Returns `false` if the build did not have the first status. If two
+    /// servers try, only one succeeds, and the build belongs to that server from then on.
     pub async fn advance_build(&self, id: &str, from: BuildStatus, to: BuildStatus) -> Result<bool, StoreError> {
         let done = query("UPDATE template_builds SET status = ?, server = ? WHERE id = ? AND status = ?")
             .bind(to.text())
@@ -142,7 +143,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// The build is ready, and from now on its tags name it.
+    /// Marks the build as ready. From now on its tags name it.
     pub async fn finish_build(&self, build: &Build, node_template: &str, size: i64) -> Result<bool, StoreError> {
         let failed = StoreError::doing("record a finished build");
         let now = Timestamp::now();
@@ -188,7 +189,7 @@ impl Store {
         Ok(())
     }
 
-    /// Builds that this server left in the middle have failed. Says how many.
+    /// Marks builds that this server left unfinished as failed. Returns how many there were.
     pub async fn fail_interrupted_builds(&self, message: &str) -> Result<u64, StoreError> {
         let reason = BuildReason { message: message.to_owned(), step: None };
         let done = query(
@@ -200,21 +201,21 @@ impl Store {
         .bind(self.server())
         .execute(&self.write)
         .await
-        .map_err(StoreError::doing("end interrupted builds"))?;
+        .map_err(StoreError::doing("mark interrupted builds as failed"))?;
         Ok(done.rows_affected())
     }
 
-    /// Builds that were asked for and never begun are forgotten after a while.
+    /// Deletes builds that were requested before this time and never started.
     pub async fn drop_stale_requests(&self, before: Timestamp) -> Result<u64, StoreError> {
         let done = query("DELETE FROM template_builds WHERE status = 'requested' AND created_at < ?")
             .bind(before.0)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("remove builds that were never begun"))?;
+            .map_err(StoreError::doing("remove builds that never started"))?;
         Ok(done.rows_affected())
     }
 
-    /// The template of a team's build.
+    /// The template of a build, if the team owns it.
     pub async fn template_of_build(&self, team: &TeamId, build: &str) -> Result<Option<String>, StoreError> {
         let row = query(
             "SELECT t.id FROM templates t JOIN template_builds b ON b.template = t.id WHERE b.id = ? AND t.team = ?",
@@ -227,7 +228,7 @@ impl Store {
         Ok(row.map(|row| row.get(0)))
     }
 
-    /// The tags of a template, the latest first.
+    /// The tags of a template, latest first.
     pub async fn list_tags(&self, template: &str) -> Result<Vec<Tag>, StoreError> {
         let rows = query(
             "SELECT tag, build, assigned_at FROM template_tags WHERE template = ? ORDER BY assigned_at DESC, tag",
@@ -239,7 +240,7 @@ impl Store {
         Ok(rows.iter().map(read_tag).collect())
     }
 
-    /// From now on these tags name this build.
+    /// Makes these tags name this build.
     pub async fn assign_tags(&self, template: &str, tags: &[String], build: &str) -> Result<(), StoreError> {
         let failed = StoreError::doing("assign tags");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -249,7 +250,7 @@ impl Store {
         transaction.commit().await.map_err(&failed)
     }
 
-    /// Says how many of them there were.
+    /// Returns how many of the tags existed.
     pub async fn remove_tags(&self, template: &str, tags: &[String]) -> Result<u64, StoreError> {
         let failed = StoreError::doing("remove tags");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -313,7 +314,7 @@ fn read_tag(row: &Row) -> Tag {
 }
 
 fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain structs and lists of texts always have a JSON form")
+    serde_json::to_string(value).expect("plain structs and lists of strings always serialize to JSON")
 }
 
 #[cfg(test)]

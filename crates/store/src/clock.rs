@@ -1,4 +1,4 @@
-//! Points in time as the store and the API write them: milliseconds since 1970, printed as RFC 3339.
+//! Points in time for the store and the API: milliseconds since 1970, printed as RFC 3339.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(millis(duration)))
     }
 
-    /// How long until this point, nothing when it has passed.
+    /// The duration from this point to `later`, or zero if that has passed.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
@@ -35,7 +35,7 @@ impl Timestamp {
     pub fn to_rfc3339(self) -> String {
         let nanos = i128::from(self.0) * 1_000_000;
         let moment = OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        // Always with milliseconds, so that texts sort as the times do.
+        // Always print milliseconds, so that the texts sort in the order of the times.
         format!(
             "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
             moment.year(),
@@ -72,7 +72,7 @@ impl Serialize for Timestamp {
     }
 }
 
-/// As the store counts.
+/// The duration in milliseconds, the unit of the store.
 pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

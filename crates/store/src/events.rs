@@ -1,4 +1,4 @@
-//! Lifecycle events: what happened to sandboxes, for those who follow from outside.
+//! Lifecycle events: what happened to sandboxes, for clients that follow them.
 
 use isopod_wire::{ExecutionId, SandboxId};
 use serde_json::{Value, json};
@@ -10,7 +10,6 @@ use crate::database::POSTGRES_NOW;
 use crate::database::{Pool, QueryBuilder, Row, Transaction, query};
 use crate::secrets::new_uuid;
 
-/// One event.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub id: String,
@@ -23,7 +22,6 @@ pub struct Event {
     pub data: Value,
 }
 
-/// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Created,
@@ -82,7 +80,7 @@ impl Event {
 }
 
 impl Event {
-    /// As lists show it and webhooks are sent it.
+    /// The form in lists and in webhook deliveries.
     pub fn json(&self) -> Value {
         json!({
             "version": "v2",
@@ -102,7 +100,7 @@ impl Event {
 }
 
 impl Store {
-    /// Records an event together with what is to be delivered because of it.
+    /// Records an event, together with the webhook deliveries that it causes.
     pub async fn insert_event(&self, event: &Event) -> Result<(), StoreError> {
         let failed = StoreError::doing("record an event");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -122,7 +120,7 @@ impl Store {
         .await
         .map_err(&failed)?;
         for webhook in webhooks_for(&mut transaction, event).await.map_err(&failed)? {
-            // At once, by the clock of those who deliver.
+            // Due at once, by the clock that the delivering servers use.
             let due = match &self.write {
                 Pool::Sqlite(..) => "?".to_owned(),
                 Pool::Postgres(_) => format!("LEAST(?, {POSTGRES_NOW})"),
@@ -177,7 +175,7 @@ impl Store {
     }
 }
 
-/// The team's webhooks that want to hear of it.
+/// The team's webhooks that subscribe to this event.
 async fn webhooks_for(transaction: &mut Transaction, event: &Event) -> Result<Vec<String>, sqlx::Error> {
     let rows = query("SELECT id, events FROM webhooks WHERE team = ? AND enabled = 1")
         .bind(&event.team.0)

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-/// Letters, digits, `-`, `_` and `.`, not `.` first: a directory's name, a part of an object key and of a URL.
+/// Letters, digits, `-`, `_` and `.`, but no leading `.`. The name is used as a directory name and as a part of object
+/// keys and URLs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExecutionName(String);
 
-/// Why a text is no such name.
+/// The text is not a valid execution name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an execution id has 1 to 128 of a-z, A-Z, 0-9, '-', '_' and '.', and does not begin with '.'")]
+#[error("an execution id has 1 to 128 of a-z, A-Z, 0-9, '-', '_' and '.', and does not start with '.'")]
 pub struct ExecutionNameError;
 
 impl ExecutionName {
@@ -27,7 +28,8 @@ impl fmt::Display for ExecutionName {
     }
 }
 
-/// Whether a text can name the directory of an execution or a volume: letters, digits, `.`, `_`, `-`, not first a dot.
+/// Whether a text is a valid directory name for an execution or a volume: letters, digits, `.`, `_`, `-`, and no
+/// leading dot.
 pub fn is_workspace_id(text: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=MAX_ID).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(good)

@@ -1,4 +1,4 @@
-//! Whose executions are whose. What another team has used does not exist for the caller.
+//! Which team owns which execution. Executions of other teams do not exist for the caller.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::ExecutionName;
 use crate::clock::Timestamp;
 use crate::database::query;
 
-/// What became of a wish to use an execution.
+/// The result of claiming an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionClaim {
     Ours,
-    /// Another team's.
+    /// It belongs to another team.
     Theirs,
     /// Its files are being removed.
     Removing,
 }
 
-/// When an execution was last used is known to the minute.
+/// The time of the last use is accurate to this interval.
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Uses an execution; its first user has it from then on.
+    /// Claims an execution. The first team that uses it owns it from then on.
     pub async fn claim_execution(
         &self,
         team: &TeamId,
@@ -44,13 +44,13 @@ impl Store {
         Ok(self.find_execution(team, execution).await?.unwrap_or(ExecutionClaim::Removing))
     }
 
-    /// Whose it is, if it is anybody's. Notes that it was used.
+    /// Finds the owner of an execution, if it exists. Records that it was used.
     pub async fn find_execution(
         &self,
         team: &TeamId,
         execution: &ExecutionName,
     ) -> Result<Option<ExecutionClaim>, StoreError> {
-        // From the writer: it may have been recorded a moment ago.
+        // Read through the writer, because it may have been recorded a moment ago.
         let row = query("SELECT team, removing, used_at FROM executions WHERE id = ?")
             .bind(execution.as_str())
             .fetch_optional(&self.write)
@@ -79,7 +79,7 @@ impl Store {
         Ok(())
     }
 
-    /// The team's executions, the latest first.
+    /// The team's executions, latest first.
     pub async fn list_executions(&self, team: &TeamId) -> Result<Vec<(String, Timestamp, Timestamp)>, StoreError> {
         let rows = query(
             "SELECT id, created_at, used_at FROM executions WHERE team = ? AND removing = 0 \
@@ -92,7 +92,8 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), Timestamp(row.get(1)), Timestamp(row.get(2)))).collect())
     }
 
-    /// Nobody uses it from now on. Says whether it was there and was last used before that time.
+    /// Marks an execution as being removed, so that it can no longer be used. Returns whether it existed and was last
+    /// used at or before that time.
     pub async fn begin_removing_execution(
         &self,
         execution: &ExecutionName,
@@ -103,11 +104,11 @@ impl Store {
             .bind(unused_since.0)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("record the end of an execution"))?;
+            .map_err(StoreError::doing("record the removal of an execution"))?;
         Ok(done.rows_affected() > 0)
     }
 
-    /// It is used after all.
+    /// Cancels the removal, because the execution is in use.
     pub async fn keep_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
         query("UPDATE executions SET removing = 0, used_at = ? WHERE id = ?")
             .bind(Timestamp::now().0)
@@ -118,17 +119,17 @@ impl Store {
         Ok(())
     }
 
-    /// Its files are gone: the id is free.
+    /// Deletes the record after the files are removed. The id can then be used again.
     pub async fn forget_execution(&self, execution: &ExecutionName) -> Result<(), StoreError> {
         query("DELETE FROM executions WHERE id = ? AND removing = 1")
             .bind(execution.as_str())
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("forget an execution"))?;
+            .map_err(StoreError::doing("delete an execution"))?;
         Ok(())
     }
 
-    /// Those that were last used before that time, and those that someone began to remove, with whose they are.
+    /// Executions that were last used before that time, and those whose removal has begun, with their teams.
     pub async fn stale_executions(&self, unused_since: Timestamp) -> Result<Vec<(TeamId, ExecutionName)>, StoreError> {
         let rows =
             query("SELECT id, team FROM executions WHERE removing = 1 OR used_at < ? ORDER BY used_at LIMIT 1000")
@@ -145,7 +146,7 @@ impl Store {
         names.collect()
     }
 
-    /// The sandbox that the toolkit used last for an execution.
+    /// The sandbox that the toolkit last used for an execution.
     pub async fn toolkit_sandbox(&self, execution: &ExecutionName) -> Result<Option<String>, StoreError> {
         let row = query("SELECT sandbox FROM executions WHERE id = ?")
             .bind(execution.as_str())
@@ -166,13 +167,13 @@ impl Store {
         Ok(())
     }
 
-    /// How the tools of an execution are to behave, as it was said.
+    /// The configuration of an execution's tools, as the client sent it.
     pub async fn toolkit_config(&self, execution: &ExecutionName) -> Result<Option<String>, StoreError> {
         let row = query("SELECT toolkit FROM executions WHERE id = ?")
             .bind(execution.as_str())
             .fetch_optional(&self.write)
             .await
-            .map_err(StoreError::doing("read how an execution's tools behave"))?;
+            .map_err(StoreError::doing("read the tool configuration of an execution"))?;
         Ok(row.and_then(|row| row.get(0)))
     }
 
@@ -182,7 +183,7 @@ impl Store {
             .bind(execution.as_str())
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("record how an execution's tools behave"))?;
+            .map_err(StoreError::doing("record the tool configuration of an execution"))?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Idempotency keys: a create that is sent twice makes one sandbox.
+//! Idempotency keys: a create request that is sent twice creates one sandbox.
 
 use isopod_wire::SandboxId;
 
@@ -6,14 +6,14 @@ use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::query;
 
-/// What became of the attempt to be the first with a key.
+/// The result of claiming a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody used the key: go on, then finish or give it back.
+    /// The key is new. Continue, then finish or release the key.
     First,
-    /// The same request made this sandbox.
+    /// The same request has created this sandbox.
     Done(SandboxId),
-    /// The same request is under way.
+    /// The same request is still in progress.
     Unfinished,
     /// The key was used for another request.
     Mismatch,
@@ -46,7 +46,7 @@ impl Store {
             .fetch_optional(&self.write)
             .await
             .map_err(StoreError::doing("read an idempotency key"))?;
-        // Between the two statements the first request may have failed and given its key back.
+        // Between the two statements, the first request may have failed and released its key.
         let Some(row) = row else { return Ok(Claim::Unfinished) };
         if row.get::<&[u8]>(0) != request.as_slice() {
             return Ok(Claim::Mismatch);
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Notes which sandbox the request is making.
+    /// Records which sandbox the request is creating.
     pub async fn attach_key(&self, team: &TeamId, key: &str, sandbox: &SandboxId) -> Result<(), StoreError> {
         query("UPDATE idempotency_keys SET sandbox = ? WHERE team = ? AND key = ?")
             .bind(sandbox.as_str())
@@ -66,11 +66,12 @@ impl Store {
             .bind(key)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("note the sandbox of an idempotency key"))?;
+            .map_err(StoreError::doing("record the sandbox of an idempotency key"))?;
         Ok(())
     }
 
-    /// Settles the keys of requests that this server left when it died: those whose sandbox lives are done, the rest may try again.
+    /// Settles the keys of requests that this server left unfinished when it died. Keys of live sandboxes are done. The
+    /// others may be used again.
     pub async fn settle_keys(&self) -> Result<(), StoreError> {
         let failed = StoreError::doing("settle idempotency keys");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -101,14 +102,14 @@ impl Store {
         Ok(())
     }
 
-    /// The request failed and left nothing: the same key may try again.
+    /// Releases the key of a request that failed and left nothing, so that it may be used again.
     pub async fn release_key(&self, team: &TeamId, key: &str) -> Result<(), StoreError> {
         query("DELETE FROM idempotency_keys WHERE team = ? AND key = ? AND done = 0")
             .bind(&team.0)
             .bind(key)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("give an idempotency key back"))?;
+            .map_err(StoreError::doing("release an idempotency key"))?;
         Ok(())
     }
 }

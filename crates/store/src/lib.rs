@@ -1,7 +1,7 @@
 //! The store: everything that must outlive the server, in one SQLite file or in a PostgreSQL database.
 //!
-//! Each method is one transaction, so a crash leaves all of it or nothing. It records what it is told; what may happen
-//! when is decided elsewhere. The statements are the same for both databases: see `db`.
+//! Each method is one transaction, so a crash leaves either all of its changes or none. The store only records. Other
+//! crates decide what may happen and when. The statements are the same for both databases, see `db`.
 
 mod artifact_info;
 mod artifacts;

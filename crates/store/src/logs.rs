@@ -1,4 +1,4 @@
-//! Log lines of sandboxes. A row may hold several lines of one moment; readers get them one by one.
+//! The log lines of sandboxes. A row may contain several lines with the same time; readers get them one by one.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use super::{Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 
-/// One line.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogLine {
     pub timestamp: Timestamp,
@@ -19,7 +18,7 @@ pub struct LogLine {
     pub fields: BTreeMap<String, String>,
 }
 
-/// How much it matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -39,16 +38,16 @@ pub struct LogQuery {
     pub search: Option<String>,
 }
 
-/// Forward in time or back.
+/// The direction in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Forward,
     Backward,
 }
 
-/// What a row takes besides its message.
+/// The size of a row besides its message.
 const ROW_COST: usize = 120;
-/// How much goes into one answer.
+/// The maximum size of one response.
 const MAX_BYTES: usize = 4 << 20;
 
 impl Level {
@@ -104,7 +103,7 @@ impl Store {
         query.push(" ORDER BY at ").push(direction).push(", seq ").push(direction);
         query.push(" LIMIT ").push_bind(wanted.limit);
         let (limit, mut bytes, mut lines) = (wanted.limit as usize, 0, Vec::new());
-        // What is too much for one answer is left for the next: rows are few, but each may be long.
+        // What exceeds the limit is left for the next response. There are few rows, but each may be long.
         let take = |row: &Row| {
             let row = read(row);
             bytes += row.cost();
@@ -116,7 +115,7 @@ impl Store {
         Ok(lines)
     }
 
-    /// Removes the oldest lines of a sandbox until so many bytes are left.
+    /// Removes the oldest lines of a sandbox until at most `keep` bytes are left.
     pub async fn cut_logs(&self, sandbox: &SandboxId, keep: usize) -> Result<(), StoreError> {
         let size = format!("SUM(length(message) + {ROW_COST}) OVER (ORDER BY at DESC, seq DESC)");
         let sizes = format!("SELECT seq, {size} AS size FROM sandbox_logs WHERE sandbox = ?");
@@ -134,15 +133,15 @@ impl Store {
 
 impl LogLine {
     pub(super) fn fields_json(&self) -> String {
-        serde_json::to_string(&self.fields).expect("a string map always has a JSON form")
+        serde_json::to_string(&self.fields).expect("a map of strings always serializes to JSON")
     }
 
-    /// About what it takes in the store.
+    /// The approximate size in the store.
     pub fn cost(&self) -> usize {
         self.message.len() + ROW_COST
     }
 
-    /// The lines of this row that are asked for, in the order that is asked for.
+    /// The requested lines of this row, in the requested order.
     fn into_lines(self, wanted: &LogQuery) -> Vec<Self> {
         let is_wanted = |line: &str| wanted.search.as_ref().is_none_or(|search| line.contains(search.as_str()));
         let mut lines: Vec<Self> = self

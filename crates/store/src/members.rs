@@ -1,10 +1,10 @@
-//! Teams that an operator names, and the people who belong to them.
+//! Teams that an operator names, and their members.
 
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Row, query};
 
-/// A team with the people that our records put into it.
+/// A team with the members that are recorded here.
 #[derive(Clone, Debug)]
 pub struct TeamRow {
     pub id: TeamId,
@@ -13,7 +13,7 @@ pub struct TeamRow {
 }
 
 impl Store {
-    /// What the team of this id is called, if there is one.
+    /// The name of the team with this id, if it exists.
     pub async fn find_team(&self, id: &str) -> Result<Option<String>, StoreError> {
         let row = query("SELECT name FROM teams WHERE id = ?")
             .bind(id)
@@ -32,7 +32,7 @@ impl Store {
         Ok(rows.iter().map(read).collect())
     }
 
-    /// Sees to it that there is a team of this id with this name.
+    /// Makes sure that a team with this id and name exists.
     pub async fn ensure_team_named(&self, id: &str, name: &str) -> Result<(), StoreError> {
         query(
             "INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?) \
@@ -57,7 +57,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Puts someone into a team. False when there is no such team.
+    /// Adds a member to a team. Returns false if the team does not exist.
     pub async fn add_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
         if self.find_team(team).await?.is_none() {
             return Ok(false);
@@ -72,7 +72,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes someone out of a team. False when they were not in it.
+    /// Removes a member from a team. Returns false if they were not a member.
     pub async fn remove_member(&self, team: &str, member: &str) -> Result<bool, StoreError> {
         let done = query("DELETE FROM team_members WHERE team = ? AND member = ?")
             .bind(team)

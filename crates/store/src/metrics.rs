@@ -1,4 +1,4 @@
-//! Samples of what sandboxes used.
+//! Samples of the resource use of sandboxes.
 
 use isopod_wire::SandboxId;
 
@@ -6,7 +6,7 @@ use super::{Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row};
 
-/// What a sandbox used at one moment.
+/// The resource use of a sandbox at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub at: Timestamp,
@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 const COLUMNS: &str = "sandbox, at, cpu_count, cpu_percent, mem_used, mem_total, mem_cache, disk_used, disk_total";
-/// SQLite takes at most 32,766 values in one statement; nine of them make a row.
+/// SQLite takes at most 32,766 values in one statement, and a row has nine.
 const ROWS_PER_STATEMENT: usize = 500;
 
 impl Store {
@@ -34,14 +34,14 @@ impl Store {
                 values.push_bind(sample.mem_used).push_bind(sample.mem_total).push_bind(sample.mem_cache);
                 values.push_bind(sample.disk_used).push_bind(sample.disk_total);
             });
-            // Of two samples of one moment the first is as good.
+            // If there are two samples with the same time, the first is kept.
             query.push(" ON CONFLICT DO NOTHING");
             query.build().execute(&self.write).await.map_err(StoreError::doing("record resource use"))?;
         }
         Ok(())
     }
 
-    /// The newest `limit` samples between two moments, oldest first.
+    /// The newest `limit` samples between two times, oldest first.
     pub async fn list_samples(
         &self,
         sandbox: &SandboxId,

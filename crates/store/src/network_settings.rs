@@ -1,31 +1,31 @@
-//! The network settings of a sandbox in the words of the API, and the policy that a node makes of them.
+//! The network settings of a sandbox in the form of the API, and the policy that a node enforces for them.
 
 use isopod_wire::{Cidr, NetworkPolicy, NetworkPolicyError};
 use serde::{Deserialize, Serialize};
 
-/// As asked for, so that it can be shown again in the same words.
+/// The settings as the client sent them, so that the API can return them unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSettings {
-    /// Whether everyone who knows the address may reach the sandbox's ports.
+    /// Whether anyone who knows the address may reach the sandbox's ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_public_traffic: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_out: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny_out: Vec<String>,
-    /// The `Host` that services inside see; `${PORT}` stands for the port.
+    /// The `Host` header that services in the sandbox see. `${PORT}` stands for the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_request_host: Option<String>,
 }
 
 impl NetworkSettings {
-    /// Whether nothing was asked for.
+    /// Whether no setting is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What the node is to enforce.
+    /// The policy that the node enforces.
     pub fn policy(&self, allow_internet: Option<bool>) -> Result<NetworkPolicy, NetworkPolicyError> {
         let parse = |texts: &[String]| texts.iter().map(|text| text.parse::<Cidr>()).collect::<Result<Vec<_>, _>>();
         Ok(NetworkPolicy {

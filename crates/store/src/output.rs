@@ -1,34 +1,34 @@
-//! Output of processes: log lines, and how far they were read from the guest. Both are written at once, so that a crash
-//! neither repeats lines nor leaves some out.
+//! The output of processes: log lines, and how far the output was read from the guest. Both are written in one
+//! transaction, so that a crash neither repeats nor loses lines.
 
 use isopod_wire::node::Incarnation;
 
 use super::{LogLine, Store, StoreError};
 use crate::database::{QueryBuilder, query};
 
-/// How far the output of a life was read.
+/// How far the output of an incarnation was read.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputPosition<'a> {
     pub incarnation: &'a Incarnation,
     pub position: u64,
 }
 
-/// SQLite takes at most 32,766 values in one statement; five of them make a row.
+/// SQLite takes at most 32,766 values in one statement, and a row has five.
 const ROWS_PER_STATEMENT: usize = 1000;
 
 impl Store {
-    /// Where to go on reading. A life that was never read begins at the beginning.
+    /// The position at which to continue reading. It is zero for an incarnation whose output was never read.
     pub async fn output_position(&self, incarnation: &Incarnation) -> Result<u64, StoreError> {
         let row = query("SELECT position FROM output_positions WHERE sandbox = ? AND execution = ?")
             .bind(incarnation.sandbox.as_str())
             .bind(incarnation.execution.as_str())
             .fetch_optional(&self.read)
             .await
-            .map_err(StoreError::doing("read how far output was read"))?;
+            .map_err(StoreError::doing("read the output position"))?;
         Ok(row.map_or(0, |row| u64::try_from(row.get::<i64>(0)).unwrap_or(0)))
     }
 
-    /// Records lines and how far they reach.
+    /// Records lines and the position after them.
     pub async fn insert_output(&self, reached: &OutputPosition<'_>, lines: &[LogLine]) -> Result<(), StoreError> {
         self.try_insert_output(reached, lines).await.map_err(StoreError::doing("record output"))
     }

@@ -1,10 +1,10 @@
-//! Whom a sandbox is leased to. Ids are checked here once: they become parts of paths and of keys in Redis.
+//! The owners of sessions. Ids are validated once, here, because they become parts of paths and of keys in Redis.
 
 use std::fmt;
 
 use crate::TeamId;
 
-/// What kind of thing owns a session.
+/// The kind of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OwnerKind {
     Run,
@@ -19,7 +19,7 @@ pub struct Owner {
     id: String,
 }
 
-/// An owner of a team's. Ids are the teams' own: those of two may be the same.
+/// An owner and its team. Each team chooses its own ids, so two teams may use the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TeamOwner {
     pub team: TeamId,
@@ -32,12 +32,12 @@ impl TeamOwner {
     }
 }
 
-/// The id cannot be one.
+/// The id is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id has 1 to 128 letters, digits, dots, dashes or underscores and begins with a letter or a digit")]
+#[error("an id has 1 to 128 letters, digits, dots, dashes or underscores and starts with a letter or a digit")]
 pub struct OwnerIdError;
 
-/// Words that stand in the place of an id in the API's own paths.
+/// Words that the API's own paths use in the place of an id.
 const TAKEN: [&str; 7] = ["artifacts", "library", "tools", "start", "state", "signatures", "runs"];
 const MAX_LENGTH: usize = 128;
 
@@ -80,13 +80,13 @@ impl Owner {
         &self.id
     }
 
-    /// What the sandbox's row says: the store lets one live sandbox have it.
+    /// The session key in the sandbox's row. The store allows one live sandbox for each key.
     pub fn session_key(&self) -> String {
         format!("{RESERVED}{self}")
     }
 }
 
-/// Session keys of this form are ours; clients cannot use them.
+/// The prefix of our own session keys. Clients cannot use it.
 pub const RESERVED: &str = "isopod:";
 
 impl fmt::Display for Owner {

@@ -1,4 +1,4 @@
-//! Which server has what, where several share a database. Each reads all records, and acts only on what is its own.
+//! Which server owns what, if several servers share a database. Each server reads all records but acts only on its own.
 
 use isopod_wire::SandboxId;
 
@@ -10,18 +10,19 @@ use crate::database::query;
 /// Something that belongs to one server.
 #[derive(Clone, Copy, Debug)]
 pub enum Resource<'a> {
-    /// A sandbox that has not ended, of this team where one asks.
+    /// A sandbox that has not ended. If a team is given, it must be the team's.
     Sandbox(&'a SandboxId, Option<&'a TeamId>),
     /// A run that has not ended.
     Run(&'a RunId),
-    /// What a build made.
+    /// The result of a build.
     Build(&'a str),
-    /// What came out of a run of this team.
+    /// The artifacts of a run of this team.
     Artifacts(&'a TeamId, &'a str),
 }
 
 impl Store {
-    /// Refuses what another server has, by its name. What nobody has is not refused here.
+    /// Returns an error with the server's name if another server owns the resource. A resource without an owner is not
+    /// an error here.
     pub async fn check_here(&self, resource: Resource<'_>) -> Result<(), StoreError> {
         if !self.is_shared() {
             return Ok(());
@@ -41,15 +42,15 @@ impl Store {
                     .bind(self.server())
             }
         };
-        let row = found.fetch_optional(&self.read).await.map_err(StoreError::doing("read which server has it"))?;
+        let row = found.fetch_optional(&self.read).await.map_err(StoreError::doing("look up a server"))?;
         match row {
             Some(row) => self.check_server(row.get(0)).await,
             None => Ok(()),
         }
     }
 
-    /// Whether a live sandbox of the team on another server may have this in its metadata. Rather once too often: what looks for it
-    /// removes files.
+    /// Whether a live sandbox of the team on another server may have this value in its metadata. False positives are
+    /// acceptable, because the caller removes files.
     pub async fn is_in_metadata_elsewhere(&self, team: &TeamId, key: &str, value: &str) -> Result<bool, StoreError> {
         if !self.is_shared() {
             return Ok(false);
@@ -67,7 +68,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Refuses the rows of another server.
+    /// Returns an error if the row belongs to another server.
     pub(super) async fn check_server(&self, server: &str) -> Result<(), StoreError> {
         if server == self.server() {
             return Ok(());
@@ -75,7 +76,7 @@ impl Store {
         Err(StoreError::Elsewhere { server: self.server_name(server).await? })
     }
 
-    /// What people call the server of this id.
+    /// The name of the server with this id.
     pub async fn server_name(&self, server: &str) -> Result<String, StoreError> {
         let row = query("SELECT name FROM servers WHERE id = ?")
             .bind(server)
@@ -85,7 +86,7 @@ impl Store {
         Ok(row.map_or_else(|| server.to_owned(), |row| row.get(0)))
     }
 
-    /// Records what this server is called.
+    /// Records the name of this server.
     pub(super) async fn register_server(&self, name: &str) -> Result<(), StoreError> {
         query(
             "INSERT INTO servers (id, name, seen_at) VALUES (?, ?, ?) \

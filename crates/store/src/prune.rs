@@ -1,4 +1,4 @@
-//! Forgets what is older than it needs to be, a bounded number of rows at a time so that nobody waits for it.
+//! Removes old records, a limited number of rows at a time, so that other statements do not have to wait.
 
 use sqlx::AssertSqlSafe;
 
@@ -11,7 +11,7 @@ const ROWS_AT_ONCE: u32 = 5000;
 const ROUNDS: u32 = 100;
 
 impl Store {
-    /// Removes old records. Says how many there were.
+    /// Removes old records. Returns how many there were.
     pub async fn prune(&self, now: Timestamp, keep: &Retention) -> Result<u64, StoreError> {
         let mut removed = 0;
         removed += self.prune_table("sandbox_logs", "seq", "at", now.minus(keep.logs)).await?;
@@ -26,7 +26,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// The names are constants above, never input.
+    /// The names are the constants above, never input.
     async fn prune_table(
         &self,
         table: &'static str,

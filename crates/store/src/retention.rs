@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long records are kept.
+/// The retention time of each kind of record.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Log lines.
@@ -13,7 +13,7 @@ pub struct Retention {
     pub events: Duration,
     /// Sandboxes that have ended.
     pub ended: Duration,
-    /// Answers to requests with an idempotency key.
+    /// The results of requests with an idempotency key.
     pub idempotency: Duration,
 }
 

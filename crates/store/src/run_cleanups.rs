@@ -1,24 +1,24 @@
-//! The outbox: cleanups of runs that have ended, until they are confirmed.
+//! The outbox: cleanups of ended runs, until they are confirmed.
 
 use super::{Store, StoreError, TeamId};
 use crate::RunId;
 use crate::clock::Timestamp;
 use crate::database::{Row, query};
 
-/// What is to be disposed of.
+/// What to clean up.
 #[derive(Clone, Debug)]
 pub struct Cleanup {
     pub run: RunId,
     pub team: TeamId,
     pub sandbox_done: bool,
     pub agent_done: bool,
-    /// A sandbox was there and is gone.
+    /// A sandbox existed and is now gone.
     pub killed: bool,
     pub attempts: u32,
 }
 
 impl Store {
-    /// What is due now of this server's runs, the longest due first.
+    /// The due cleanups of this server's runs, the longest due first.
     pub async fn due_cleanups(&self, now: Timestamp, limit: u32) -> Result<Vec<Cleanup>, StoreError> {
         let rows = query(
             "SELECT c.run, c.team, c.sandbox_done, c.agent_done, c.killed, c.attempts FROM run_cleanups c \
@@ -30,11 +30,11 @@ impl Store {
         .bind(limit)
         .fetch_all(&self.read)
         .await
-        .map_err(StoreError::doing("read what is to be cleaned up"))?;
+        .map_err(StoreError::doing("read due cleanups"))?;
         rows.iter().map(read_cleanup).collect()
     }
 
-    /// When the next one is due.
+    /// When the next cleanup is due.
     pub async fn next_cleanup(&self) -> Result<Option<Timestamp>, StoreError> {
         let row = query(
             "SELECT MIN(c.next_at) FROM run_cleanups c JOIN runs r ON r.id = c.run \
@@ -43,11 +43,11 @@ impl Store {
         .bind(self.server())
         .fetch_one(&self.read)
         .await
-        .map_err(StoreError::doing("read when to clean up"))?;
+        .map_err(StoreError::doing("read the time of the next cleanup"))?;
         Ok(row.get::<Option<i64>>(0).map(Timestamp))
     }
 
-    /// Records an attempt: `next` is when to try again, `None` that all of it is confirmed.
+    /// Records an attempt. `next` is the time of the next attempt, or `None` if everything is confirmed.
     pub async fn record_cleanup(
         &self,
         cleanup: &Cleanup,
@@ -81,7 +81,7 @@ impl Store {
         transaction.commit().await.map_err(&failed)
     }
 
-    /// A sandbox of a run that was cleaned up has been seen: once more, in the same row.
+    /// Opens a completed cleanup again, in the same row, because a sandbox of the run was seen.
     pub async fn reopen_cleanup(&self, run: &RunId) -> Result<bool, StoreError> {
         let done = query(
             "UPDATE run_cleanups SET sandbox_done = 0, done_at = NULL, next_at = ? WHERE run = ? AND done_at IS NOT NULL",
@@ -94,7 +94,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// What became of a run's cleanup: `None` while there is nothing to clean up, else whether it is confirmed.
+    /// Whether a run's cleanup is confirmed, or `None` if there is nothing to clean up yet.
     pub async fn cleanup_done(&self, run: &RunId) -> Result<Option<bool>, StoreError> {
         let row = query("SELECT done_at IS NOT NULL FROM run_cleanups WHERE run = ?")
             .bind(run.as_str())

@@ -1,4 +1,4 @@
-//! Runs of workflows as they are read back.
+//! Reads the runs of workflows.
 
 use serde::de::DeserializeOwned;
 
@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{EventKind, NodeState, RunEvent, RunId};
 
-/// Which runs to list, the newest first.
+/// Which runs to list, newest first.
 #[derive(Clone, Debug)]
 pub struct RunQuery {
     pub team: TeamId,
@@ -39,7 +39,7 @@ impl Store {
         rows.iter().map(read_run).collect()
     }
 
-    /// Those of this server that have not ended.
+    /// The runs of this server that have not ended.
     pub async fn live_runs(&self) -> Result<Vec<RunId>, StoreError> {
         let rows = query("SELECT id FROM runs WHERE ended_at IS NULL AND server = ? ORDER BY created_at, id")
             .bind(self.server())
@@ -49,7 +49,7 @@ impl Store {
         rows.iter().map(|row| read_id(row.get(0))).collect()
     }
 
-    /// The nodes of a run, in their order.
+    /// The nodes of a run, in order.
     pub async fn run_nodes(&self, id: &RunId) -> Result<Vec<NodeRow>, StoreError> {
         let rows = query(
             "SELECT spec, place, state, attempts, next_at, approved, output, error, started_at, ended_at \
@@ -79,7 +79,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// What happened after the event with this number.
+    /// The events after the one with this number.
     pub async fn run_events(&self, id: &RunId, after: i64, limit: u32) -> Result<Vec<RunEvent>, StoreError> {
         let rows =
             query("SELECT seq, at, kind, node, data FROM run_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?")

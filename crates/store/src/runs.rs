@@ -1,5 +1,5 @@
-//! Runs of workflows as they are written: each turn of a run is one transaction, its end and its cleanup intent in the
-//! same one.
+//! Writes the runs of workflows. Each turn of a run is one transaction. The end of a run is written together with the
+//! intent to clean it up.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::database::{Transaction, query};
 use crate::{NodeSpec, NodeState, RunEvent, RunId, RunSettings};
 
-/// Where a run is, in the words of its API.
+/// The status of a run, with the names that its API uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
     Idle,
@@ -49,7 +49,7 @@ pub struct RunRow {
     pub name: String,
     pub client: String,
     pub status: RunStatus,
-    /// Why it ended.
+    /// Why the run ended.
     pub reason: Option<String>,
     pub error: Option<String>,
     /// Why nothing starts at the moment.
@@ -59,7 +59,7 @@ pub struct RunRow {
     pub last_seq: i64,
     pub created_at: Timestamp,
     pub deadline_at: Option<Timestamp>,
-    /// What is left of its time while that does not pass.
+    /// The remaining time of the run while its clock is stopped.
     pub time_left_ms: Option<i64>,
     pub approval_until: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
@@ -72,7 +72,7 @@ pub struct NodeRow {
     pub place: i64,
     pub state: NodeState,
     pub attempts: u32,
-    /// Not before then, after a failed attempt.
+    /// The time of the next attempt, after a failed one.
     pub next_at: Option<Timestamp>,
     pub approved: bool,
     pub output: Option<Value>,
@@ -81,7 +81,7 @@ pub struct NodeRow {
     pub ended_at: Option<Timestamp>,
 }
 
-/// One attempt at a node, as its API shows it.
+/// One attempt at a node, in the form that its API returns.
 #[derive(Clone, Debug)]
 pub struct InvocationRow {
     pub id: String,
@@ -101,7 +101,7 @@ pub struct RunTurn {
 }
 
 impl Store {
-    /// Records a turn, the first one too. A run that has ended gets its cleanup intent, once.
+    /// Records a turn, including the first one. When a run ends, its cleanup intent is written, once.
     pub async fn commit_turn(&self, turn: &RunTurn) -> Result<(), StoreError> {
         let failed = StoreError::doing("record a run");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -209,7 +209,7 @@ async fn write_node(transaction: &mut Transaction, run: &RunId, node: &NodeRow) 
     Ok(())
 }
 
-/// A run ends once, but a turn may be written twice when its answer was lost.
+/// A run ends once, but a turn may be written twice if the reply to the first write was lost.
 async fn write_cleanup_intent(transaction: &mut Transaction, run: &RunRow) -> Result<(), sqlx::Error> {
     query(
         "INSERT INTO run_cleanups (run, team, sandbox_done, agent_done, killed, attempts, next_at) \
@@ -224,5 +224,5 @@ async fn write_cleanup_intent(transaction: &mut Transaction, run: &RunRow) -> Re
 }
 
 fn json_text(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("settings and nodes have only string keys")
+    serde_json::to_string(value).expect("settings and nodes have only string keys, so they serialize to JSON")
 }

@@ -1,4 +1,4 @@
-//! The states of a sandbox, as the store keeps them.
+//! The states of a sandbox in the store.
 //!
 //! ```text
 //! Creating ──► Running ──► Pausing ──► Paused(mode)
@@ -7,57 +7,54 @@
 //!     ▼         ▼
 //!   Ended ◄── Ending        (from every state; each end has a reason)
 //! ```
-//! The states in the middle are intents: they are written before a node is asked, so that a server that dies in between
-//! leaves a note for the next one.
+//! The transitional states are intents. They are written before the node is asked, so that if the server dies in
+//! between, the next one knows what was going on.
 
 use isopod_wire::node::{EndReason, PauseMode};
 
-/// Where in its life a sandbox is.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its row is written, the node is being asked.
+    /// The row is written, and the node is creating the sandbox.
     Creating,
-    /// It answers.
     Running,
-    /// The node is being asked to stop it.
+    /// The node is pausing it.
     Pausing(PauseMode),
-    /// It is stopped and can be run again.
+    /// It is paused and can be resumed.
     Paused(PauseMode),
-    /// The node is being asked to run it again.
+    /// The node is resuming it.
     Resuming(PauseMode),
-    /// The node is being asked to remove it.
+    /// The node is removing it.
     Ending(Ending),
-    /// It is gone.
     Ended(Ending),
 }
 
-/// Why a sandbox is gone.
+/// Why a sandbox ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Someone asked for it.
+    /// A client or the operator asked for it.
     Killed,
-    /// Its time was over.
+    /// Its timeout expired.
     Timeout,
-    /// The node could not make it.
+    /// The node could not create it.
     CreateFailed,
-    /// The server died while it was being made.
+    /// The server died while it was being created.
     CreateInterrupted,
-    /// The node does not have it and does not say why.
+    /// The node does not have it and does not know why.
     Lost,
     /// Its guest or init died.
     GuestDied,
-    /// The kernel killed its init for want of memory.
+    /// The kernel killed its init because of a lack of memory.
     OutOfMemory,
-    /// The host was started anew.
     HostRebooted,
     /// The process that owned it is gone.
     OwnerGone,
-    /// Its guest runs, and nothing can reach it any more.
+    /// Its guest runs, but nothing can reach it any more.
     GuestUnreachable,
 }
 
 impl State {
-    /// What the API calls it. What is being made or removed is not shown at all.
+    /// The name of the state in the API. Sandboxes that are being created or removed are not shown.
     pub fn shown(self) -> Option<&'static str> {
         match self {
             Self::Running | Self::Resuming(_) => Some("running"),
@@ -66,12 +63,12 @@ impl State {
         }
     }
 
-    /// Whether it takes one of the places that a team has for running sandboxes.
+    /// Whether the sandbox counts towards the team's limit of running sandboxes.
     pub fn takes_a_place(self) -> bool {
         matches!(self, Self::Creating | Self::Running | Self::Pausing(_) | Self::Resuming(_))
     }
 
-    /// The three columns that hold a state.
+    /// The three columns that store a state.
     pub fn columns(self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
         match self {
             Self::Creating => ("creating", None, None),
@@ -84,7 +81,7 @@ impl State {
         }
     }
 
-    /// Reads the three columns back.
+    /// Parses the three columns.
     pub fn from_columns(state: &str, mode: Option<&str>, ending: Option<&str>) -> Option<Self> {
         let mode = || mode.and_then(parse_mode);
         let ending = || ending.and_then(Ending::parse);

@@ -1,4 +1,4 @@
-//! The rows of sandboxes. An ended sandbox keeps its row for a while, without its tokens.
+//! The rows of sandboxes. The row of an ended sandbox is kept for a while, without its tokens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{NetworkSettings, State, VolumeMount};
 
-/// Everything that is known about a sandbox.
+/// Everything that the store knows about a sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxRow {
     pub id: SandboxId,
     pub team: TeamId,
     pub template: String,
-    /// What the template was called, where that is not its id.
+    /// The name of the template, if it is not its id.
     pub alias: Option<String>,
     pub state: State,
     pub execution: Option<ExecutionId>,
@@ -26,7 +26,7 @@ pub struct SandboxRow {
     pub started_at: Timestamp,
     pub ends_at: Timestamp,
     pub ended_at: Option<Timestamp>,
-    /// As last asked for: what a wake-up by traffic gets.
+    /// The last requested timeout. A sandbox that traffic wakes up gets it too.
     pub timeout: Duration,
     pub auto_pause: bool,
     pub auto_pause_memory: bool,
@@ -41,11 +41,11 @@ pub struct SandboxRow {
     pub volume_mounts: Vec<VolumeMount>,
 }
 
-/// Why an intent was not recorded.
+/// Why a new sandbox could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum InsertError {
-    /// Another live sandbox holds the session.
-    #[error("the session has a live sandbox already")]
+    /// Another live sandbox has the session.
+    #[error("the session already has a live sandbox")]
     SessionTaken,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -56,14 +56,14 @@ const COLUMNS: &str = "id, team, template, state, pause_mode, end_reason, execut
      access_token, traffic_token, session_key, alias, volume_mounts";
 
 impl SandboxRow {
-    /// The life that the row speaks of, once there is one.
+    /// The incarnation that the row describes, if there is one.
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.execution.clone().map(|execution| Incarnation { sandbox: self.id.clone(), execution })
     }
 }
 
 impl Store {
-    /// Records that a sandbox is going to be made.
+    /// Records that a sandbox is going to be created.
     pub async fn insert_sandbox(&self, row: &SandboxRow) -> Result<(), InsertError> {
         let mut query = QueryBuilder::new("INSERT INTO sandboxes (");
         query.push(COLUMNS).push(", server) VALUES (");
@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Records everything about a sandbox that may change. The tokens of an ended one are forgotten.
+    /// Records everything about a sandbox that may change. Deletes the tokens of an ended one.
     pub async fn save_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         let (state, mode, ending) = row.state.columns();
         let gone = matches!(row.state, State::Ended(_));
@@ -121,7 +121,7 @@ impl Store {
         Ok(())
     }
 
-    /// A node says late why a sandbox is gone that was only known to be lost.
+    /// Replaces the reason `lost` after the node has found out why the sandbox ended.
     pub async fn explain_loss(&self, incarnation: &Incarnation, reason: &'static str) -> Result<(), StoreError> {
         query("UPDATE sandboxes SET end_reason = ? WHERE id = ? AND execution = ? AND end_reason = 'lost'")
             .bind(reason)
@@ -133,7 +133,7 @@ impl Store {
         Ok(())
     }
 
-    /// Every sandbox of this server that has not ended.
+    /// All sandboxes of this server that have not ended.
     pub async fn live_sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError> {
         let mut query = select();
         query.push("state <> 'ended' AND server = ").push_bind(self.server()).push(" ORDER BY created_at, id");
@@ -141,7 +141,7 @@ impl Store {
         rows.iter().map(read_row).collect()
     }
 
-    /// The team's sandbox with this id, ended ones too.
+    /// The team's sandbox with this id, even if it has ended.
     pub async fn find_sandbox(&self, team: &TeamId, id: &SandboxId) -> Result<Option<SandboxRow>, StoreError> {
         let mut query = select();
         query.push("id = ").push_bind(id.as_str()).push(" AND team = ").push_bind(&team.0);
@@ -149,7 +149,7 @@ impl Store {
         row.as_ref().map(read_row).transpose()
     }
 
-    /// The live sandbox that holds a session. Read from the writer: it may have been recorded a moment ago.
+    /// The live sandbox of a session. Read through the writer, because it may have been recorded a moment ago.
     pub async fn find_session(&self, team: &TeamId, key: &str) -> Result<Option<SandboxRow>, StoreError> {
         let mut query = select();
         query.push("state <> 'ended' AND team = ").push_bind(&team.0).push(" AND session_key = ").push_bind(key);
@@ -209,7 +209,7 @@ fn corrupt(what: &'static str, value: &str) -> StoreError {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("plain structs and string maps always have a JSON form")
+    serde_json::to_string(value).expect("plain structs and maps of strings always serialize to JSON")
 }
 
 fn seconds(duration: Duration) -> i64 {

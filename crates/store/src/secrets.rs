@@ -1,19 +1,18 @@
-//! Everything random or secret: new ids, keys and tokens, and how they are compared.
+//! Random and secret values: new ids, keys and tokens, and how they are compared.
 
 use isopod_wire::SandboxId;
 use isopod_wire::node::Secret;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The SHA-256 of an API key, as it stands in the store.
+/// The SHA-256 of an API key, as it is in the store.
 pub type KeyHash = [u8; 32];
 
-/// A new sandbox id.
 pub fn new_sandbox_id() -> SandboxId {
     SandboxId::from_random(random())
 }
 
-/// A new API key in the shape that every SDK version accepts.
+/// A new API key in the format that every SDK version accepts.
 pub fn new_api_key() -> Secret {
     Secret(format!("e2b_{}", hex::encode(random::<20>())))
 }
@@ -23,18 +22,18 @@ pub fn new_token() -> Secret {
     Secret(hex::encode(random::<32>()))
 }
 
-/// Whether it looks like a token that [`new_token`] makes.
+/// Whether the text has the form of a token from [`new_token`].
 pub fn is_token(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A new template id: twenty small letters and digits, as E2B's look.
+/// A new template id: twenty lowercase letters and digits, like E2B's.
 pub fn new_template_id() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
     random::<20>().iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
 }
 
-/// A name that nothing else has.
+/// A unique name.
 pub fn new_name() -> String {
     hex::encode(random::<8>())
 }
@@ -48,19 +47,19 @@ pub fn new_uuid() -> String {
     format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
 }
 
-/// What the store keeps of a key.
+/// The hash of a key, which is what the store keeps.
 pub fn hash_key(key: &str) -> KeyHash {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
+/// Compares two texts in constant time, so that the time does not reveal where they differ.
 pub fn same(left: &[u8], right: &[u8]) -> bool {
     left.ct_eq(right).into()
 }
 
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes once it is booted");
+    getrandom::fill(&mut bytes).expect("the kernel's random number generator is ready after boot");
     bytes
 }
 

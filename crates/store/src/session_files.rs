@@ -1,4 +1,4 @@
-//! What is known of the files of one sandbox, so that a server that starts anew neither sends nor fetches all of them.
+//! What is known about the files of a sandbox, so that a restarted server need not send and fetch all of them again.
 
 use isopod_wire::SandboxId;
 
@@ -7,7 +7,7 @@ use crate::database::query;
 use crate::{FileFacts, FileHash, FileRecord, Side};
 
 impl Store {
-    /// Everything that is known.
+    /// All records of a sandbox.
     pub async fn session_files(&self, sandbox: &SandboxId) -> Result<Vec<FileRecord>, StoreError> {
         let statement = "SELECT side, path, size, modified, changed, inode, hash FROM session_files WHERE sandbox = ?";
         let rows = query(statement)
@@ -29,7 +29,7 @@ impl Store {
         Ok(read.collect())
     }
 
-    /// Forgets the files of sandboxes that no session has any more.
+    /// Deletes the records of sandboxes that no session has any more.
     pub async fn forget_lost_session_files(&self) -> Result<(), StoreError> {
         query(
             "DELETE FROM session_files WHERE sandbox NOT IN \
@@ -37,11 +37,11 @@ impl Store {
         )
         .execute(&self.write)
         .await
-        .map_err(StoreError::doing("forget the files of lost sandboxes"))?;
+        .map_err(StoreError::doing("delete the file records of lost sandboxes"))?;
         Ok(())
     }
 
-    /// Records what has changed; a record without facts is of a file that is gone.
+    /// Records changes. A record without facts means that the file was deleted.
     pub async fn save_session_files(&self, sandbox: &SandboxId, changes: &[FileRecord]) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());

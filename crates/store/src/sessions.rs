@@ -1,4 +1,5 @@
-//! The rows of sessions: which owner has which sandbox. One live row for each owner, written before its sandbox is made.
+//! The rows of sessions: which owner has which sandbox. Each owner has one live row, which is written before its
+//! sandbox is created.
 
 use isopod_wire::SandboxId;
 use sqlx::AssertSqlSafe;
@@ -15,9 +16,9 @@ pub struct SessionRow {
     pub id: i64,
     pub team: TeamId,
     pub owner: Owner,
-    /// Its sandbox is to be removed.
+    /// Whether its sandbox is being removed.
     pub is_ending: bool,
-    /// The sandbox that it has or had last.
+    /// The current sandbox, or the last one.
     pub sandbox: Option<SandboxId>,
     pub restarts: u32,
 }
@@ -25,7 +26,7 @@ pub struct SessionRow {
 const COLUMNS: &str = "id, team, kind, owner, state, sandbox, restarts, server";
 
 impl Store {
-    /// The owner's session, begun now if there is none. Does not need to be told twice.
+    /// The owner's session. Starts one if there is none. Idempotent.
     pub async fn open_session(&self, team: &TeamId, owner: &Owner) -> Result<SessionRow, StoreError> {
         let failed = StoreError::doing("open a session");
         query(
@@ -44,7 +45,7 @@ impl Store {
         found.ok_or_else(|| failed(sqlx::Error::RowNotFound))
     }
 
-    /// The owner's session that has not ended. One that another server has is refused.
+    /// The owner's session that has not ended. Returns an error if it is on another server.
     pub async fn find_session_of(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, StoreError> {
         let statement =
             format!("SELECT {COLUMNS} FROM sessions WHERE team = ? AND kind = ? AND owner = ? AND state <> 'ended'");
@@ -71,7 +72,7 @@ impl Store {
         rows.iter().map(read_row).collect()
     }
 
-    /// The session has this sandbox now.
+    /// Records that the session has this sandbox now.
     pub async fn attach_session(&self, id: i64, sandbox: &SandboxId, restarts: u32) -> Result<(), StoreError> {
         query("UPDATE sessions SET sandbox = ?, restarts = ? WHERE id = ? AND state = 'live'")
             .bind(sandbox.as_str())
@@ -83,7 +84,7 @@ impl Store {
         Ok(())
     }
 
-    /// The session's sandbox is to be removed. From here on there is no way back.
+    /// Records that the session's sandbox is being removed. This cannot be undone.
     pub async fn begin_ending_session(&self, id: i64) -> Result<(), StoreError> {
         query("UPDATE sessions SET state = 'ending' WHERE id = ? AND state = 'live'")
             .bind(id)
@@ -93,7 +94,7 @@ impl Store {
         Ok(())
     }
 
-    /// The sandbox is known to be gone, and what was known of its files is forgotten.
+    /// Records that the sandbox is gone, and deletes the records of its files.
     pub async fn end_session(&self, row: &SessionRow) -> Result<(), StoreError> {
         let failed = StoreError::doing("record that a session has ended");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -113,9 +114,10 @@ impl Store {
         transaction.commit().await.map_err(&failed)
     }
 
-    /// Which team a directory without a team in its name belongs to: the first that asked.
+    /// Claims a directory that has no team in its name. The first team that asks owns it. Returns whether that is this
+    /// team.
     pub async fn claim_run_directory(&self, team: &TeamId, run: &str) -> Result<bool, StoreError> {
-        let failed = StoreError::doing("record whose a run's directory is");
+        let failed = StoreError::doing("record the owner of a run's directory");
         query("INSERT INTO run_directories (run, team) VALUES (?, ?) ON CONFLICT DO NOTHING")
             .bind(run)
             .bind(&team.0)
@@ -130,13 +132,13 @@ impl Store {
         Ok(row.get::<&str>(0) == team.0)
     }
 
-    /// Who this server is for others. The same as long as the file is, or the state directory where servers share a
-    /// database.
+    /// The id by which others know this server. It stays the same as long as the file does, or the state directory if
+    /// servers share a database.
     pub async fn server_identity(&self) -> Result<String, StoreError> {
         if self.is_shared() {
             return Ok(self.server().to_owned());
         }
-        let failed = StoreError::doing("read who this server is");
+        let failed = StoreError::doing("read the id of this server");
         query("INSERT INTO server_identity (only_one, id) VALUES (1, ?) ON CONFLICT DO NOTHING")
             .bind(new_uuid())
             .execute(&self.write)

@@ -1,10 +1,10 @@
-//! How often templates were used. The store counts by itself, where it records that a sandbox runs.
+//! How often templates were used. A trigger in the database counts this when a sandbox is recorded as running.
 
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::query;
 
-/// The use of one template, by all teams.
+/// How often one template was used, by all teams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spawns {
     pub count: i64,

@@ -1,4 +1,4 @@
-//! Which archives have been uploaded for builds. The archives themselves are files; a row says that one is whole.
+//! The archives that were uploaded for builds. The archives are files; a row says that one is complete.
 
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
@@ -21,7 +21,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether it is there. Who asks is going to use it, so it is kept from now on anew.
+    /// Whether the archive exists. The caller is going to use it, so its retention starts again.
     pub async fn touch_template_file(&self, team: &TeamId, hash: &str) -> Result<bool, StoreError> {
         let done = query("UPDATE template_files SET uploaded_at = ? WHERE server = ? AND team = ? AND hash = ?")
             .bind(Timestamp::now().0)
@@ -34,7 +34,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// How many bytes a team has uploaded.
+    /// The number of bytes that a team has uploaded.
     pub async fn template_files_size(&self, team: &TeamId) -> Result<u64, StoreError> {
         let row =
             query("SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM template_files WHERE server = ? AND team = ?")
@@ -42,18 +42,18 @@ impl Store {
                 .bind(&team.0)
                 .fetch_one(&self.read)
                 .await
-                .map_err(StoreError::doing("add up uploads"))?;
+                .map_err(StoreError::doing("sum up the uploads of a team"))?;
         Ok(row.get::<i64>(0).unsigned_abs())
     }
 
-    /// Forgets uploads that are older, and says which they were: their files can go.
+    /// Deletes the records of older uploads and returns them, so that their files can be removed.
     pub async fn forget_template_files(&self, before: Timestamp) -> Result<Vec<(TeamId, String)>, StoreError> {
         let rows = query("DELETE FROM template_files WHERE server = ? AND uploaded_at < ? RETURNING team, hash")
             .bind(self.server())
             .bind(before.0)
             .fetch_all(&self.write)
             .await
-            .map_err(StoreError::doing("forget old uploads"))?;
+            .map_err(StoreError::doing("delete the records of old uploads"))?;
         Ok(rows.iter().map(|row| (TeamId(row.get(0)), row.get(1))).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of templates and their names. Names belong to teams; a public template can be found by others too.
+//! The rows of templates and their names. Names belong to teams. Other teams can find a template if it is public.
 
 use sqlx::AssertSqlSafe;
 
@@ -6,7 +6,7 @@ use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Row, query};
 
-/// A template that a team has built or is about to.
+/// A template that a team has built or is about to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pub id: String,
@@ -14,7 +14,7 @@ pub struct Template {
     pub public: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// What it is called, the oldest name first.
+    /// The names of the template, oldest first.
     pub names: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at,
      n.created_at, n.name) FROM template_names n WHERE n.template = t.id) FROM templates t WHERE ";
 
 impl Store {
-    /// The team's template of that name, made with this id if there is none.
+    /// The team's template with that name. Creates it with this id if there is none.
     pub async fn ensure_template(&self, team: &TeamId, name: &str, id: &str) -> Result<Template, StoreError> {
         let failed = StoreError::doing("record a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -65,19 +65,19 @@ impl Store {
         Ok(read_template(&row))
     }
 
-    /// By id, whoever owns it.
+    /// The template with this id, whichever team owns it.
     pub async fn template(&self, id: &str) -> Result<Option<Template>, StoreError> {
         self.one_template("t.id = ?", &[id]).await
     }
 
-    /// By a name of the team's own, else by one that another team has made public: the oldest where several have.
+    /// The team's own template with this name, or else the oldest public one of another team.
     pub async fn visible_template(&self, team: &TeamId, name: &str) -> Result<Option<Template>, StoreError> {
         let visible = "t.id IN (SELECT template FROM template_names WHERE name = ?) AND (t.public = 1 OR t.team = ?) \
              ORDER BY t.team <> ?, t.created_at, t.id LIMIT 1";
         self.one_template(visible, &[name, &team.0, &team.0]).await
     }
 
-    /// By a name of the team that has this id or name itself.
+    /// The template with this name in a namespace, which is the id or the name of a team.
     pub async fn template_of_namespace(&self, space: &str, name: &str) -> Result<Option<Template>, StoreError> {
         let of_space = "t.id IN (SELECT n.template FROM template_names n JOIN teams s ON s.id = n.team \
              WHERE n.name = ? AND (s.id = ? OR lower(replace(s.name, ' ', '-')) = ?)) ORDER BY t.created_at LIMIT 1";
@@ -113,7 +113,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a template with its names, tags, builds and their logs. What the node made for it becomes a leftover.
+    /// Removes a template with its names, tags, builds and build logs. The template on the node becomes a leftover.
     pub async fn remove_template(&self, id: &str) -> Result<(), StoreError> {
         let failed = StoreError::doing("remove a template");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -139,7 +139,7 @@ impl Store {
         Ok(())
     }
 
-    /// What the node made and no build needs any more. What a build came to need again is forgotten here.
+    /// The templates on the node that no build needs any more. Deletes the records of those that a build needs again.
     pub async fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let failed = StoreError::doing("read leftovers");
         let needed = "server = ? AND node_template IN \
@@ -163,13 +163,13 @@ impl Store {
             .bind(node_template)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("forget a leftover"))?;
+            .map_err(StoreError::doing("delete a leftover"))?;
         Ok(())
     }
 }
 
 fn read_template(row: &Row) -> Template {
-    // A name has no spaces.
+    // Names contain no spaces.
     let names: Option<&str> = row.get(5);
     Template {
         id: row.get(0),

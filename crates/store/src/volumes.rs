@@ -1,4 +1,4 @@
-//! Volumes: a name for people, an id for good, and a token that opens the contents.
+//! Volumes. Each has a name for people, a permanent id, and a token that gives access to its contents.
 
 use isopod_wire::node::Secret;
 
@@ -16,7 +16,7 @@ pub struct Volume {
 }
 
 impl Store {
-    /// Records a volume. False when the team has one of that name.
+    /// Records a volume. Returns false if the team has one with that name.
     pub async fn insert_volume(&self, volume: &Volume) -> Result<bool, StoreError> {
         let done = query(
             "INSERT INTO volumes (id, team, name, token, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -42,13 +42,13 @@ impl Store {
         Ok(rows.iter().map(read_volume).collect())
     }
 
-    /// The team's volume with this id or, where that is asked for, this name.
+    /// The team's volume with this id.
     pub async fn find_volume(&self, team: &TeamId, id: &str) -> Result<Option<Volume>, StoreError> {
         let found = self.find_any_volume(id).await?;
         Ok(found.filter(|volume| volume.team == *team))
     }
 
-    /// Whether it opens a volume.
+    /// Whether the token belongs to a volume.
     pub async fn has_volume_token(&self, token: &str) -> Result<bool, StoreError> {
         let row = query("SELECT 1 FROM volumes WHERE token = ? AND removing = 0")
             .bind(token)
@@ -58,7 +58,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Whoever's it is: the token that the caller shows decides.
+    /// Finds a volume of any team. The caller's token decides about the access.
     pub async fn find_any_volume(&self, id: &str) -> Result<Option<Volume>, StoreError> {
         let row = query("SELECT id, team, name, token FROM volumes WHERE id = ? AND removing = 0")
             .bind(id)
@@ -78,28 +78,28 @@ impl Store {
         Ok(row.as_ref().map(read_volume))
     }
 
-    /// Nobody finds it from now on. Says whether there was one.
+    /// Marks a volume as being removed, so that it can no longer be found. Returns whether it existed.
     pub async fn begin_removing_volume(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
         let done = query("UPDATE volumes SET removing = 1, token = '' WHERE team = ? AND id = ? AND removing = 0")
             .bind(&team.0)
             .bind(id)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("record the end of a volume"))?;
+            .map_err(StoreError::doing("record the removal of a volume"))?;
         Ok(done.rows_affected() > 0)
     }
 
-    /// Its files are gone.
+    /// Deletes the record after the files are removed.
     pub async fn forget_volume(&self, id: &str) -> Result<(), StoreError> {
         query("DELETE FROM volumes WHERE id = ? AND removing = 1")
             .bind(id)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("forget a volume"))?;
+            .map_err(StoreError::doing("delete a volume"))?;
         Ok(())
     }
 
-    /// Those that someone began to remove.
+    /// The volumes whose removal has begun.
     pub async fn volumes_to_remove(&self) -> Result<Vec<String>, StoreError> {
         let rows = query("SELECT id FROM volumes WHERE removing = 1 LIMIT 1000")
             .fetch_all(&self.read)

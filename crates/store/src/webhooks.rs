@@ -1,4 +1,4 @@
-//! Webhooks and what is to be delivered to them.
+//! Webhooks and the deliveries to them.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::clock::{Timestamp, millis};
 use crate::database::POSTGRES_NOW;
 use crate::database::{Pool, QueryBuilder, Row, query};
 
-/// Someone who wants to be told.
+/// A subscription to events.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     pub id: String,
@@ -36,13 +36,13 @@ pub struct Delivery {
     pub attempts: u32,
 }
 
-/// Longer than a server takes to try all that it has taken at once.
+/// How long a delivery is reserved for a server. It is longer than a server needs for everything that it takes at once.
 const TAKEN_FOR: Duration = Duration::from_secs(300);
 
 const COLUMNS: &str = "id, team, name, url, enabled, events, secret, created_at";
 
 impl Store {
-    /// Records a webhook, a new one or a changed one.
+    /// Records a new or changed webhook.
     pub async fn save_webhook(&self, webhook: &Webhook) -> Result<(), StoreError> {
         query(
             "INSERT INTO webhooks (id, team, name, url, enabled, events, secret, created_at) \
@@ -75,7 +75,7 @@ impl Store {
         Ok(self.list_webhooks(team).await?.into_iter().find(|webhook| webhook.id == id))
     }
 
-    /// Removes a webhook with all that was on its way to it.
+    /// Removes a webhook and its pending deliveries.
     pub async fn remove_webhook(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
         let done = query("DELETE FROM webhooks WHERE team = ? AND id = ?")
             .bind(&team.0)
@@ -86,7 +86,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// The teams to whose webhooks something is to be delivered now, the longest due first.
+    /// The teams whose webhooks have due deliveries, the longest due first.
     pub async fn teams_with_due_deliveries(&self, now: Timestamp) -> Result<Vec<TeamId>, StoreError> {
         let text = |now: &str| {
             let due = due_deliveries(now);
@@ -96,13 +96,13 @@ impl Store {
             Pool::Sqlite(..) => query(text("?")).bind(now.0).fetch_all(&self.read).await,
             Pool::Postgres(_) => query(text(POSTGRES_NOW)).fetch_all(&self.read).await,
         };
-        let rows = asked.map_err(StoreError::doing("read to whom something is to be delivered"))?;
+        let rows = asked.map_err(StoreError::doing("list the teams with due deliveries"))?;
         Ok(rows.iter().map(|row| TeamId(row.get(0))).collect())
     }
 
-    /// What is to be delivered of a team's now and is not `under_way`, the longest due first. Of several servers each gets
-    /// others: what one has taken is due again only after a while, should that server be gone by then. What servers share
-    /// goes by the database's clock.
+    /// The team's due deliveries that are not `under_way`, the longest due first. If there are several servers, each
+    /// gets different deliveries: a taken delivery becomes due again only after a while, in case that server is gone by
+    /// then. Servers that share a database use its clock.
     pub async fn due_deliveries(
         &self,
         team: &TeamId,
@@ -112,7 +112,7 @@ impl Store {
     ) -> Result<Vec<Delivery>, StoreError> {
         let due = |now: &str| format!("{} AND w.team = ? ORDER BY d.next_at LIMIT ?", due_deliveries(now));
         let shown = "d.id, d.webhook, w.url, w.secret, d.body, d.attempts";
-        // What is under way is among them where nothing says that it was taken.
+        // In SQLite nothing marks a delivery as taken, so the result may include those that are under way.
         let most = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let asked = match &self.write {
             Pool::Sqlite(..) => {
@@ -131,7 +131,7 @@ impl Store {
                 taken.fetch_all(&self.write).await
             }
         };
-        let rows = asked.map_err(StoreError::doing("read what is to be delivered"))?;
+        let rows = asked.map_err(StoreError::doing("read due deliveries"))?;
         Ok(rows
             .iter()
             .map(|row| Delivery {
@@ -148,7 +148,7 @@ impl Store {
             .collect())
     }
 
-    /// Records an attempt: `next` is when to try again, `None` that there is nothing more to do.
+    /// Records an attempt. `next` is the time of the next attempt, or `None` if there is nothing more to do.
     pub async fn record_attempt(
         &self,
         delivery: &Delivery,
@@ -176,7 +176,7 @@ impl Store {
     }
 }
 
-/// What is due at a time.
+/// The deliveries that are due at a time, as part of a statement.
 fn due_deliveries(now: &str) -> String {
     format!(
         "FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook \
@@ -208,8 +208,8 @@ mod tests {
 
     const SKEW: Duration = Duration::from_secs(3600);
 
-    /// Clock skew: what one server delivers is not delivered by another whose clock is an hour ahead, and what
-    /// that one records is not late.
+    /// Clock skew: a server whose clock is an hour ahead does not repeat the deliveries of another one, and its own
+    /// records are not late.
     #[tokio::test]
     async fn a_server_whose_clock_is_wrong_delivers_nothing_twice_and_nothing_late() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -248,7 +248,7 @@ mod tests {
             ahead.due_deliveries(&team, now.plus(SKEW), 10, &none).await.unwrap().is_empty(),
             "both are on their way"
         );
-        // One is to be tried again at once, by whoever comes first.
+        // One delivery is to be retried at once, by any server.
         right.record_attempt(&taken[0], Some(Timestamp::now()), None).await.unwrap();
         right.record_attempt(&taken[1], None, None).await.unwrap();
         assert_eq!(ahead.due_deliveries(&team, now.plus(SKEW), 10, &none).await.unwrap().len(), 1);

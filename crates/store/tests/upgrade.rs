@@ -1,9 +1,10 @@
-//! A database of an earlier version keeps everything when this version opens it.
+//! A database of an earlier version keeps all its data when this version opens it.
 //!
-//! The fixtures are dumps of what an earlier server wrote, with rows in all tables. They hold the same values for
-//! SQLite and for PostgreSQL; `ISOPOD_TEST_STORE` chooses. A fixture is never changed: databases like it exist.
+//! The fixtures are dumps of what an earlier server wrote, with rows in all tables. They contain the same values for
+//! SQLite and for PostgreSQL, and `ISOPOD_TEST_STORE` selects one of them. Never change a fixture: databases like it
+//! exist.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 #[path = "upgrade/agents.rs"]
 mod agents;
@@ -50,7 +51,7 @@ async fn no_table_of_the_fixture_is_empty_and_none_loses_rows() {
     database.open().await.unwrap().close().await;
     let after = database.contents().await;
     for (table, rows) in before {
-        // Who shares a database, which a file has no use for, and the other way round.
+        // One of these tables is only used by shared databases, the other one only by files.
         assert!(!rows.is_empty() || ["servers", "server_identity"].contains(&table.as_str()), "{table}");
         assert!(after[&table].len() >= rows.len(), "{table}");
     }
@@ -72,7 +73,7 @@ async fn opening_it_again_changes_nothing() {
     for _ in 0..2 {
         database.open().await.unwrap().close().await;
         let mut contents = database.contents().await;
-        // It says when each server was here last.
+        // It records when each server was last seen.
         contents.remove("servers");
         seen.push((database.schema().await, contents));
     }
@@ -99,7 +100,7 @@ async fn a_database_of_a_later_version_is_refused_and_left_alone() {
     let refused = database.open().await.unwrap_err();
     assert!(matches!(refused, StoreError::Newer { found: 999, .. }), "{refused:?}");
     assert!(
-        refused.to_string().starts_with("the store has schema 999, this version knows schemas up to "),
+        refused.to_string().starts_with("the store has schema 999, but this version knows schemas only up to "),
         "{refused}"
     );
     assert_eq!(database.contents().await, before);

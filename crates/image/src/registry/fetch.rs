@@ -29,7 +29,7 @@ pub enum FetchError {
     #[error("{0:?} is not an http or https URL of a file")]
     Address(String),
     /// The settings forbid it.
-    #[error("downloads are disabled: the server is configured to work offline")]
+    #[error("no server may be contacted, because `offline` is among the registry mirrors")]
     Offline,
     /// An internal address that the settings do not name.
     #[error("{0} leads to an internal address; the operator can name it as a mirror or allow it with --allow-outbound")]
@@ -52,7 +52,7 @@ pub enum FetchError {
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
     /// There is not enough disk space.
-    #[error("the server's disk has not enough free space for the file")]
+    #[error("the server's disk does not have enough free space for the file")]
     NoRoom,
     /// The store failed, or the file does not match its checksum.
     #[error(transparent)]

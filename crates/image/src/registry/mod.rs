@@ -80,7 +80,7 @@ impl std::str::FromStr for Mirror {
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// The settings forbid it.
-    #[error("the image is not in the store, and the server is configured to work offline")]
+    #[error("no registry may be contacted, because `offline` is among the registry mirrors")]
     Offline,
     /// An internal address that the settings do not name.
     #[error(

@@ -1,4 +1,4 @@
-//! What is done for each request.
+//! Handles each kind of request.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use super::wire::{self, Operation, Out, Truncated, node_of};
 use crate::attributes::Kind;
 use crate::vfs::{Attr, Caller, FsError, Replace, SetAttr, XattrMode};
 
-/// Pages that were read once stay valid: whoever changes them tells the kernel.
+/// Cached pages stay valid after an open, because the kernel is notified of every change.
 const KEEP_CACHE: u32 = 1 << 1;
-/// Bytes go from the program to us without a stay in the kernel's cache, which costs as much again. Only for handles that
-/// cannot read: the others may be mapped into memory.
+/// Bytes go from the program directly to us. Passing through the kernel's cache would double the cost. Only for handles
+/// that cannot read, because the others may be mapped into memory.
 const DIRECT: u32 = 1 << 0;
 
 const O_WRONLY: u32 = 1;
@@ -24,7 +24,7 @@ const RENAME_NOREPLACE: u32 = 1;
 const FILE_TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
-/// What went wrong with a request.
+/// Why a request failed.
 #[derive(Debug)]
 enum Failure {
     Fs(FsError),
@@ -63,7 +63,7 @@ impl Mount {
             Operation::Unlink => self.unlink(request).await,
             Operation::RmDir => self.rmdir(request).await,
             Operation::Rename | Operation::Rename2 => self.rename(request).await,
-            // An object has one key.
+            // An object has only one key, so there are no hard links.
             Operation::Link => Err(Failure::Errno(Errno::PERM)),
             Operation::Open => self.open(request).await,
             Operation::Create => self.create(request).await,
@@ -93,12 +93,12 @@ impl Mount {
         Caller { mount: self.id, uid: request.header.uid, gid: request.header.gid }
     }
 
-    /// How long the kernel may believe what we say.
+    /// How long the kernel may cache our answers.
     pub(super) fn valid(&self) -> Duration {
         self.vfs.settings.ttl
     }
 
-    /// An entry, which the kernel will hold until it forgets it.
+    /// An entry, which the kernel keeps until it forgets it.
     pub(super) fn entry(&self, attr: &Attr) -> Result<Out, FsError> {
         self.hand_out(attr)?;
         Ok(Out::default().entry(attr, node_of(attr.ino, self.root), self.valid()))
@@ -260,7 +260,7 @@ impl Mount {
         let parent = self.ino(request.header.node)?;
         let attr = match self.vfs.create(self.caller(request), parent, name, mode).await {
             Ok(attr) => attr,
-            // The kernel asks to create what it has not looked up; somebody else was quicker.
+            // The kernel asks to create a file that it has not looked up, but it was created in the meantime.
             Err(FsError::Exists) => {
                 let attr = self.vfs.lookup(parent, name).await?;
                 self.vfs.open_file(attr.ino, true, false).await?;
@@ -276,7 +276,7 @@ impl Mount {
         self.hand_over(out, OpenFile { ino, write: flags & O_ACCMODE != 0 }, flags)
     }
 
-    /// A file that was just made is open for writing for us, whatever was asked for.
+    /// A file that was just created is open for writing on our side, whatever the program asked for.
     fn opened_for_writing(&self, out: Out, ino: u64, flags: u32) -> Out {
         self.hand_over(out, OpenFile { ino, write: true }, flags)
     }
@@ -308,7 +308,7 @@ impl Mount {
         let append = flags & O_APPEND != 0;
         let at = self.vfs.write(self.caller(request), ino, offset, data, append).await?;
         if at != offset {
-            // Another mount was quicker, so our kernel has put these bytes at the wrong place in its cache.
+            // A write through another mount came first, so our kernel has cached these bytes at the wrong position.
             self.vfs.forget_everywhere(ino);
         }
         Ok(Out::default().u32(size).u32(0))
@@ -365,7 +365,7 @@ impl Mount {
     }
 }
 
-/// A value, or its size if no room was given for it.
+/// Returns a value, or its size if the caller gave no space for it.
 fn sized(room: u32, value: Vec<u8>) -> Done {
     match room as usize {
         0 => Ok(Out::default().u32(value.len() as u32).u32(0)),
@@ -374,7 +374,7 @@ fn sized(room: u32, value: Vec<u8>) -> Done {
     }
 }
 
-/// The type of an entry, where it is known.
+/// The type of an entry, if it is known.
 pub(super) fn kind_of(attr: Option<&Attr>) -> Option<Kind> {
     attr.map(|attr| attr.kind)
 }

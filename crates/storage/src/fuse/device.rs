@@ -1,4 +1,4 @@
-//! The descriptor: one request per read, one answer per write, and a way to wake who waits for the next request.
+//! The FUSE descriptor: one request per read, one reply per write, and a way to wake threads that wait for a request.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -16,21 +16,21 @@ use super::wire::{self, MAX_REQUEST};
 pub(super) struct Device {
     fd: OwnedFd,
     stop: OwnedFd,
-    /// Buffers that nobody uses. They are as long as the longest request.
+    /// Unused buffers. They are as long as the longest request.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// Where one thread waits.
+/// The object on which one thread waits.
 #[derive(Debug)]
 pub(super) struct Queue(OwnedFd);
 
 const REQUEST: u64 = 0;
 const STOP: u64 = 1;
 
-/// What came out of a read.
+/// The result of a read.
 pub(super) enum Received {
     Request(Vec<u8>, usize),
-    /// The mount is gone, or we are to stop.
+    /// The mount is gone, or the session was stopped.
     End,
 }
 
@@ -41,13 +41,13 @@ impl Device {
         Ok(Self { fd, stop: eventfd(0, EventfdFlags::CLOEXEC)?, spare: Mutex::default() })
     }
 
-    /// Waits for a request. Of several threads that wait, each on its own `queue`, one is woken.
+    /// Waits for a request. If several threads wait, each on its own `queue`, one of them is woken.
     pub(super) fn receive(&self, queue: &Queue) -> rustix::io::Result<Received> {
         let mut buffer = self.spare.lock().expect("no panic while held").pop().unwrap_or_else(|| vec![0; MAX_REQUEST]);
         loop {
             match rustix::io::read(&self.fd, &mut buffer[..]) {
                 Ok(length) => return Ok(Received::Request(buffer, length)),
-                // The one who asked was killed meanwhile, or another thread was quicker.
+                // The caller was killed in the meantime, or another thread took the request.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if self.wait(queue)? {
@@ -60,7 +60,7 @@ impl Device {
         }
     }
 
-    /// True if it is time to stop.
+    /// Returns true if it is time to stop.
     fn wait(&self, queue: &Queue) -> rustix::io::Result<bool> {
         let mut events = Vec::with_capacity(2);
         match epoll::wait(&queue.0, spare_capacity(&mut events), None) {
@@ -69,21 +69,21 @@ impl Device {
         }
     }
 
-    /// A place for one thread to wait at.
+    /// Creates a queue for one thread to wait on.
     pub(super) fn queue(&self) -> rustix::io::Result<Queue> {
         let queue = epoll::create(CreateFlags::CLOEXEC)?;
-        // All threads would wake for every request, and all but one for nothing.
+        // Without `EXCLUSIVE`, every request would wake all threads, and all but one for nothing.
         epoll::add(&queue, &self.fd, EventData::new_u64(REQUEST), EventFlags::IN | EventFlags::EXCLUSIVE)?;
         epoll::add(&queue, &self.stop, EventData::new_u64(STOP), EventFlags::IN)?;
         Ok(Queue(queue))
     }
 
-    /// Wakes everybody who waits, for good.
+    /// Wakes all waiting threads permanently.
     pub(super) fn stop(&self) {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer for reuse.
     pub(super) fn recycle(&self, buffer: Vec<u8>) {
         const KEPT: usize = 4;
         let mut spare = self.spare.lock().expect("no panic while held");
@@ -99,17 +99,17 @@ impl Device {
         };
         let header = wire::Out::default().u32(16 + body.len() as u32).u32((-error) as u32).u64(unique);
         match rustix::io::writev(&self.fd, &[IoSlice::new(&header.0), IoSlice::new(body)]) {
-            // The one who asked was killed, or the mount is gone.
+            // The caller was killed, or the mount is gone.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
-            Err(error) => tracing::warn!(%error, unique, "an answer was refused by the kernel"),
+            Err(error) => tracing::warn!(%error, unique, "the kernel refused a reply"),
         }
     }
 
-    /// Sends what nobody asked for. A node that the kernel has forgotten already is no error.
+    /// Sends a notification. It is not an error if the kernel has already forgotten the node.
     pub(super) fn notify(&self, message: &[u8]) {
         match rustix::io::write(&self.fd, message) {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTDIR) => {}
-            Err(error) => tracing::warn!(%error, "a notification was refused by the kernel"),
+            Err(error) => tracing::warn!(%error, "the kernel refused a notification"),
         }
     }
 }

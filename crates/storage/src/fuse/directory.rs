@@ -1,5 +1,5 @@
-//! Reading directories. The entries are fixed when reading begins, so that none is told twice or left out because
-//! others come and go meanwhile.
+//! Reads directories. The list of entries is fixed when reading starts, so that none is returned twice or skipped
+//! because of concurrent changes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl From<Truncated> for FsError {
     }
 }
 
-/// The two entries that every directory begins with.
+/// The number of entries that every directory starts with: `.` and `..`.
 const DOTS: u64 = 2;
 
 impl Mount {
@@ -61,7 +61,8 @@ impl Mount {
         };
         let node = node_of(entry.ino, self.root);
         if plus {
-            // One that was removed meanwhile is told without attributes, and looked up again.
+            // An entry that was removed in the meantime is returned without attributes, and the kernel looks it up
+            // again.
             let attr = entry.attr.as_ref().filter(|attr| self.hand_out(attr).is_ok());
             out = match attr {
                 Some(attr) => out.entry(attr, node, self.valid()),

@@ -1,4 +1,4 @@
-//! Fuzzed: FUSE requests, answered by a file system over an empty bucket.
+//! Fuzz entry point for FUSE requests, over an empty bucket.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use crate::attributes::Metadata;
 use crate::object::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
 use crate::vfs::{ROOT, Settings, Vfs};
 
-/// Requests of a mount: number of the operation, node, length of the body, body.
+/// A sequence of requests: number of the operation, node, length of the body, body.
 pub fn fuse_request(data: &[u8]) {
-    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("no temporary directory");
     runtime().block_on(async {
         let mount = mount(scratch.path());
         let mut rest = data;
@@ -37,7 +37,7 @@ async fn send(mount: &Mount, unique: u64, number: u32, node: u64, body: &[u8]) {
     let out =
         Out::default().u32(length as u32).u32(number).u64(unique).u64(node).u32(1000).u32(1000).u64(0).bytes(body);
     let buffer = out.0;
-    let header = Header::parse(&buffer).unwrap_or_else(|_| panic!("a whole header is read"));
+    let header = Header::parse(&buffer).unwrap_or_else(|_| panic!("a complete header must parse"));
     assert_eq!((header.unique, header.node, header.uid), (unique, node, 1000));
     let Some(operation) = Operation::parse(header.operation) else { return };
     let request = Request { header, operation, buffer, length };
@@ -48,19 +48,19 @@ async fn send(mount: &Mount, unique: u64, number: u32, node: u64, body: &[u8]) {
 
 fn mount(state: &Path) -> Mount {
     let settings = Settings { deadline: Duration::from_secs(1), ..Settings::new(state) };
-    let vfs = Vfs::open(Arc::new(Empty), settings).expect("a file system");
-    // What the kernel would be told goes nowhere.
-    let nowhere = File::options().read(true).write(true).open("/dev/null").expect("it is there");
-    let device = Device::new(nowhere.into()).expect("a descriptor");
-    Mount::new(vfs, Arc::new(device), ROOT, false).expect("a mount")
+    let vfs = Vfs::open(Arc::new(Empty), settings).expect("could not open the file system");
+    // Notifications to the kernel go to /dev/null.
+    let nowhere = File::options().read(true).write(true).open("/dev/null").expect("could not open /dev/null");
+    let device = Device::new(nowhere.into()).expect("could not create a device");
+    Mount::new(vfs, Arc::new(device), ROOT, false).expect("could not create a mount")
 }
 
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"))
+    RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("no runtime"))
 }
 
-/// A bucket with nothing in it.
+/// An empty bucket.
 #[derive(Debug)]
 struct Empty;
 

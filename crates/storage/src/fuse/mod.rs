@@ -1,8 +1,8 @@
 //! Answers the kernel: one session per mount, all on one file system.
 //!
-//! A session serves a descriptor of `/dev/fuse` that somebody else may have opened and mounted, as a sandbox does it in
-//! its own user namespace. It shows one directory of the tree as its top, and nothing above it can be named. Calls
-//! that need no store are answered by the thread that read them; the others become tasks, with a deadline.
+//! A session serves a `/dev/fuse` descriptor. Someone else may have opened and mounted it, as a sandbox does in its own
+//! user namespace. The session shows one directory of the tree as its root, and nothing above it can be named. Requests
+//! that do not need the store are answered by the thread that reads them. The others become tasks with a deadline.
 
 mod answer;
 mod device;

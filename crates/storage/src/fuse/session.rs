@@ -1,8 +1,8 @@
-//! One mount being served: threads that read requests, the first handshake, and the end.
+//! Serves one mount: the threads that read requests, the handshake, and the end.
 //!
-//! `Session::serve` answers the kernel's first message; `Session::take_over` continues a connection that another process
-//! began. A session ends when the mount is taken away, or when it is stopped; then everything that the kernel had open
-//! through it is closed.
+//! `Session::serve` answers the kernel's first message. `Session::take_over` continues a connection that another
+//! process started. A session ends when the mount is removed or the session is stopped. Then everything that the kernel
+//! had open through it is closed.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use super::watch::Watch;
 use super::wire::{self, Fields, Header, IN_HEADER, Operation, Out, init};
 use crate::vfs::{DirEntry, FsError, Ino, MountId, Vfs, Watcher};
 
-/// A thread waits in the kernel while another one works.
+/// One thread waits in the kernel while another one works.
 const THREADS: usize = 2;
 
 static NEXT_MOUNT: AtomicU64 = AtomicU64::new(1);
@@ -28,29 +28,29 @@ static NEXT_MOUNT: AtomicU64 = AtomicU64::new(1);
 /// Why a connection cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    #[error("the descriptor is no FUSE connection that can be served")]
+    #[error("the descriptor is not a FUSE connection")]
     Device(#[source] std::io::Error),
     #[error("the kernel speaks FUSE {major}.{minor}, which is too old")]
     Version { major: u32, minor: u32 },
-    #[error("the mount went away before it was served")]
+    #[error("the mount was removed before it was served")]
     Gone,
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// A mount that is being served. Dropping it ends the serving.
+/// A mount that is being served. Dropping it ends the session.
 #[derive(Debug)]
 pub struct Session {
     mount: Arc<Mount>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of a session share.
+/// The state that the threads of a session share.
 #[derive(Debug)]
 pub(super) struct Mount {
     pub(super) vfs: Arc<Vfs>,
     pub(super) id: MountId,
-    /// The directory that is the top of this mount.
+    /// The directory that is the root of this mount.
     pub(super) root: Ino,
     pub(super) watch: Arc<Watch>,
     device: Arc<Device>,
@@ -59,7 +59,7 @@ pub(super) struct Mount {
     pub(super) files: Mutex<HashMap<u64, OpenFile>>,
     pub(super) directories: Mutex<HashMap<u64, Arc<Vec<DirEntry>>>>,
     stopped: Stopped,
-    /// Another process told the kernel of nodes that we do not know of.
+    /// Another process has passed nodes to the kernel that we do not know.
     taken_over: bool,
 }
 
@@ -81,12 +81,12 @@ impl Default for Stopped {
 
 impl Stopped {
     async fn wait(&self) {
-        // It never has a permit: this ends only with an error, when it is closed.
+        // There never is a permit, so this returns only when the semaphore is closed.
         let _ = self.0.acquire().await;
     }
 }
 
-/// One request, with the buffer that it came in.
+/// A request and the buffer that contains it.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) header: Header,
@@ -109,7 +109,7 @@ impl Session {
         Self::start(vfs, device, root, false)
     }
 
-    /// Continues a connection that another process served and left without an end.
+    /// Continues a connection that another process served and did not end.
     pub fn take_over(vfs: Arc<Vfs>, fd: OwnedFd, root: Ino) -> Result<Self, SessionError> {
         let device = Arc::new(Device::new(fd).map_err(|error| SessionError::Device(error.into()))?);
         device.notify(&wire::resend());
@@ -129,12 +129,12 @@ impl Session {
         Ok(session)
     }
 
-    /// True while the mount is there.
+    /// Whether the mount still exists.
     pub fn is_alive(&self) -> bool {
         self.threads.iter().any(|thread| !thread.is_finished())
     }
 
-    /// Ends the serving. Unmount first, unless somebody else holds the descriptor and goes on with it.
+    /// Ends the session. Unmount first, unless another process has the descriptor and continues the session.
     pub fn stop(mut self) {
         self.end();
     }
@@ -156,7 +156,7 @@ impl Drop for Session {
 }
 
 impl Mount {
-    /// A mount that nobody reads requests for yet.
+    /// A mount for which no thread reads requests yet.
     pub(super) fn new(vfs: Arc<Vfs>, device: Arc<Device>, root: Ino, taken_over: bool) -> std::io::Result<Self> {
         let id = NEXT_MOUNT.fetch_add(1, Ordering::Relaxed);
         let watch = Watch::start(id, root, device.clone())?;
@@ -184,17 +184,17 @@ impl Mount {
                 Ok(Received::Request(buffer, length)) => self.clone().begin(buffer, length),
                 Ok(Received::End) => return,
                 Err(error) => {
-                    tracing::error!(%error, mount = self.id, "the FUSE connection broke");
+                    tracing::error!(%error, mount = self.id, "the FUSE connection failed");
                     return;
                 }
             }
         }
     }
 
-    /// Answers at once if nothing has to be waited for; else the rest becomes a task.
+    /// Answers at once if nothing has to be awaited. Otherwise a task continues the request.
     fn begin(self: Arc<Self>, buffer: Vec<u8>, length: usize) {
         let Ok(header) = Header::parse(&buffer[..length]) else {
-            tracing::error!(length, "the kernel sent something that is no request");
+            tracing::error!(length, "the kernel sent an invalid request");
             return;
         };
         let Some(operation) = Operation::parse(header.operation) else {
@@ -212,7 +212,7 @@ impl Mount {
                 let deadline = self.vfs.settings.deadline;
                 let answer = tokio::select! {
                     answer = tokio::time::timeout(deadline, work) => answer,
-                    // Nobody waits for it any more, and it must not hold the connection.
+                    // The session is over. The task must not keep the connection open.
                     () = self.stopped.wait() => return,
                 };
                 self.finish(request, answer.unwrap_or_else(|_| Answer::from(FsError::Deadline)));
@@ -240,7 +240,7 @@ impl Mount {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The node that a request is about. The kernel only names nodes that it was told of.
+    /// The node of a request. The kernel only names nodes that were passed to it.
     pub(super) fn ino(&self, node: u64) -> Result<Ino, FsError> {
         let ino = wire::ino_of(node, self.root);
         let ours = self.watch.knows(ino) || (self.taken_over && self.vfs.is_below(ino, self.root));
@@ -259,12 +259,12 @@ impl Mount {
     }
 }
 
-/// What goes back to the kernel.
+/// The reply to the kernel.
 #[derive(Debug)]
 pub(super) enum Answer {
     Done(Vec<u8>),
     Refused(Errno),
-    /// Some messages want no answer.
+    /// Some messages have no reply.
     Silence,
 }
 
@@ -272,7 +272,7 @@ impl From<FsError> for Answer {
     fn from(error: FsError) -> Self {
         if matches!(error, FsError::Store(_) | FsError::Local { .. } | FsError::Deadline) {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(%error, cause, "a call failed");
+            tracing::warn!(%error, cause, "a file system call failed");
         }
         Self::Refused(error.errno())
     }
@@ -301,7 +301,7 @@ fn shake_hands(device: &Device) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Our side of the handshake. No write-back cache in the kernel: a write that returned is a write we have.
+/// Our side of the handshake. The kernel must not use a write-back cache: when a write returns, we have its data.
 fn welcome(read_ahead: u32, offered: u64) -> Vec<u8> {
     let wanted = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC

@@ -1,6 +1,7 @@
-//! Tells the kernel to forget what was changed through another mount.
+//! Tells the kernel to drop what it has cached when it was changed through another mount.
 //!
-//! From a thread of its own: the kernel may make it wait for a lock that a call holds which we have not answered yet.
+//! This needs a thread of its own, because the kernel may block it on a lock that is held by a request that we have not
+//! answered yet.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,12 +15,12 @@ use crate::vfs::{Change, Ino, MountId, Watcher};
 
 type Message = (Vec<u8>, Arc<Semaphore>);
 
-/// What the kernel knows of one mount.
+/// What the kernel knows about one mount.
 #[derive(Debug)]
 pub(super) struct Watch {
     id: MountId,
     root: Ino,
-    /// How often the kernel was told of each node. Whoever is not in here cannot be cached there.
+    /// How often each node was passed to the kernel. Nodes that are not in here cannot be in its cache.
     known: Mutex<HashMap<Ino, u64>>,
     messages: Sender<Message>,
 }
@@ -35,7 +36,7 @@ impl Watch {
         *self.known.lock().expect("no panic while held").entry(ino).or_default() += 1;
     }
 
-    /// Returns how many of these times count: the top is never forgotten.
+    /// Returns how many of these times count. The root is never forgotten.
     pub(super) fn forget_times(&self, ino: Ino, times: u64) -> u64 {
         let mut known = self.known.lock().expect("no panic while held");
         let Some(count) = known.get_mut(&ino).filter(|_| ino != self.root) else { return 0 };
@@ -51,7 +52,7 @@ impl Watch {
         self.known.lock().expect("no panic while held").contains_key(&ino)
     }
 
-    /// Everything the kernel still knows, at the end.
+    /// Everything that the kernel still knows, at the end.
     pub(super) fn drain(&self) -> Vec<(Ino, u64)> {
         let mut known = self.known.lock().expect("no panic while held");
         known.remove(&self.root);

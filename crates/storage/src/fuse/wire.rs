@@ -1,7 +1,8 @@
-//! The FUSE protocol as bytes: requests are read from, and answers written into, plain buffers.
+//! The FUSE protocol as bytes. Requests are read from plain buffers, and replies are written into them.
 //!
-//! Our own, because a connection must be taken over from a daemon that died: then there is no first message to answer,
-//! and what was under way has to be asked for again. Numbers and layouts are those of `linux/fuse.h`, protocol 7.38.
+//! We have our own implementation because we must be able to take over a connection from a daemon that died. Then there
+//! is no first message to answer, and pending requests must be sent again. Numbers and layouts are those of
+//! `linux/fuse.h`, protocol 7.38.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,17 +11,17 @@ use crate::vfs::{Attr, Ino, Statfs};
 
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 38;
-/// The most bytes of one write or read.
+/// The maximum number of bytes in one write or read.
 pub(super) const MAX_WRITE: usize = 1 << 20;
-/// A request is never longer.
+/// The maximum length of a request.
 pub(super) const MAX_REQUEST: usize = MAX_WRITE + 4096;
 pub(super) const IN_HEADER: usize = 40;
-/// The node that every mount begins with.
+/// The root node of every mount.
 pub(super) const ROOT_NODE: u64 = 1;
 
 macro_rules! operations {
     ($($name:ident = $number:literal),* $(,)?) => {
-        /// What the kernel asks for.
+        /// The kinds of requests.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Operation { $($name),* }
 
@@ -40,7 +41,7 @@ operations! {
     ReadDirPlus = 44, Rename2 = 45, SyncFs = 50,
 }
 
-/// Flags of the first message that we ask for.
+/// The flags that we request in the first message.
 pub(super) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -54,7 +55,7 @@ pub(super) mod init {
     pub(crate) const HAS_RESEND: u64 = 1 << 39;
 }
 
-/// A field is missing: the kernel never sends that.
+/// A field is missing, which the kernel never does.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Truncated;
 
@@ -76,7 +77,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// A text that ends with a zero.
+    /// A name that ends with a zero byte.
     pub(super) fn name(&mut self) -> Result<&'a [u8], Truncated> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Truncated)?;
         let name = &self.0[..end];
@@ -97,7 +98,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What stands before every request.
+/// The header of every request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) operation: u32,
@@ -149,7 +150,7 @@ impl Out {
 
     pub(super) fn attr(self, attr: &Attr, node: u64) -> Self {
         let (mtime, ctime) = (since_epoch(attr.mtime), since_epoch(attr.ctime));
-        // Times of access are not kept; what changed last was at least seen then.
+        // Access times are not stored. The time of the last change is used instead.
         self.u64(node)
             .u64(attr.size)
             .u64(attr.size.div_ceil(512))
@@ -182,7 +183,7 @@ impl Out {
             .attr(attr, node)
     }
 
-    /// In place of an entry whose attributes are not told.
+    /// Takes the place of an entry whose attributes are not sent.
     pub(super) fn no_entry(mut self) -> Self {
         self.0.resize(self.0.len() + ENTRY, 0);
         self
@@ -213,25 +214,25 @@ impl Out {
 
 const ENTRY: usize = 128;
 
-/// How much room an entry of a directory takes.
+/// The size of a directory entry.
 pub(super) fn dirent_size(name: &[u8], plus: bool) -> usize {
     let bare = (24 + name.len()).next_multiple_of(8);
     if plus { bare + ENTRY } else { bare }
 }
 
-/// A message that nobody asked for: forget what is cached of a node, all of it or only the attributes.
+/// A notification to drop what is cached of a node: everything, or only its attributes.
 pub(super) fn forget_node(node: u64, content: bool) -> Vec<u8> {
-    // An offset below zero means: leave the pages alone.
+    // A negative offset means that the pages stay.
     let offset = if content { 0 } else { u64::MAX };
     notification(2, Out::default().u64(node).u64(offset).u64(0))
 }
 
-/// A message that nobody asked for: forget a name.
+/// A notification to drop a name.
 pub(super) fn forget_name(parent: u64, name: &[u8]) -> Vec<u8> {
     notification(3, Out::default().u64(parent).u32(name.len() as u32).u32(0).bytes(name).bytes(&[0]))
 }
 
-/// Asks the kernel to send again what was not answered.
+/// Asks the kernel to send unanswered requests again.
 pub(super) fn resend() -> Vec<u8> {
     notification(7, Out::default())
 }
@@ -245,16 +246,16 @@ fn since_epoch(time: SystemTime) -> Duration {
 }
 
 pub(super) fn time(seconds: u64, nanos: u32) -> SystemTime {
-    // The kernel sends what a program said, and a program may say anything.
+    // The value comes from a program and may be anything.
     UNIX_EPOCH.checked_add(Duration::new(seconds.min(1 << 40), nanos.min(999_999_999))).unwrap_or(UNIX_EPOCH)
 }
 
-/// The number of a node inside a mount whose top is `root`.
+/// The node number inside a mount with this root.
 pub(super) fn node_of(ino: Ino, root: Ino) -> u64 {
     if ino == root { ROOT_NODE } else { ino }
 }
 
-/// The other way round.
+/// The inverse of [`node_of`].
 pub(super) fn ino_of(node: u64, root: Ino) -> Ino {
     if node == ROOT_NODE { root } else { node }
 }

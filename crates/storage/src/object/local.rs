@@ -1,8 +1,9 @@
-//! A directory of this host as a bucket: the embedded default, and what tests use.
+//! A directory of this host as a bucket. This is the default, and tests use it.
 //!
-//! An object is a file, a marker is a directory, metadata is the extended attribute `user.isopod`. Objects are written
-//! beside and renamed into place. Nothing below the root is trusted: links are never followed. Empty directories that
-//! a deleted object leaves behind go away with it, as prefixes do in a bucket, unless they are markers themselves.
+//! An object is a file, a marker is a directory, and the metadata is in the extended attribute `user.isopod`. Objects
+//! are written to a staging directory and then renamed. Nothing below the root is trusted, and links are never
+//! followed. Directories that become empty when an object is deleted are removed with it, like prefixes in a bucket,
+//! unless they are markers themselves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +23,7 @@ use super::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
 use crate::attributes::Metadata;
 
 const XATTR: &str = "user.isopod";
-/// Where objects are written before they get their name. No name is ever written so in a key: see `name`.
+/// Where objects are written before they get their name. No name is ever encoded like this, see `name`.
 const STAGE: &str = ".stage-%C3%A9";
 
 /// A directory used as a bucket.
@@ -36,12 +37,12 @@ struct Root {
     path: PathBuf,
     directory: OwnedFd,
     next_stage: AtomicU64,
-    /// Held alone by who removes directories, and together by those who put something into them.
+    /// Held exclusively while directories are removed, and shared while something is put into them.
     shape: RwLock<()>,
 }
 
 impl DirectoryStore {
-    /// Opens a directory as a bucket and makes it if needed.
+    /// Opens a directory as a bucket. Creates it if necessary.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let failed = |source| local("open", &path.to_string_lossy(), source);
         let stage = path.join(STAGE);
@@ -112,7 +113,7 @@ impl Root {
     fn list(&self, request: &ListRequest) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         self.walk(&request.prefix, request.shallow, &mut listing)?;
-        // A marker is listed among what it marks, as S3 does it.
+        // Like S3, list a marker together with the entries below it.
         if let Some(marker) = self.head(&request.prefix)? {
             listing.objects.insert(0, marker);
         }
@@ -194,7 +195,7 @@ impl Root {
         write: impl Fn(&File) -> io::Result<()>,
     ) -> Result<String, StoreError> {
         match self.put_once(key, metadata, &write) {
-            // Directories that hold nothing, left by somebody who was stopped half-way, are not in the bucket.
+            // Directories without objects, which an interrupted operation left, are not part of the bucket.
             Err(StoreError::Conflict(_)) if !key.ends_with('/') => {
                 let shape = self.shape.write().expect("no panic while held");
                 self.clear(key);
@@ -205,7 +206,7 @@ impl Root {
         }
     }
 
-    /// Removes directories that hold no object at or below a key.
+    /// Removes directories at or below a key that contain no object.
     fn clear(&self, key: &str) {
         let Ok(directory) = self.open_directory(key) else { return };
         let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { return };
@@ -233,7 +234,7 @@ impl Root {
                 _ => local("write", key, source),
             }
         };
-        let encoded = serde_json::to_vec(metadata).expect("a map of texts is always JSON");
+        let encoded = serde_json::to_vec(metadata).expect("a map of strings always serializes to JSON");
         let (parent, name) = split(key);
         if key.ends_with('/') {
             let _shape = self.shape.read().expect("no panic while held");
@@ -283,7 +284,7 @@ impl Root {
         Ok(())
     }
 
-    /// Removes directories that are empty and no markers, from here upwards.
+    /// Removes directories that are empty and not markers, from here upwards.
     fn prune(&self, prefix: &str) {
         if prefix.is_empty() {
             return;
@@ -321,7 +322,7 @@ impl Root {
         Ok(directory)
     }
 
-    /// What an open file is as an object; a directory is one only if it is a marker.
+    /// An open file as an object. A directory is an object only if it is a marker.
     fn object_info(&self, key: &str, file: &File) -> io::Result<Option<ObjectInfo>> {
         let stat = file.metadata()?;
         let xattr = read_xattr(file);
@@ -357,7 +358,7 @@ fn ensure_child(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
-/// Takes the mark away, and the directory if it holds nothing.
+/// Removes the marker's attribute, and the directory if it is empty.
 fn remove_marker(parent: &OwnedFd, name: &str) -> io::Result<()> {
     let marker = open_child(parent, name)?;
     match rustix::fs::fremovexattr(&marker, XATTR) {
@@ -390,7 +391,7 @@ fn marker_tag(metadata: &[u8]) -> String {
     format!("marker-{:08x}", crc32fast::hash(metadata))
 }
 
-/// The prefix that a key or prefix lies below, and the last part of it.
+/// The parent prefix of a key or prefix, and its last part.
 fn split(key: &str) -> (&str, &str) {
     let bare = key.trim_end_matches('/');
     match bare.rfind('/') {

@@ -1,7 +1,7 @@
-//! What the file system asks of a bucket, and the two kinds of bucket: S3 and a local directory.
+//! The interface to a bucket, and the two kinds of bucket: S3 and a local directory.
 //!
-//! Keys are plain text. A key that ends in `/` is the marker of a directory. Every call may fail for a while
-//! (`StoreError::is_temporary`), and none is retried here: whoever calls knows how long it may take.
+//! Keys are plain text. A key that ends in `/` is the marker of a directory. Every call may fail temporarily
+//! (`StoreError::is_temporary`). Nothing is retried here, because only the caller knows how long it may take.
 
 pub(crate) mod local;
 pub(crate) mod prefixed;
@@ -18,43 +18,42 @@ use bytes::Bytes;
 
 use crate::attributes::Metadata;
 
-/// A bucket.
 #[async_trait]
 pub trait ObjectStore: Debug + Send + Sync + 'static {
-    /// One page of what lies directly below a prefix, or of everything below it if not `shallow`.
+    /// One page of what is directly below a prefix, or of everything below it if not `shallow`.
     async fn list(&self, request: &ListRequest) -> Result<Listing, StoreError>;
 
-    /// What an object is, or nothing if there is none.
+    /// The description of an object, or `None` if it does not exist.
     async fn head(&self, key: &str) -> Result<Option<ObjectInfo>, StoreError>;
 
-    /// Bytes of an object that still has this tag. The range lies within the object.
+    /// Reads bytes of an object that still has this tag. The range must be within the object.
     async fn get(&self, key: &str, tag: &str, range: Range<u64>) -> Result<Bytes, StoreError>;
 
-    /// Writes an object and returns its tag. Nobody ever sees half of it.
+    /// Writes an object and returns its tag. Readers never see a partial object.
     async fn put(&self, key: &str, content: Content, metadata: &Metadata) -> Result<String, StoreError>;
 
-    /// Copies an object that still has this tag, with new metadata, and returns the tag of the copy.
+    /// Copies an object that still has this tag, with new metadata. Returns the tag of the copy.
     async fn copy(&self, from: &ObjectInfo, to: &str, metadata: &Metadata) -> Result<String, StoreError>;
 
-    /// Removes an object. One that is not there is as good as removed.
+    /// Deletes an object. It is not an error if it does not exist.
     async fn delete(&self, key: &str) -> Result<(), StoreError>;
 
-    /// The longest part of a key between two `/`, if there is such a limit.
+    /// The maximum length of a key part between two `/`, if there is a limit.
     fn longest_part(&self) -> usize {
         usize::MAX
     }
 }
 
-/// Which page of which listing.
+/// Selects one page of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
     /// Empty, or ends in `/`.
     pub prefix: String,
-    /// Only what lies directly below; what lies deeper is told by its first step.
+    /// Only list what is directly below. Deeper objects appear as prefixes.
     pub shallow: bool,
-    /// At most so many entries; nothing means as many as the store gives.
+    /// The maximum number of entries. `None` means as many as the store returns.
     pub limit: Option<usize>,
-    /// What the page before said.
+    /// The `next` value of the previous page.
     pub after: Option<String>,
 }
 
@@ -62,33 +61,33 @@ pub struct ListRequest {
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub objects: Vec<ObjectInfo>,
-    /// The steps down, each a whole key prefix that ends in `/`.
+    /// The prefixes one level down, each complete and ending in `/`.
     pub prefixes: Vec<String>,
     /// Where the next page starts, if there is one.
     pub next: Option<String>,
 }
 
-/// What is known of an object.
+/// The description of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
     pub key: String,
     pub size: u64,
-    /// Changes whenever the bytes do.
+    /// Changes whenever the content does.
     pub tag: String,
     pub modified: SystemTime,
-    /// Nothing if the store does not tell it in a listing.
+    /// `None` if the store does not include it in a listing.
     pub metadata: Option<Metadata>,
 }
 
-/// The bytes of a new object.
+/// The content of a new object.
 #[derive(Clone, Debug)]
 pub enum Content {
     Bytes(Bytes),
-    /// The first so many bytes of a file.
+    /// The first bytes of a file, up to this number.
     File(Arc<File>, u64),
 }
 
-/// Why a store did not do it.
+/// Why a request to the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the bucket {0} does not exist")]
@@ -101,21 +100,21 @@ pub enum StoreError {
     NotFound(String),
     #[error("object {0} has changed")]
     Changed(String),
-    /// A directory cannot hold an object and objects below it, as a bucket can.
-    #[error("something stands in the way of object {0}")]
+    /// A bucket can have an object and other objects below it. A directory cannot.
+    #[error("object {0} conflicts with another object")]
     Conflict(String),
     #[error("the store answered {status} {code} to {what}")]
     Refused { what: &'static str, status: u16, code: String },
     #[error("the store could not be reached to {what}: {reason}")]
     Unreachable { what: &'static str, reason: String },
-    #[error("the answer of the store to {what} makes no sense")]
+    #[error("the store sent an invalid response to {what}")]
     Garbled { what: &'static str },
     #[error("cannot {what} {path}")]
     Local { what: &'static str, path: String, source: std::io::Error },
 }
 
 impl StoreError {
-    /// True if it makes sense to ask again.
+    /// Whether it makes sense to try again.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status >= 500 || *status == 429 || *status == 408,

@@ -1,4 +1,4 @@
-//! A part of a bucket as if it were a bucket: every key gets a prefix on its way in, and loses it on its way out.
+//! A part of a bucket as if it were a bucket. A prefix is added to every key in requests and removed in responses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Content, ListRequest, Listing, ObjectInfo, ObjectStore, StoreError};
 use crate::attributes::Metadata;
 
-/// What lies below a prefix.
+/// The part of a bucket below a prefix.
 #[derive(Debug)]
 pub struct Prefixed {
     store: Arc<dyn ObjectStore>,
@@ -18,7 +18,7 @@ pub struct Prefixed {
 }
 
 impl Prefixed {
-    /// `prefix` without a `/` at its end.
+    /// `prefix` must not end in `/`.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         Self { store, prefix: format!("{prefix}/") }
     }
@@ -29,7 +29,7 @@ impl Prefixed {
 
     fn outer(&self, mut info: ObjectInfo) -> Option<ObjectInfo> {
         info.key = info.key.strip_prefix(&self.prefix)?.to_owned();
-        // The marker of the prefix itself is nothing that lies below it.
+        // The marker of the prefix itself is not below it.
         (!info.key.is_empty()).then_some(info)
     }
 }

@@ -1,7 +1,7 @@
-//! Aborting connections, by the kernel's own list of them, which is mounted for us alone.
+//! Aborts connections through the kernel's list of them, which is mounted privately.
 //!
-//! Closing every descriptor would do the same, but a thread that tells the kernel to forget something may itself wait in
-//! the kernel, with the connection open, for a call that nobody will answer.
+//! Closing every descriptor would have the same effect. But a thread that sends a notification may itself be blocked in
+//! the kernel, with the connection open, by a request that nothing will answer.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// All connections of this host.
+/// All FUSE connections of this host.
 #[derive(Debug)]
 pub(super) struct Connections {
     list: OwnedFd,
@@ -24,16 +24,16 @@ impl Connections {
         Ok(Self { list })
     }
 
-    /// The file that aborts a connection. It stays with this one, also when its number becomes another's.
+    /// The file that aborts a connection. It always refers to this connection, even if its number is reused.
     pub(super) fn aborter(&self, number: u32) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(openat(&self.list, format!("{number}/abort"), flags, Mode::empty())?))
     }
 }
 
-/// Everybody who waits for an answer gets an error now. A connection that is gone needs none.
+/// Fails all requests that wait for an answer. It is not an error if the connection is gone.
 pub(super) fn abort(mut aborter: &File) {
     if let Err(error) = aborter.write_all(b"1") {
-        tracing::debug!(%error, "a connection was gone before it was aborted");
+        tracing::debug!(%error, "could not abort a connection; it is already gone");
     }
 }

@@ -1,6 +1,6 @@
-//! How clients, the daemon and its supervisor talk.
+//! The connection between clients, the daemon and its supervisor.
 
-/// The list of all mounts is the longest message.
+/// The longest message is the list of all mounts.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_FDS: usize = 4;
 

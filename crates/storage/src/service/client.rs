@@ -1,4 +1,4 @@
-//! How others speak to the daemon, and start it when it is not there. Every call is a connection of its own, and blocks.
+//! Talks to the daemon, and starts it if it does not run. Every call uses a connection of its own, and blocks.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,65 +19,65 @@ use crate::object::s3::{Credentials, Keys};
 use crate::subtree::Subtree;
 
 const SOCKET: &str = "daemon.sock";
-/// Clients that wait while the daemon is started anew.
+/// The number of clients that can wait while the daemon restarts.
 const BACKLOG: i32 = 128;
 const LOG: &str = "daemon.log";
-/// Held by whoever starts the daemon, opens a store or ends it for want of use.
+/// Held while a process starts the daemon, opens a store or ends an idle daemon.
 pub(super) const LOCK: &str = "start.lock";
-/// Where the server sees everything.
+/// Where the daemon mounts the whole bucket for the server.
 pub(super) const ROOT_MOUNT: &str = "mnt";
-/// The daemon may just be started anew, or ask a bucket that is far away.
+/// The daemon may be restarting, or waiting for a distant bucket.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How often a daemon that hung up is asked again, and how long it may take to be gone or back.
+/// How often a daemon that closed the connection is retried, and the pause in which it may end or restart.
 const MAX_TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
-/// Whoever waits for uploads waits as long as it takes.
+/// A client that waits for uploads waits as long as it takes.
 const LONG_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How to start this program as a supervisor. The listening socket is its standard input.
 #[derive(Clone, Debug)]
 pub struct DaemonProgram {
-    /// Usually this very program.
+    /// Usually this program itself.
     pub program: PathBuf,
-    /// Arguments that make it a supervisor.
+    /// The arguments that make it a supervisor.
     pub arguments: Vec<OsString>,
-    /// All that it gets of the environment.
+    /// Its complete environment.
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Why the daemon did not do it.
+/// Why a request to the daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("the storage daemon does not run")]
+    #[error("the storage daemon is not running")]
     NotRunning,
     #[error("could not start the storage daemon")]
     Start(#[source] io::Error),
     #[error("could not talk to the storage daemon")]
     Talk(#[source] io::Error),
-    #[error("the storage daemon is of another version; end it with: isopod storage stop --force")]
+    #[error("the storage daemon has another version; stop it with: isopod storage stop --force")]
     Version,
     #[error("{message}")]
     Refused {
-        /// For those who have a hint for each.
+        /// The kind of failure, for callers that have a hint for each.
         kind: FailureKind,
         message: String,
     },
 }
 
-/// A mount that somebody else has made.
+/// A mount that the caller has made.
 #[derive(Clone, Debug)]
 pub struct NewMount<'a> {
     pub owner: &'a str,
     pub subtree: Subtree,
     /// The kernel's number of its connection.
     pub number: u32,
-    /// Bytes that may be below it.
+    /// The maximum number of bytes below it.
     pub quota: Option<u64>,
-    /// The owner had this mount before and lost it. It is served although the store may be away.
+    /// The owner had this mount before and lost it. It is served even if the store is unavailable.
     pub again: bool,
 }
 
-/// While this lives, the daemon counts as used.
+/// As long as this exists, the daemon counts as used.
 #[derive(Debug)]
 pub struct Attachment {
     channel: Channel,
@@ -86,12 +86,12 @@ pub struct Attachment {
 impl Attachment {
     /// Blocks until the daemon is gone.
     pub fn wait(&self) {
-        // It says nothing: what ends this is its end.
+        // The daemon sends nothing. This returns when it ends.
         while self.channel.receive::<serde::de::IgnoredAny>().is_ok() {}
     }
 }
 
-/// A daemon, by the directory that it keeps its things in.
+/// A daemon, identified by its directory.
 #[derive(Clone, Debug)]
 pub struct StorageClient {
     directory: PathBuf,
@@ -102,23 +102,24 @@ impl StorageClient {
         Self { directory: directory.into() }
     }
 
-    /// Where the daemon shows the whole bucket to the server.
+    /// Where the daemon mounts the whole bucket for the server.
     pub fn root(&self) -> PathBuf {
         self.directory.join(ROOT_MOUNT)
     }
 
-    /// Whether a daemon is there.
+    /// Whether a daemon is running.
     pub fn is_running(&self) -> bool {
         connect_in(&self.directory, SOCKET).is_ok()
     }
 
-    /// Makes sure that a daemon runs and serves this store. Keys that were given replace those that it has.
+    /// Makes sure that a daemon runs and serves this store. New keys replace those that it has.
     pub fn ensure(&self, program: &DaemonProgram, settings: &StorageSettings) -> Result<(), ClientError> {
         let _lock = self.start_lock().map_err(ClientError::Start)?;
         let mut tries = 1;
         loop {
             match self.ensure_open(program, settings) {
-                // One that dies in this moment takes its connections with it; the next try finds another, or none.
+                // If the daemon dies at this moment, the connection breaks. The next attempt finds another daemon, or
+                // none.
                 Err(ClientError::Talk(error)) if tries < MAX_TRIES && has_hung_up(&error) => {
                     tries += 1;
                     std::thread::sleep(BETWEEN_TRIES);
@@ -142,10 +143,10 @@ impl StorageClient {
         Ok(())
     }
 
-    /// Shows the whole bucket at [`StorageClient::root`].
+    /// Mounts the whole bucket at [`StorageClient::root`].
     pub fn ensure_root(&self) -> Result<(), ClientError> {
         let root = self.root();
-        // A mount whose daemon is gone answers to nothing, and is replaced.
+        // A mount whose daemon is gone does not respond, so replace it.
         let dead = Some(rustix::io::Errno::NOTCONN.raw_os_error());
         match std::fs::symlink_metadata(&root) {
             Err(error) if error.raw_os_error() == dead => {}
@@ -154,7 +155,7 @@ impl StorageClient {
         self.mount(&root, None)
     }
 
-    /// Says that somebody uses the daemon from now on. It does not start one.
+    /// Registers a user of the daemon. Does not start one.
     pub fn attach(&self, who: &str) -> Result<Attachment, ClientError> {
         let socket = connect_in(&self.directory, SOCKET).map_err(|_| ClientError::NotRunning)?;
         let channel = Channel::new(socket);
@@ -165,13 +166,13 @@ impl StorageClient {
         }
     }
 
-    /// Serves a connection that is mounted already.
+    /// Serves a connection that is already mounted.
     pub fn serve(&self, mount: &NewMount<'_>, fd: &OwnedFd) -> Result<(), ClientError> {
         let NewMount { owner, subtree, number, quota, again } = mount.clone();
         self.ask_done(&Request::Serve { owner: owner.to_owned(), subtree, number, quota, again }, &[fd.as_fd()])
     }
 
-    /// Shows the bucket, or a part of it, on a directory of this host.
+    /// Mounts the bucket, or a part of it, on a directory of this host.
     pub fn mount(&self, path: &Path, subtree: Option<Subtree>) -> Result<(), ClientError> {
         self.ask_done(&Request::Mount { path: path.to_owned(), subtree }, &[])
     }
@@ -191,7 +192,7 @@ impl StorageClient {
         self.ask_done(&Request::Keys(credentials), &[])
     }
 
-    /// Waits until the bucket has everything that was changed before.
+    /// Waits until the bucket has everything that was changed before this call.
     pub fn settle(&self) -> Result<(), ClientError> {
         match self.ask(&Request::Settle, &[], LONG_TIMEOUT)? {
             Reply::Done => Ok(()),
@@ -199,7 +200,7 @@ impl StorageClient {
         }
     }
 
-    /// As [`StorageClient::settle`], for at most so long. Says what is left.
+    /// Like [`StorageClient::settle`], with a timeout. Returns what is left.
     pub fn settle_for(&self, timeout: Duration) -> Result<StorageStatus, ClientError> {
         match self.ask(&Request::SettleFor(timeout), &[], TIMEOUT.saturating_add(timeout))? {
             Reply::Status(status) => Ok(*status),
@@ -207,7 +208,7 @@ impl StorageClient {
         }
     }
 
-    /// Gives up local copies of what the bucket has.
+    /// Deletes local copies of files that the bucket has.
     pub fn collect(&self) -> Result<Collected, ClientError> {
         match self.ask(&Request::Collect, &[], LONG_TIMEOUT)? {
             Reply::Collected(collected) => Ok(collected),
@@ -215,14 +216,14 @@ impl StorageClient {
         }
     }
 
-    /// Takes all mounts away and ends the daemon. What is not uploaded is uploaded by the next.
+    /// Unmounts everything and ends the daemon. What is not uploaded is uploaded by the next one.
     pub fn stop(&self) -> Result<(), ClientError> {
         self.ask_done(&Request::Stop, &[])?;
         self.wait_for_end();
         Ok(())
     }
 
-    /// As [`StorageClient::stop`], for a daemon that speaks otherwise than we do. False if there is none.
+    /// Like [`StorageClient::stop`], for a daemon with another protocol version. Returns false if there is none.
     pub fn stop_other_version(&self) -> Result<bool, ClientError> {
         let _lock = self.start_lock().map_err(ClientError::Start)?;
         match self.hello() {
@@ -232,12 +233,12 @@ impl StorageClient {
         }
     }
 
-    /// As [`StorageClient::stop`], unless somebody uses it or something is to be uploaded.
+    /// Like [`StorageClient::stop`], but fails if the daemon is in use or something is not uploaded yet.
     pub fn stop_unused(&self) -> Result<(), ClientError> {
         if !self.is_running() {
             return Err(ClientError::NotRunning);
         }
-        // Nobody may begin to use it meanwhile.
+        // Nothing may start to use it in the meantime.
         let _lock = self.start_lock().map_err(ClientError::Start)?;
         self.ask_done(&Request::StopUnused, &[])?;
         self.wait_for_end();
@@ -245,14 +246,14 @@ impl StorageClient {
     }
 
     fn wait_for_end(&self) {
-        // Until the supervisor is gone as well: whoever removes the directory must be alone.
+        // Wait until the supervisor is gone as well, so that the caller can remove the directory.
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while self.is_running() && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Which store is open, of a daemon that speaks as we do.
+    /// The open store of a daemon with our protocol version.
     fn hello(&self) -> Result<Option<String>, ClientError> {
         match self.ask(&Request::Hello, &[], TIMEOUT)? {
             Reply::Hello { version: VERSION, store } => Ok(store),
@@ -299,7 +300,7 @@ impl StorageClient {
             .stderr(Stdio::from(log))
             .process_group(0)
             .spawn()?;
-        // Reaped when it ends, so that a long-lived server keeps no zombie.
+        // Reap it when it ends, so that a long-lived server has no zombie.
         std::thread::Builder::new().name("storage-reaper".to_owned()).spawn(move || child.wait())?;
         Ok(())
     }
@@ -309,7 +310,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Whether the other side has closed, and not only said nothing.
+/// Whether the peer has closed the connection, as opposed to being silent.
 fn has_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | UnexpectedEof)

@@ -1,7 +1,7 @@
-//! Who uses the daemon, and its end when nobody does.
+//! The users of the daemon, and its end when there are none.
 //!
-//! It is used by whoever is attached or asks for something, by mounts of sandboxes and of people, and by what is not
-//! uploaded yet. The server's own mount is no use of its own: the server is attached.
+//! Users are attached clients, requests, mounts of sandboxes and of people, and pending uploads. The server's own mount
+//! does not count, because the server is attached.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,12 +17,12 @@ use super::message::{DEFAULT_IDLE_EXIT, FailureKind, MountStatus, Request};
 use super::worker::{Refusal, State, Worker};
 use crate::sync::SyncStatus;
 
-/// What is going on.
+/// The current users.
 #[derive(Debug)]
 pub(super) struct Usage {
     clients: BTreeMap<u64, String>,
     next_client: u64,
-    /// Requests under way.
+    /// The number of requests in progress.
     active: usize,
     last: Instant,
 }
@@ -34,13 +34,13 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Who is attached.
+    /// The names of the attached clients.
     pub(super) fn clients(&self) -> Vec<String> {
         self.clients.values().cloned().collect()
     }
 }
 
-/// A request under way. Nothing for those who only look.
+/// A request in progress. Empty for requests that only read.
 pub(super) struct Active<'a>(Option<&'a Worker>);
 
 impl Drop for Active<'_> {
@@ -53,7 +53,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// A client that uses the daemon until this is dropped.
+/// An attached client, which uses the daemon until this is dropped.
 pub(super) struct Attached<'a> {
     worker: &'a Worker,
     id: u64,
@@ -84,7 +84,7 @@ impl Worker {
         Active(Some(self))
     }
 
-    /// Refuses to end what somebody uses.
+    /// Returns an error if the daemon is in use.
     pub(super) fn check_unused(&self) -> Result<(), Refusal> {
         self.tidy();
         let uses = {
@@ -99,7 +99,7 @@ impl Worker {
         if left.uploads + left.deletions > 0 {
             let because = left.error.map(|error| format!(": {error}")).unwrap_or_default();
             let message = format!(
-                "the store does not have everything yet: {} uploads with {} bytes and {} deletions wait{because}",
+                "not everything is uploaded yet: {} uploads with {} bytes and {} deletions are pending{because}",
                 left.uploads, left.bytes, left.deletions
             );
             return Err(Refusal { kind: FailureKind::NotUploaded, message });
@@ -107,7 +107,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Servers, sandboxes, and mounts on this host that a program works in, in words.
+    /// A description of each user: servers, sandboxes, and mounts on this host in which a program works.
     fn uses(&self, state: &State) -> Vec<String> {
         let clients = state.usage.clients.values().map(|who| format!("{who} uses it"));
         let mounts = state.served.values().map(|served| &served.mount);
@@ -119,7 +119,7 @@ impl Worker {
         clients.chain(used).collect()
     }
 
-    /// Ends this process when nobody has needed it for as long as the settings say.
+    /// Ends this process if it was unused for as long as the settings say.
     pub(super) fn leave_if_unused(&self) {
         let root = self.directory.join(ROOT_MOUNT);
         {
@@ -131,7 +131,7 @@ impl Worker {
                 return;
             }
         }
-        // Whoever is about to use us holds it, and has either asked already or will find nobody.
+        // A client that is about to use us holds the lock. It has either asked already or will find no daemon.
         let Ok(lock) = File::options().create(true).truncate(false).write(true).open(self.directory.join(LOCK)) else {
             return;
         };
@@ -143,7 +143,7 @@ impl Worker {
             state.is_idle(&root) && state.usage.last.elapsed() >= state.idle_exit()
         };
         if is_still_idle && !is_busy(&root) {
-            tracing::info!("nobody uses the workspace, and the store has everything: the daemon ends");
+            tracing::info!("the workspace is unused and everything is uploaded; the daemon ends");
             self.stop();
             self.leave();
         }
@@ -155,7 +155,7 @@ impl State {
         self.open.as_ref().map_or(DEFAULT_IDLE_EXIT, |open| open.settings.tunables.idle_exit)
     }
 
-    /// What the store does not have yet.
+    /// What is not uploaded yet.
     fn waiting(&self) -> SyncStatus {
         self.open.as_ref().map(|open| open.daemon.vfs().sync_status()).unwrap_or_default()
     }
@@ -173,10 +173,10 @@ impl State {
     }
 }
 
-/// Whether a program has its directory or a file on a mount of this host. The kernel is asked to mark the mount as unused,
-/// which it refuses for one that is in use.
+/// Whether a program has its working directory or an open file on a mount of this host. Asks the kernel to mark the
+/// mount as expired, which it refuses if the mount is in use.
 fn is_busy(path: &Path) -> bool {
-    // A mount that has the mark already would go. Touching it takes the mark away.
+    // A mount that is already marked would be unmounted. Accessing it clears the mark.
     drop(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()));
     matches!(unmount(path, UnmountFlags::EXPIRE | UnmountFlags::NOFOLLOW), Err(Errno::BUSY))
 }

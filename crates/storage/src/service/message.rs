@@ -1,6 +1,7 @@
-//! What is said to the daemon, what it says to its supervisor, and the settings that both carry.
+//! The messages between clients, the daemon and its supervisor, and the settings in them.
 //!
-//! Keys of a bucket are part of the settings. They travel over Unix sockets of root's and are kept in memory only.
+//! The keys of a bucket are part of the settings. They are sent over Unix sockets that only root can use, and are kept
+//! only in memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use crate::object::s3::{Credentials, Keys};
 use crate::subtree::Subtree;
 use crate::sync::SyncStatus;
 
-/// Raised whenever a message changes.
+/// Incremented whenever a message changes.
 pub(super) const VERSION: u32 = 3;
 
-/// Which bucket, and how it is shown.
+/// Which bucket to show, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageSettings {
     pub store: StoreSettings,
@@ -25,40 +26,40 @@ pub struct StorageSettings {
 /// Where the objects are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreSettings {
-    /// In a directory of this host.
+    /// A directory of this host.
     Directory(PathBuf),
     S3(BucketSettings),
 }
 
-/// A bucket of Amazon's, or of a server that speaks like it.
+/// A bucket of Amazon's, or of a compatible server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketSettings {
     pub bucket: String,
-    /// Only what lies below this, without a `/` at either end; empty for everything.
+    /// Only show what is below this prefix. No `/` at either end; empty for the whole bucket.
     pub prefix: String,
     pub region: String,
     pub endpoint: Option<String>,
     pub keys: Keys,
 }
 
-/// As goofys calls them.
+/// Settings with the names that goofys uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunables {
-    /// How long a size, a time or a name that came from the bucket is believed.
+    /// How long a size, a time or a name from the bucket is considered valid.
     pub ttl: Duration,
     pub dir_mode: u32,
     pub file_mode: u32,
-    /// Connections to the bucket that are kept open.
+    /// The number of idle connections to the bucket.
     pub idle_handles: usize,
-    /// Local copies of what the bucket has take at most so many bytes.
+    /// The maximum size of local copies of files that the bucket has too.
     pub cache_bytes: u64,
-    /// How long a call may wait for the bucket before it fails with EIO.
+    /// How long a file system call may wait for the bucket before it fails with EIO.
     pub deadline: Duration,
-    /// A daemon that nobody has used for so long ends by itself.
+    /// How long the daemon stays unused before it ends by itself.
     pub idle_exit: Duration,
 }
 
-/// How long a daemon waits for somebody to use it.
+/// How long a daemon without settings stays unused before it ends.
 pub(super) const DEFAULT_IDLE_EXIT: Duration = Duration::from_secs(300);
 
 impl Default for Tunables {
@@ -77,7 +78,7 @@ impl Default for Tunables {
 }
 
 impl StoreSettings {
-    /// In words, without keys.
+    /// A description without keys.
     pub fn describe(&self) -> String {
         match self {
             Self::Directory(path) => format!("dir:{}", path.display()),
@@ -90,27 +91,27 @@ impl StoreSettings {
     }
 }
 
-/// Client to daemon.
+/// From a client to the daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Hello,
-    /// The one who asks uses the daemon for as long as this conversation lasts.
+    /// The client uses the daemon for as long as this connection lasts.
     Attach {
         who: String,
     },
     Open(StorageSettings),
-    /// New keys to the same bucket.
+    /// New keys for the same bucket.
     Keys(Credentials),
-    /// With a connection that is mounted already.
+    /// Comes with a connection that is already mounted.
     Serve {
         owner: String,
         subtree: Subtree,
         number: u32,
         quota: Option<u64>,
-        /// The owner had the same mount before, and lost it: the bucket need not be asked.
+        /// The owner had the same mount before and lost it. The bucket need not be contacted.
         again: bool,
     },
-    /// On this host.
+    /// Mounts on this host.
     Mount {
         path: PathBuf,
         subtree: Option<Subtree>,
@@ -121,17 +122,18 @@ pub(super) enum Request {
     Status,
     /// Answered when the bucket has everything that was changed before.
     Settle,
-    /// As `Settle`, for at most so long; answered with the status.
+    /// Like `Settle`, with a timeout. Answered with the status.
     SettleFor(Duration),
-    /// Gives up local copies of what the bucket has, and what cut-off uploads left in the bucket.
+    /// Deletes local copies of files that the bucket has, and the leftovers of interrupted uploads in the bucket.
     Collect,
-    /// Whatever uses it. Its form never changes: it also ends daemons of other versions.
+    /// Ends the daemon even if it is in use. This message never changes, because it also ends daemons of other
+    /// versions.
     Stop,
-    /// Refused while somebody uses the daemon, or something is to be uploaded.
+    /// Refused while the daemon is in use or something is not uploaded yet.
     StopUnused,
 }
 
-/// Daemon to client.
+/// From the daemon to a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     Hello { version: u32, store: Option<String> },
@@ -141,62 +143,61 @@ pub(super) enum Reply {
     Failed { kind: FailureKind, message: String },
 }
 
-/// What the daemon does.
+/// The status of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageStatus {
-    /// The process that serves.
+    /// The process of the daemon.
     pub pid: u32,
-    /// The process that holds its connections and starts it anew.
+    /// The process of the supervisor, which holds the connections and restarts the daemon.
     #[serde(rename = "keeper")]
     pub supervisor: u32,
-    /// Servers that use it.
+    /// The servers that use it.
     pub clients: Vec<String>,
-    /// After so long without use it ends.
+    /// How long it stays unused before it ends.
     pub idle_exit: Duration,
     pub store: Option<String>,
     pub mounts: Vec<MountStatus>,
     pub sync: SyncStatus,
 }
 
-/// One mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
-    /// The sandbox's execution, or nothing for a mount of this host.
+    /// The execution of the sandbox, or `None` for a mount on this host.
     pub owner: Option<String>,
-    /// On this host.
+    /// The path of a mount on this host.
     pub path: Option<PathBuf>,
-    /// Nothing for the whole bucket.
+    /// `None` for the whole bucket.
     pub subtree: Option<Subtree>,
-    /// Bytes that may be below it, where there is a limit.
+    /// The maximum number of bytes below it, if there is a limit.
     #[serde(default)]
     pub quota: Option<u64>,
 }
 
-/// What was given up.
+/// What was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
-    /// Bytes of local copies.
+    /// The size of the local copies.
     pub bytes: u64,
-    /// Uploads that nobody finished.
+    /// The number of unfinished uploads.
     pub uploads: u64,
 }
 
-/// What kind of thing went wrong, for those who have a hint for each.
+/// The kind of a failure, for callers that have a hint for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
     NoBucket,
     Denied,
     WrongRegion,
     Unreachable,
-    /// Another bucket is served already.
+    /// Another bucket is already being served.
     OtherStore,
-    /// Nothing is open.
+    /// No store is open.
     NotOpen,
-    /// The mount point is not to be had.
+    /// The mount point cannot be used.
     Mount,
-    /// Somebody uses what was to be ended.
+    /// The daemon is in use.
     InUse,
-    /// The bucket does not have everything yet.
+    /// Not everything is uploaded yet.
     NotUploaded,
     Other,
 }
@@ -213,24 +214,24 @@ impl From<&StoreError> for FailureKind {
     }
 }
 
-/// Daemon to supervisor.
+/// From the daemon to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToSupervisor {
     Settings(StorageSettings),
-    /// With a pidfd of the daemon, which is no child of this supervisor.
+    /// Comes with a pidfd of the daemon, which is not a child of this supervisor.
     Worker,
-    /// A new supervisor has everything now.
+    /// A new supervisor now knows everything.
     Told,
-    /// With the connection, and the file that aborts it if there is one.
+    /// Comes with the connection, and with the file that aborts it if there is one.
     Keep(KeptMount),
     Forget {
         name: String,
     },
-    /// The end is wanted.
+    /// The daemon ends on purpose.
     Bye,
 }
 
-/// Supervisor to a new daemon: how many mounts follow, each a [`KeptMount`] with its descriptors.
+/// From the supervisor to a new daemon: how many mounts follow, each a [`KeptMount`] with its descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inheritance {
     #[serde(rename = "keeper")]
@@ -249,7 +250,7 @@ pub(super) struct KeptMount {
 mod tests {
     use super::*;
 
-    /// `isopod storage status --json` shows it, and has always called the supervisor so.
+    /// `isopod storage status --json` shows this field, and its name is part of that format.
     #[test]
     fn the_status_calls_the_supervisor_keeper() {
         let status = StorageStatus {

@@ -1,4 +1,4 @@
-//! The daemon as processes of its own: the daemon, a supervisor that restarts it, and what clients say to it.
+//! The daemon as separate processes: the daemon, a supervisor that restarts it, and the messages of clients.
 //!
 //! ```text
 //! serve, CLI ── storage/daemon.sock ──▶ daemon (file system, uploads, a session per mount)
@@ -6,8 +6,8 @@
 //!                                       supervisor (holds a copy of every connection)
 //! ```
 //!
-//! Each watches the other: the supervisor restarts a daemon that died, the daemon a supervisor. A mount is lost only if
-//! both die at the same moment; then the server mounts it anew.
+//! Each watches the other: the supervisor restarts a daemon that died, and the daemon restarts a supervisor that died.
+//! A mount is lost only if both die at the same moment. Then the server mounts it again.
 
 mod abort;
 mod channel;

@@ -1,6 +1,6 @@
-//! The daemon's side of its supervisor: what it is told, and another supervisor when it died.
+//! The daemon's side of its supervisor: the messages to it, and its replacement if it dies.
 //!
-//! A supervisor says nothing after the inheritance, so whoever listens to it hears its end.
+//! A supervisor sends nothing after the inheritance, so a thread that waits for its messages notices its end.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,11 +22,11 @@ use super::worker::{Served, Worker, spawn};
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// How this program becomes the supervisor of a daemon that runs: the listening socket is its standard input, the
-/// connection to the daemon its standard output.
+/// How this program becomes the supervisor of a running daemon. The listening socket is its standard input, and the
+/// connection to the daemon is its standard output.
 #[derive(Clone, Debug)]
 pub struct SupervisorProgram {
-    /// Usually this very program.
+    /// Usually this program itself.
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Inherited {
 }
 
 impl Supervision {
-    /// Takes what the supervisor gives to every daemon that it starts.
+    /// Receives what the supervisor sends to every daemon that it starts.
     pub(super) fn receive(supervisor: OwnedFd) -> io::Result<(Self, Inherited)> {
         let channel = Channel::new(supervisor);
         let (Inheritance { supervisor, settings, mounts }, _) = channel.receive()?;
@@ -62,10 +62,11 @@ impl Supervision {
         self.channel.send(message, fds)
     }
 
-    /// A supervisor that is gone need not be told: the next one gets everything.
+    /// Sends a message. A failure is only logged, because a supervisor that is gone is replaced by one that gets
+    /// everything.
     pub(super) fn tell(&self, message: &ToSupervisor, fds: &[BorrowedFd<'_>]) {
         if let Err(error) = self.send(message, fds) {
-            tracing::warn!(%error, "the supervisor does not listen; the next one will be told");
+            tracing::warn!(%error, "could not reach the supervisor; its replacement will get the message");
         }
     }
 
@@ -75,7 +76,7 @@ impl Supervision {
 }
 
 impl Worker {
-    /// Starts another supervisor whenever ours died, for as long as this process lives.
+    /// Starts another supervisor whenever ours dies, for as long as this process lives.
     pub(super) fn watch_supervisor(&self) {
         loop {
             let channel = Arc::clone(&self.state().supervision.channel);
@@ -94,11 +95,11 @@ impl Worker {
     fn replace_supervisor(&self) {
         let mut pause = MIN_PAUSE;
         while let Err(error) = self.start_supervisor() {
-            tracing::error!(%error, "the supervisor died and could not be replaced: mounts would end with this daemon");
+            tracing::error!(%error, "could not replace the dead supervisor; mounts are lost if this daemon dies too");
             std::thread::sleep(pause);
             pause = (pause * 2).min(MAX_PAUSE);
         }
-        tracing::warn!("the supervisor died, and another one has taken its place");
+        tracing::warn!("the supervisor died and was replaced");
     }
 
     fn start_supervisor(&self) -> io::Result<()> {
@@ -127,11 +128,11 @@ impl Worker {
     }
 }
 
-/// Nothing if there is no room for its descriptors: the other mounts go on.
+/// Returns `None` if there is no room for its descriptors. The other mounts continue.
 fn receive_mount(channel: &Channel) -> io::Result<Option<(KeptMount, Vec<OwnedFd>)>> {
     match channel.receive() {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            tracing::warn!(%error, "a mount of the earlier daemon is lost");
+            tracing::warn!(%error, "could not receive a mount of the earlier daemon; it is lost");
             Ok(None)
         }
         received => received.map(Some),
@@ -142,7 +143,7 @@ fn kept(name: &str, served: &Served) -> ToSupervisor {
     ToSupervisor::Keep(KeptMount { name: name.to_owned(), mount: served.mount.clone() })
 }
 
-/// In the order in which they are taken over.
+/// The descriptors, in the order in which they are taken over.
 fn descriptors(served: &Served) -> Vec<BorrowedFd<'_>> {
     let aborter = served.aborter.as_ref().map(|file| file.as_fd());
     std::iter::once(served.connection.as_fd()).chain(aborter).collect()

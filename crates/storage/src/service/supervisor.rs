@@ -1,8 +1,8 @@
-//! The supervisor: a process with one thread that holds a copy of every connection and restarts a daemon that died.
+//! The supervisor: a single-threaded process that holds a copy of every connection and restarts a daemon that died.
 //!
-//! As long as somebody holds a connection the kernel lets those who wait for it wait, instead of failing them. It does
-//! nothing else, so there is little that could make it die. When it does, the daemon starts another supervisor
-//! (`supervision`), which follows that daemon until its end and then starts its own.
+//! As long as a process holds a connection, the kernel lets pending calls wait instead of failing them. The supervisor
+//! does nothing else, so there is little that could make it die. If it does die, the daemon starts another supervisor
+//! (`supervision`), which follows that daemon until its end and then starts daemons of its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,30 +21,30 @@ use super::message::{Inheritance, KeptMount, StorageSettings, ToSupervisor};
 
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// A daemon that lived so long did not die of what it was started with.
+/// A daemon that lived this long did not die of its initial state.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// What the next daemon begins with.
+/// The state that the next daemon starts with.
 #[derive(Debug, Default)]
 struct Supervisor {
     settings: Option<StorageSettings>,
     mounts: BTreeMap<String, (KeptMount, Vec<OwnedFd>)>,
-    /// A daemon that we did not start ourselves.
+    /// A running daemon that we did not start.
     worker: Option<OwnedFd>,
-    /// That one has told us everything.
+    /// Whether that daemon has sent everything.
     is_told: bool,
 }
 
-/// Keeps a daemon running on a listening socket until it ends by its own wish. `program` with `arguments` becomes the
-/// daemon; the socket is its standard input, and the connection to us its standard output. `running` is the connection to
-/// one that runs already and has lost its supervisor.
+/// Keeps a daemon running on a listening socket until it ends on purpose. `program` with `arguments` becomes the
+/// daemon. The socket is its standard input, and the connection to us is its standard output. `running` is the
+/// connection to a running daemon that has lost its supervisor.
 pub fn run_supervisor(
     listener: &OwnedFd,
     program: &Path,
     arguments: &[&str],
     running: Option<OwnedFd>,
 ) -> io::Result<()> {
-    // Signals of the terminal that it was started from are not meant for it. It fails when we lead a session already.
+    // Detach from the terminal, so that its signals do not reach us. This fails if we already lead a session.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/")?;
     supervise(listener, program, arguments, running)
@@ -60,50 +60,50 @@ fn supervise(listener: &OwnedFd, program: &Path, arguments: &[&str], running: Op
         if let Some(worker) = supervisor.worker.take() {
             end_worker(&worker);
         }
-        // One that died before it had told everything leaves a part of its mounts at best, and a daemon that knows only
-        // those would pass for one that has them all. With none, whoever needs it starts afresh.
+        // A daemon that died before it had sent everything leaves only a part of its mounts, and a new daemon that
+        // knows only those would look as if it had them all. Without any daemon, the next client starts a fresh one.
         if !supervisor.is_told {
-            tracing::warn!("the daemon died before it had told its new supervisor everything; its mounts are lost");
+            tracing::warn!("the daemon died before it had sent its mounts to the new supervisor; they are lost");
             return Ok(());
         }
-        tracing::warn!(mounts = supervisor.mounts.len(), "the daemon died and is started anew");
+        tracing::warn!(mounts = supervisor.mounts.len(), "the daemon died; restarting it");
     }
     loop {
         let started = Instant::now();
         match supervisor.run_daemon(listener, program, arguments) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            // Such as no room for another process. Giving up would cost every mount.
-            Err(error) => tracing::error!(%error, "the daemon cannot be started"),
+            // For example, the process limit is reached. Giving up would lose every mount.
+            Err(error) => tracing::error!(%error, "could not start the daemon; will retry"),
         }
         pause = if started.elapsed() > STABLE_AFTER { MIN_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
-        tracing::warn!(mounts = supervisor.mounts.len(), ?pause, "the daemon died and is started anew");
+        tracing::warn!(mounts = supervisor.mounts.len(), ?pause, "the daemon died; restarting it");
         std::thread::sleep(pause);
     }
 }
 
 fn start(listener: &OwnedFd, channel: OwnedFd, program: &Path, arguments: &[&str]) -> io::Result<Child> {
-    // Under the name that people look for.
+    // Use the process name that people look for.
     let mut command = Command::new(program);
     command.arg0("isopod").args(arguments);
     command.stdin(Stdio::from(listener.try_clone()?)).stdout(Stdio::from(channel)).spawn()
 }
 
 fn end(child: &mut Child) -> io::Result<()> {
-    // It may live although it closed its end.
+    // It may still be alive although it has closed its end.
     let _ = child.kill();
     child.wait().map(drop)
 }
 
-/// As `end`, for a daemon that is no child of ours.
+/// Like `end`, for a daemon that is not our child.
 fn end_worker(worker: &OwnedFd) {
-    // It has usually ended by itself; then there is nobody to tell.
+    // Usually it has already ended, and the signal has no effect.
     let _ = pidfd_send_signal(worker, Signal::KILL);
     let _ = poll(&mut [PollFd::new(worker, PollFlags::IN)], None);
 }
 
 impl Supervisor {
-    /// One life of a daemon. True if it wanted to go.
+    /// Runs a daemon until it ends. Returns true if it ended on purpose.
     fn run_daemon(&mut self, listener: &OwnedFd, program: &Path, arguments: &[&str]) -> io::Result<bool> {
         let (ours, theirs) = pair()?;
         let mut child = start(listener, theirs, program, arguments)?;
@@ -113,14 +113,14 @@ impl Supervisor {
         Ok(is_wanted)
     }
 
-    /// Serves one daemon until it is gone. True if it wanted to go.
+    /// Serves one daemon until it is gone. Returns true if it ended on purpose.
     fn follow(&mut self, channel: &Channel) -> bool {
         loop {
             let (message, fds) = match channel.receive() {
                 Ok(received) => received,
-                // There is no room for its descriptors. The daemon lives, and only this mount would end with it.
+                // There is no room for its descriptors. The daemon lives, and only this mount would be lost with it.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    tracing::warn!(%error, "a mount is not kept");
+                    tracing::warn!(%error, "could not keep a mount; it is lost if the daemon dies");
                     continue;
                 }
                 Err(_) => return false,
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::service::message::{StoreSettings, Tunables};
 
-    /// Nobody would open its store: it would refuse every mount for as long as it lives.
+    /// No client would open its store, so it would refuse every mount for as long as it lives.
     #[test]
     fn a_daemon_that_died_before_it_told_everything_is_not_started_anew() {
         let directory = tempfile::tempdir().unwrap();

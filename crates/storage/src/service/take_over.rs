@@ -1,7 +1,7 @@
-//! Going on with the mounts of an earlier daemon, whose connections the supervisor kept.
+//! Takes over the mounts of an earlier daemon, whose connections the supervisor kept.
 //!
-//! No mount is given up while the kernel has it: whoever waits for an answer gets one as soon as it can be had. What fails
-//! is tried again, ever more slowly; several mounts at once, so that one does not wait for the other.
+//! No mount is given up while the kernel has it, so pending calls are answered as soon as possible. Failures are
+//! retried with growing pauses. Several mounts are taken over at once, so that they do not wait for each other.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -22,8 +22,8 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Opens the store that an earlier daemon had open, and begins to take its mounts over. They count as served from now
-    /// on: nobody shall mount them anew.
+    /// Opens the store that an earlier daemon had open, and starts to take over its mounts. They count as served from
+    /// now on, so that nothing mounts them again.
     pub(super) fn inherit(self: &Arc<Self>, inherited: Inherited) -> Result<(), WorkerError> {
         let Some(settings) = inherited.settings else { return Ok(()) };
         let open = self.open_store(settings).map_err(|refusal| WorkerError::TakeOver(refusal.message))?;
@@ -53,13 +53,13 @@ impl Worker {
             let turn = turns.acquire().await;
             match self.try_take_over(name).await {
                 Ok(Some(session)) => return self.taken(name, session),
-                // Somebody ended it meanwhile.
+                // The mount was ended in the meantime.
                 Ok(None) => return,
                 Err(_) if self.is_gone(name) => {
-                    tracing::info!(name, "a mount went away before it was taken over");
+                    tracing::info!(name, "a mount was removed before it was taken over");
                     return self.end(name);
                 }
-                Err(error) => tracing::warn!(%error, name, ?pause, "a mount could not be taken over yet"),
+                Err(error) => tracing::warn!(%error, name, ?pause, "could not take over a mount yet; will retry"),
             }
             drop(turn);
             tokio::time::sleep(pause).await;
@@ -77,7 +77,7 @@ impl Worker {
         Ok(Some(daemon.take_over(fd, &view).await?))
     }
 
-    /// The kernel has taken the mount away. As long as it has not, somebody may wait for an answer.
+    /// Whether the kernel has removed the mount. Until then, a program may be waiting for an answer.
     fn is_gone(&self, name: &str) -> bool {
         self.state().served.get(name).is_some_and(|served| is_disconnected(&served.connection))
     }
@@ -98,7 +98,7 @@ impl Worker {
 enum TakeOverError {
     #[error("no store is open: {0}")]
     NotOpen(String),
-    #[error("its connection could not be copied")]
+    #[error("could not duplicate its connection")]
     Descriptor(#[source] std::io::Error),
     #[error(transparent)]
     Serve(#[from] ServeError),

@@ -1,9 +1,9 @@
-//! The daemon's own process: takes over what its supervisor kept, and does what clients ask for.
+//! The daemon's process: takes over what its supervisor kept, and handles the requests of clients.
 //!
-//! A thread per client, because clients are few and each asks for one thing. Before a client is told that a mount is
-//! served, the supervisor has everything that the next daemon needs to take it over. Clients are answered at once. Other
-//! threads take over mounts of an earlier daemon (`take_over`), watch the supervisor (`supervision`) and end a daemon that
-//! nobody uses (`idle`).
+//! There is one thread per client, because clients are few and each has one request. Before a client learns that a
+//! mount is served, the supervisor has everything that the next daemon needs to take it over. Clients get their answers
+//! at once. Other threads take over the mounts of an earlier daemon (`take_over`), watch the supervisor (`supervision`)
+//! and end an unused daemon (`idle`).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,21 +35,22 @@ use crate::object::{ObjectStore, StoreError};
 use crate::subtree::Subtree;
 use crate::vfs::{FsError, Quota, Settings};
 
-/// How often ended sessions are looked for, and whether anybody still needs us.
+/// How often to look for ended sessions and to check whether the daemon is still in use.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
-/// How long the bucket may take to answer the first question.
+/// How long the bucket may take to answer the first request.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same for one that answered at another time: it may be away now.
+/// The same for a bucket that has answered before and may be temporarily unavailable.
 const KNOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the bucket may take to show a directory to somebody new.
+/// How long the bucket may take to show a directory to a new mount.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a shortage of descriptors or memory is waited for.
+/// The pause during a shortage of descriptors or memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
-/// Names in one execution or volume. All of them are in the daemon's memory, which sandboxes of all teams share.
+/// The maximum number of names in one execution or volume. All of them are in the daemon's memory, which the sandboxes
+/// of all teams share.
 const MAX_FILES: u64 = 200_000;
-/// In the daemon's directory: the journal and the local copies.
+/// The subdirectory for the journal and the local copies.
 const FILES: &str = "vfs";
-/// Among them: which store has answered before.
+/// The file in it that says which store has answered before.
 const KNOWN_STORE: &str = "store";
 
 /// Why the daemon cannot run.
@@ -57,15 +58,15 @@ const KNOWN_STORE: &str = "store";
 pub enum WorkerError {
     #[error("could not talk to the supervisor")]
     Supervisor(#[source] io::Error),
-    #[error("could not go on with what an earlier daemon served: {0}")]
+    #[error("could not take over the mounts of an earlier daemon: {0}")]
     TakeOver(String),
-    #[error("could not wait for clients")]
+    #[error("could not accept clients")]
     Listen(#[source] io::Error),
 }
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// What is ours: the socket, the journal, the local copies.
+    /// The directory of the daemon, with the socket, the journal and the local copies.
     pub(super) directory: PathBuf,
     pub(super) listener: OwnedFd,
     pub(super) supervisor_program: SupervisorProgram,
@@ -74,7 +75,8 @@ pub(super) struct Worker {
     state: Mutex<State>,
 }
 
-/// What the lock guards. The supervisor is told of changes while it is held, so that a new supervisor misses none.
+/// The state under the lock. The supervisor is told of changes while the lock is held, so that a new supervisor misses
+/// none.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) open: Option<Open>,
@@ -82,7 +84,7 @@ pub(super) struct State {
     next_name: u64,
     pub(super) supervision: Supervision,
     pub(super) usage: Usage,
-    /// The end was asked for.
+    /// Whether the end was requested.
     pub(super) is_ending: bool,
 }
 
@@ -90,21 +92,21 @@ pub(super) struct State {
 pub(super) struct Open {
     pub(super) daemon: Arc<Daemon>,
     pub(super) settings: StorageSettings,
-    /// To give it other keys.
+    /// For replacing its keys.
     bucket: Option<Arc<S3Store>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Served {
-    /// Nothing while it is being taken over from an earlier daemon.
+    /// `None` while the mount is being taken over from an earlier daemon.
     pub(super) session: Option<Session>,
-    /// For the next supervisor.
+    /// A copy for the next supervisor.
     pub(super) connection: OwnedFd,
     pub(super) mount: MountStatus,
     pub(super) aborter: Option<File>,
 }
 
-/// What goes back as [`Reply::Failed`].
+/// An error that is sent as [`Reply::Failed`].
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) kind: FailureKind,
@@ -113,15 +115,15 @@ pub(super) struct Refusal {
 
 pub(super) type Answer = Result<Reply, Refusal>;
 
-/// Serves clients on a listening socket until one of them ends it, or nobody needs it any more. Must be called inside a
-/// runtime, and blocks. `supervisor_program` becomes another supervisor if ours dies.
+/// Serves clients on a listening socket until one of them ends the daemon, or until it is unused for long enough. Must
+/// be called inside a Tokio runtime, and blocks. `supervisor_program` becomes another supervisor if ours dies.
 pub fn run_worker(
     directory: &Path,
     listener: OwnedFd,
     supervisor: OwnedFd,
     supervisor_program: SupervisorProgram,
 ) -> Result<(), WorkerError> {
-    let connections = Connections::open().inspect_err(|error| tracing::warn!(%error, "connections cannot be aborted"));
+    let connections = Connections::open().inspect_err(|error| tracing::warn!(%error, "cannot abort FUSE connections"));
     let (supervision, inherited) = Supervision::receive(supervisor).map_err(WorkerError::Supervisor)?;
     let worker = Arc::new(Worker {
         directory: directory.to_owned(),
@@ -147,8 +149,8 @@ pub fn run_worker(
             Ok(socket) => socket,
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                // It passes, and ending would make everybody wait who uses a mount.
-                tracing::warn!(%error, "a client has to wait");
+                // The shortage passes. If the daemon ended, every program that uses a mount would have to wait.
+                tracing::warn!(%error, "could not accept a client yet; will retry");
                 std::thread::sleep(SHORTAGE_PAUSE);
                 continue;
             }
@@ -156,7 +158,7 @@ pub fn run_worker(
         };
         let client = Arc::clone(&worker);
         if let Err(error) = spawn("client", move || client.converse(&Channel::new(socket))) {
-            tracing::warn!(%error, "a client was turned away");
+            tracing::warn!(%error, "could not serve a client");
         }
     }
 }
@@ -187,7 +189,7 @@ impl Worker {
                 tracing::info!(message = refusal.message, "refused");
                 Reply::Failed { kind: refusal.kind, message: refusal.message }
             });
-            // A client that is gone has changed its mind.
+            // The client may have closed the connection.
             let _ = channel.send(&reply, &[]);
             if is_end {
                 self.leave();
@@ -198,7 +200,7 @@ impl Worker {
     /// Ends this process and its supervisor.
     pub(super) fn leave(&self) -> ! {
         let _ = self.state().supervision.send(&ToSupervisor::Bye, &[]);
-        // Everything that counts is on disk; threads of sessions have nothing to say any more.
+        // Everything that matters is on disk. The threads of sessions have nothing left to do.
         std::process::exit(0);
     }
 
@@ -208,7 +210,7 @@ impl Worker {
                 let store = self.state().open.as_ref().map(|open| open.settings.store.describe());
                 Ok(Reply::Hello { version: VERSION, store })
             }
-            Request::Attach { .. } => Err(Refusal::other("only a conversation can be attached")),
+            Request::Attach { .. } => Err(Refusal::other("a client cannot attach with this request")),
             Request::Open(settings) => self.open(settings),
             Request::Keys(credentials) => self.set_keys(credentials),
             Request::Serve { owner, subtree, number, quota, again } => match fds.into_iter().next() {
@@ -216,7 +218,7 @@ impl Worker {
                     let mount = MountStatus { owner: Some(owner), path: None, subtree: Some(subtree), quota };
                     self.begin(mount, fd, Some(number), again)
                 }
-                None => Err(Refusal::other("there is no connection with the request")),
+                None => Err(Refusal::other("the request came without a connection")),
             },
             Request::Mount { path, subtree } => self.mount(path, subtree),
             Request::Unmount { path } => self.unmount(&path),
@@ -229,7 +231,7 @@ impl Worker {
             Request::SettleFor(timeout) => {
                 if let Ok(daemon) = self.daemon() {
                     let settling = async { tokio::time::timeout(timeout, daemon.sync().settle()).await };
-                    // What is not settled by then is in the status.
+                    // What is not settled in time appears in the status.
                     let _ = self.runtime.block_on(settling);
                 }
                 Ok(Reply::Status(Box::new(self.status())))
@@ -256,7 +258,7 @@ impl Worker {
         if let Some(open) = &self.state().open {
             let (is, wanted) = (open.settings.store.describe(), settings.store.describe());
             if is != wanted {
-                let message = format!("{is} is served already, not {wanted}");
+                let message = format!("{is} is already being served, not {wanted}");
                 return Err(Refusal { kind: FailureKind::OtherStore, message });
             }
             return Ok(Reply::Done);
@@ -294,7 +296,8 @@ impl Worker {
         Ok(Open { daemon: Arc::new(daemon), settings, bucket })
     }
 
-    /// A bucket that nobody has ever seen must answer. One that did is only away, and is no reason to stop.
+    /// A bucket that was never seen before must answer. One that has answered before is only temporarily unavailable,
+    /// which is not fatal.
     fn check(&self, open: &Open) -> Result<(), Refusal> {
         let Some(bucket) = &open.bucket else { return Ok(()) };
         let file = self.directory.join(FILES).join(KNOWN_STORE);
@@ -305,11 +308,11 @@ impl Worker {
         let checked = self.runtime.block_on(async { tokio::time::timeout(timeout, bucket.check()).await });
         match checked.unwrap_or(Err(late)) {
             Err(error) if is_known && error.is_temporary() => {
-                tracing::warn!(%error, "the store is away; what needs it waits");
+                tracing::warn!(%error, "the store is unavailable; calls that need it wait");
             }
             checked => {
                 checked?;
-                // Without it the next opening asks for longer.
+                // Without this file, the next opening waits longer.
                 let _ = std::fs::write(&file, name);
             }
         }
@@ -335,7 +338,7 @@ impl Worker {
             if served.mount.subtree == subtree {
                 return Ok(Reply::Done);
             }
-            return Err(Refusal::mount(format!("{} shows another part already", path.display())));
+            return Err(Refusal::mount(format!("{} already shows another part of the workspace", path.display())));
         }
         self.daemon()?;
         let failed = |error: &fuse::MountError| Refusal::chain(FailureKind::Mount, error);
@@ -345,12 +348,12 @@ impl Worker {
         let mount = MountStatus { owner: None, path: Some(path.clone()), subtree, quota: None };
         self.begin(mount, fd, number, false).inspect_err(|_| {
             if let Err(error) = fuse::unmount(&path) {
-                tracing::warn!(%error, "a mount that is not served stays");
+                tracing::warn!(%error, "could not remove a mount that is not served");
             }
         })
     }
 
-    /// Serves a connection, and has it kept.
+    /// Serves a connection, and lets the supervisor keep it.
     fn begin(&self, mount: MountStatus, fd: OwnedFd, number: Option<u32>, again: bool) -> Answer {
         let daemon = self.daemon()?;
         let aborter = match (&self.connections, number) {
@@ -365,7 +368,7 @@ impl Worker {
                 false => daemon.serve(fd, &view).await,
             }
         };
-        // The one who asks has somebody waiting: an answer in time is worth more than a late yes.
+        // The client keeps a sandbox waiting, so a timely refusal is better than a late success.
         let served = self.runtime.block_on(async { tokio::time::timeout(SERVE_TIMEOUT, serving).await });
         let session = served.unwrap_or(Err(ServeError::View(FsError::Deadline)))?;
         let served = Served { session: Some(session), connection, mount, aborter };
@@ -384,7 +387,7 @@ impl Worker {
             found.next().map(|(name, _)| name.clone())
         };
         let Some(name) = name else {
-            return Err(Refusal::mount(format!("nothing of ours is mounted on {}", path.display())));
+            return Err(Refusal::mount(format!("the workspace is not mounted on {}", path.display())));
         };
         fuse::unmount(path).map_err(|error| Refusal::chain(FailureKind::Mount, &error))?;
         self.end(&name);
@@ -442,7 +445,7 @@ impl Worker {
             if let Some(path) = path
                 && let Err(error) = fuse::unmount(&path)
             {
-                tracing::warn!(%error, "a mount stays");
+                tracing::warn!(%error, "could not unmount; the mount stays");
             }
             self.end(&name);
         }
@@ -456,7 +459,7 @@ impl Worker {
         }
     }
 
-    /// Mounts that went away with their sandbox, or were taken away by somebody else.
+    /// Ends the sessions of mounts that were removed with their sandbox, or by someone else.
     pub(super) fn tidy(&self) {
         let is_over = |served: &Served| served.session.as_ref().is_some_and(|session| !session.is_alive());
         let ended: Vec<String> = {
@@ -482,23 +485,23 @@ fn with_prefix(store: Arc<S3Store>, prefix: &str) -> Arc<dyn ObjectStore> {
     if prefix.is_empty() { store } else { Arc::new(Prefixed::new(store, prefix)) }
 }
 
-/// What a daemon left that nobody kept alive. Something else that is mounted there stays.
+/// Removes a mount that a dead daemon left. Leaves other mounts alone.
 fn remove_dead_mount(path: &Path) -> Result<(), Refusal> {
     match mount_line(path) {
         Some(line) if line.contains(" - fuse.isopod ") => {
             fuse::unmount(path).map_err(|error| Refusal::chain(FailureKind::Mount, &error))
         }
-        Some(_) => Err(Refusal::mount(format!("something else is mounted on {}", path.display()))),
+        Some(_) => Err(Refusal::mount(format!("another file system is mounted on {}", path.display()))),
         None => Ok(()),
     }
 }
 
-/// By the list of mounts: looking at the mount itself would wait for the one who serves it, and that will be us.
+/// Uses the list of mounts. Accessing the mount itself would wait for its daemon, which is us.
 fn device_number(path: &Path) -> Option<u32> {
     mount_line(path)?.split(' ').nth(2)?.strip_prefix("0:")?.parse().ok()
 }
 
-/// What the kernel says of the topmost mount on a path.
+/// The kernel's line about the topmost mount on a path.
 fn mount_line(path: &Path) -> Option<String> {
     let shown =
         path.to_str()?.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012");

@@ -1,7 +1,7 @@
-//! How the tree comes to agree with what the bucket shows.
+//! Reconciles the tree with what the bucket shows.
 //!
-//! What was changed here and is not uploaded yet is never overruled, nor is what changed after the question was asked
-//! (`clock`), nor what a program has open.
+//! Three things are never overridden: local changes that are not uploaded yet, changes after the request was sent
+//! (`clock`), and what a program has open.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) enum Seen {
     Prefix,
 }
 
-/// A whole or partial listing of one directory.
+/// A complete or partial listing of one directory.
 pub(super) struct View {
     pub(super) seen: BTreeMap<Vec<u8>, Seen>,
     pub(super) marker: Option<ObjectInfo>,
@@ -26,7 +26,7 @@ pub(super) struct View {
 }
 
 impl Vfs {
-    /// Brings a directory of the tree to what a listing shows.
+    /// Updates a directory of the tree to what a listing shows.
     pub(super) fn agree(&self, core: &mut Core, ino: Ino, view: View, clock: u64) -> Result<Vec<Change>, FsError> {
         let mut changes = Vec::new();
         if let Some(marker) = view.marker {
@@ -66,7 +66,7 @@ impl Vfs {
     ) -> Result<Vec<Change>, FsError> {
         let key = core.tree.prefix(parent) + &name::encode(name);
         let Some(ino) = core.tree.child(parent, name)? else {
-            // A directory that went away here is hidden by the deletion of its marker, whether there was one or not.
+            // A directory that was removed here is hidden by the deletion of its marker, whether it had one or not.
             let hidden = match &seen {
                 Seen::Object(_) => core.tree.is_hidden(&key, clock),
                 Seen::Prefix => core.tree.is_hidden(&format!("{key}/"), clock),
@@ -136,7 +136,7 @@ impl Vfs {
         core.tree.attach(node, parent, name.to_vec())
     }
 
-    /// An object was replaced by another tool.
+    /// Handles an object that was replaced by another tool.
     fn replace_seen(&self, core: &mut Core, ino: Ino, info: ObjectInfo) -> Result<Vec<Change>, FsError> {
         let node = core.tree.get_mut(ino)?;
         if let Body::Symlink(_) = node.body {
@@ -154,7 +154,7 @@ impl Vfs {
         Ok(vec![Change::Content(ino)])
     }
 
-    /// Takes from an object what a listing tells of it.
+    /// Copies what a listing shows about an object.
     fn take_over(&self, node: &mut Node, info: &ObjectInfo) {
         let mut defaults = self.default_attributes(self.settings.file_mode);
         defaults.mtime = info.modified;
@@ -196,7 +196,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// There is no object: a directory needs none, anything else was deleted meanwhile.
+    /// Handles a missing object. A directory needs none, but anything else was deleted in the meantime.
     pub(super) fn learn_absence(&self, ino: Ino) -> Result<(), FsError> {
         let mut core = self.core();
         let node = core.tree.get_mut(ino)?;
@@ -208,7 +208,7 @@ impl Vfs {
         Err(FsError::NotFound)
     }
 
-    /// Forgets a node and everything below it, because the bucket does not have it any more.
+    /// Removes a node and everything below it, because the bucket does not have it any more.
     pub(super) fn drop_below(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         let mut gone = core.tree.below(ino);
         gone.reverse();
@@ -237,7 +237,8 @@ impl View {
                 None => {}
             }
         }
-        // A name that is both an object and a prefix is a directory: what is below it stays reachable.
+        // A name that is both an object and a prefix is shown as a directory, so that everything below it stays
+        // reachable.
         for below in listing.prefixes {
             let part = below.strip_prefix(prefix).and_then(|part| part.strip_suffix('/'));
             if let Some(name) = part.and_then(name::decode) {
@@ -254,7 +255,7 @@ pub(super) fn is_symlink(info: &ObjectInfo) -> bool {
     mode.is_some_and(|mode| mode & 0o170_000 == Kind::Symlink.type_bits())
 }
 
-/// True if something at or below a node is open or not uploaded.
+/// Whether something at or below a node is open or not uploaded.
 fn is_in_use(core: &Core, ino: Ino) -> bool {
     let busy = |ino: Ino| core.tree.get(ino).is_ok_and(|node| node.pending.is_some() || node.opens > 0);
     busy(ino) || core.tree.below(ino).into_iter().any(busy)

@@ -1,4 +1,4 @@
-//! Attributes: reading and setting them, and the figures of the whole file system.
+//! Reads and sets attributes, and computes the figures of the whole file system.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::node::{Ino, ROOT};
 use super::{Attr, Caller, Change, FsError, Quota, Usage, Vfs};
 
-/// What to set; the rest stays.
+/// The attributes to set. The others stay unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     pub mode: Option<u32>,
@@ -16,7 +16,7 @@ pub struct SetAttr {
     pub mtime: Option<SystemTime>,
 }
 
-/// Space and files, as statfs tells them.
+/// Space and files, as statfs reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statfs {
     pub total: u64,
@@ -30,13 +30,13 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Makes everything below a directory known, however often that takes: what becomes known is counted.
+/// Loads everything below a directory, with as many attempts as necessary. What is loaded is counted.
 async fn count_below(vfs: Weak<Vfs>, ino: Ino) {
     let mut pause = FIRST_PAUSE;
     while let Some(vfs) = vfs.upgrade() {
         match vfs.load_below(ino).await {
             Ok(()) | Err(FsError::Stale) => return,
-            Err(error) => tracing::warn!(%error, ino, "what is below a limited directory could not be counted yet"),
+            Err(error) => tracing::warn!(%error, ino, "could not count the usage of a quota yet; will retry"),
         }
         drop(vfs);
         tokio::time::sleep(pause).await;
@@ -45,7 +45,7 @@ async fn count_below(vfs: Weak<Vfs>, ino: Ino) {
 }
 
 impl Vfs {
-    /// What a node is now.
+    /// The current attributes of a node.
     pub async fn attr(&self, ino: Ino) -> Result<Attr, FsError> {
         let is_put_back = self.is_put_back(ino)?;
         let place = {
@@ -55,7 +55,7 @@ impl Vfs {
             (!settled).then(|| (node.parent, node.name.clone()))
         };
         if let Some((parent, name)) = place {
-            // It may have been replaced by another tool; this brings the tree up to date.
+            // It may have been replaced by another tool. This updates the tree.
             self.find(parent, &name).await?;
         }
         if self.core().tree.get(ino)?.linked {
@@ -64,7 +64,7 @@ impl Vfs {
         Ok(self.core().tree.get(ino)?.attr())
     }
 
-    /// Sets attributes, all or none.
+    /// Sets all of the attributes or none.
     pub async fn set_attr(self: &Arc<Self>, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, FsError> {
         self.learn(ino).await?;
         if let Some(size) = set.size {
@@ -94,23 +94,23 @@ impl Vfs {
 
     /// Limits what may be below a directory, and counts what is there.
     ///
-    /// What the bucket cannot tell in a moment is counted afterwards: a large execution, or a bucket that does not answer,
-    /// must not keep a sandbox from starting.
+    /// What the bucket cannot list within a moment is counted afterwards, because a large execution or an unresponsive
+    /// bucket must not keep a sandbox from starting.
     pub async fn limit(&self, ino: Ino, quota: Quota) -> Result<(), FsError> {
         self.core().tree.set_scope(ino, quota)?;
         let counting = tokio::spawn(count_below(self.me.clone(), ino));
         if tokio::time::timeout(COUNT_TIMEOUT, counting).await.is_err() {
-            tracing::info!(ino, "what is below a limited directory is counted in the background");
+            tracing::info!(ino, "counting the usage of a quota in the background");
         }
         Ok(())
     }
 
-    /// What is used below a directory that has a quota.
+    /// The usage below a directory that has a quota.
     pub fn usage(&self, ino: Ino) -> Option<(Usage, Quota)> {
         self.core().tree.usage(ino)
     }
 
-    /// The room below a directory: that of its quota, else that of the disk of the local copies.
+    /// The space below a directory: that of its quota, or else that of the disk with the local copies.
     pub fn statfs(&self, ino: Ino) -> Result<Statfs, FsError> {
         let scope = {
             let core = self.core();

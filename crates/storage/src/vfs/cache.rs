@@ -1,8 +1,8 @@
 //! Local copies of files, in one directory.
 //!
-//! A named file `<ino>` holds all bytes of a node; for a file whose bytes the bucket does not have yet, it is the only
-//! place where they are. Pieces of an object that were only read lie in a file without a name, which goes away with the
-//! process unless it becomes complete.
+//! A named file `<ino>` has all bytes of a node. If the bucket does not have them yet, this is the only place where
+//! they are. Chunks of an object that were only read are in a file without a name, which disappears with the process
+//! unless it becomes complete.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,25 +25,25 @@ pub(crate) const CHUNK: u64 = 4 << 20;
 pub(crate) struct Cache {
     path: PathBuf,
     directory: OwnedFd,
-    /// Empty files that were made while nobody waited: finding a free inode can take longer than all the rest.
+    /// Empty files that were created in advance, because finding a free inode can take longer than everything else.
     spares: Mutex<Spares>,
 }
 
 #[derive(Debug, Default)]
 struct Spares {
     ready: Vec<u64>,
-    /// When one was last asked for.
+    /// When a spare file was last requested.
     asked: Option<Instant>,
 }
 
-/// How many empty files are kept ready, and how many are made at once.
+/// How many empty files are kept ready, and how many are created at once.
 const SPARES: usize = 1024;
 const SPARES_AT_ONCE: usize = 64;
-/// None are made so soon after one was asked for: the disk makes one file of a directory at a time, and whoever creates files
-/// just now would have to wait for ours.
+/// The time after a request in which no spares are created. The disk creates one file of a directory at a time, so
+/// programs that create files would have to wait for ours.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// Of all spare files of this process.
+/// The number of the next spare file in this process.
 static NEXT_SPARE: AtomicU64 = AtomicU64::new(0);
 
 impl Cache {
@@ -54,7 +54,7 @@ impl Cache {
         Ok(Self { path: path.to_owned(), directory, spares: Mutex::default() })
     }
 
-    /// A new, empty copy.
+    /// Creates a new, empty copy.
     pub(crate) fn create(&self, ino: Ino) -> Result<Arc<File>, FsError> {
         if let Some(file) = self.take_spare(ino) {
             return Ok(file);
@@ -63,7 +63,7 @@ impl Cache {
         self.open_with(ino, flags).map_err(|source| FsError::Local { what: "create", source })
     }
 
-    /// A spare file under the name of a copy. Who has an earlier copy of that name open keeps it.
+    /// Renames a spare file to the name of a copy. Programs that have an earlier copy with that name open keep it.
     fn take_spare(&self, ino: Ino) -> Option<Arc<File>> {
         let spare = {
             let mut spares = self.spares.lock().expect("no panic while held");
@@ -75,14 +75,14 @@ impl Cache {
         self.open_with(ino, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW).ok()
     }
 
-    /// How many spare files there are less than there should be. None while files are being created.
+    /// How many spare files are missing. Zero while files are being created.
     pub(crate) fn missing_spares(&self) -> usize {
         let spares = self.spares.lock().expect("no panic while held");
         let is_busy = spares.asked.is_some_and(|asked| asked.elapsed() < QUIET);
         if is_busy { 0 } else { SPARES.saturating_sub(spares.ready.len()) }
     }
 
-    /// Makes some spare files. A disk that is full has none, which is no error here.
+    /// Creates some spare files. A full disk is not an error here.
     pub(crate) fn make_spares(&self) -> rustix::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         for _ in 0..self.missing_spares().min(SPARES_AT_ONCE) {
@@ -112,7 +112,7 @@ impl Cache {
         let _ = rustix::fs::unlinkat(&self.directory, file_name(ino), AtFlags::empty());
     }
 
-    /// A place for pieces of an object.
+    /// Creates a file for chunks of an object.
     pub(crate) fn remote_copy(&self, remote: &Remote) -> Result<Arc<RemoteCopy>, FsError> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, ".", flags, Mode::from_raw_mode(0o600))
@@ -120,7 +120,7 @@ impl Cache {
         Ok(Arc::new(RemoteCopy { file: File::from(file), remote: remote.clone(), present: Mutex::default() }))
     }
 
-    /// Makes a complete copy of an object the local copy of a node.
+    /// Turns a complete copy of an object into the local copy of a node.
     pub(crate) fn adopt(&self, ino: Ino, copy: &RemoteCopy) -> Result<(), FsError> {
         let failed = |source: io::Error| FsError::Local { what: "keep", source };
         copy.file.set_len(copy.remote.size).map_err(failed)?;
@@ -130,12 +130,12 @@ impl Cache {
             .map_err(|error| failed(error.into()))
     }
 
-    /// The directory, for who makes names durable; the bytes are made so by their own file.
+    /// The directory, for making names durable. The bytes are made durable through their own files.
     pub(crate) fn directory(&self) -> io::Result<File> {
         self.directory.try_clone().map(File::from)
     }
 
-    /// Removes all copies but these.
+    /// Removes all copies except these.
     pub(crate) fn retain(&self, keep: &BTreeSet<Ino>) -> io::Result<()> {
         let keep: BTreeSet<String> = keep.iter().map(|ino| file_name(*ino)).collect();
         for entry in fs::read_dir(&self.path)? {
@@ -147,7 +147,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Total and free bytes of the disk below.
+    /// The total and free bytes of the disk.
     pub(crate) fn statfs(&self) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::fstatvfs(&self.directory)?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
@@ -162,17 +162,17 @@ fn spare_name(number: u64) -> String {
     format!("spare-{}-{number}", std::process::id())
 }
 
-/// Pieces of one object, as far as they were fetched.
+/// The chunks of one object that were fetched so far.
 #[derive(Debug)]
 pub(crate) struct RemoteCopy {
     pub(crate) file: File,
     pub(crate) remote: Remote,
-    /// Which chunks are there.
+    /// The chunks that are present.
     present: Mutex<BTreeSet<u64>>,
 }
 
 impl RemoteCopy {
-    /// The first chunk of a range that is missing.
+    /// The first missing chunk of a range.
     pub(crate) fn first_missing(&self, from: u64, to: u64) -> Option<u64> {
         let present = self.present.lock().expect("no panic while held");
         (from / CHUNK..to.div_ceil(CHUNK)).find(|chunk| !present.contains(chunk))
@@ -205,7 +205,7 @@ mod tests {
         cache.create(7).unwrap();
         assert!(cache.spares.lock().unwrap().asked.is_some());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), SPARES_AT_ONCE, "one of them has a name now");
-        // As if that were just now, however slow this machine is.
+        // Pretend that this was just now, however slow this machine is.
         cache.spares.lock().unwrap().asked = Some(Instant::now() + Duration::from_secs(3600));
         assert_eq!(cache.missing_spares(), 0);
         cache.spares.lock().unwrap().asked = Some(Instant::now() - QUIET);

@@ -1,7 +1,8 @@
-//! Changing the bytes of files: opening, writing, truncating, making them durable.
+//! Changes the bytes of files: opening, writing, truncating, and making them durable.
 //!
-//! Bytes are written to the local copy, and only there. Before the first byte of a file changes, all of it is local and
-//! the journal says so; from then on the copy is the truth until it is uploaded, and its length is the file's.
+//! Bytes are written only to the local copy. Before the first byte of a file changes, the whole file is local and the
+//! journal says so. From then on the copy is authoritative until it is uploaded, and its length is the length of the
+//! file.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,17 +16,16 @@ use super::node::Ino;
 use super::{Caller, Change, Core, FsError, Vfs};
 use crate::attributes::Kind;
 
-/// So much that was written without a gap is sent to the disk at once.
+/// After this many contiguous bytes, the written data is sent to the disk.
 const STREAM_STEP: u64 = 8 << 20;
 
-/// How long a close may take from the program to here.
+/// How long it may take until a close by a program arrives here.
 const CLOSE_DELAY: Duration = Duration::from_millis(100);
 
-/// The largest object that S3 takes.
+/// The maximum size of an object in S3.
 const SIZE_MAX: u64 = 5 << 40;
 
 impl Vfs {
-    /// Opens a file.
     pub async fn open_file(self: &Arc<Self>, ino: Ino, write: bool, truncate: bool) -> Result<(), FsError> {
         self.learn(ino).await?;
         match self.core().tree.get(ino)?.kind() {
@@ -46,7 +46,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Closes a file that was opened the same way. Everything written is safe from a crash of this process.
+    /// Closes a file that was opened in the same way. Everything written survives a crash of this process.
     pub fn close_file(&self, ino: Ino, write: bool) -> Result<(), FsError> {
         let mut core = self.core();
         let node = core.tree.close(ino)?;
@@ -69,7 +69,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Writes bytes at an offset, or at the end, and returns where they went.
+    /// Writes bytes at an offset or at the end, and returns the position at which they were written.
     pub async fn write(
         self: &Arc<Self>,
         caller: Caller,
@@ -82,7 +82,8 @@ impl Vfs {
         let length = data.len() as u64;
         let mut reserved = self.reserve(ino, offset, length, append);
         if matches!(reserved, Err(FsError::Quota)) {
-            // The kernel tells of a close after the program has gone on. What it has just removed may count for a moment.
+            // The kernel reports a close only after the program has continued. So files that were just removed may
+            // still count for a moment.
             tokio::time::sleep(CLOSE_DELAY).await;
             reserved = self.reserve(ino, offset, length, append);
         }
@@ -96,7 +97,7 @@ impl Vfs {
         Ok(at)
     }
 
-    /// Makes the file long enough for a write, and returns where that goes.
+    /// Makes the file long enough for a write, and returns the position of the write.
     fn reserve(&self, ino: Ino, offset: u64, length: u64, append: bool) -> Result<u64, FsError> {
         let mut core = self.core();
         let node = core.tree.get(ino)?;
@@ -109,7 +110,8 @@ impl Vfs {
         Ok(at)
     }
 
-    /// Sets the disk to work while a long file is still being written, so that an fsync at its end finds little to wait for.
+    /// Starts writing to the disk while a long file is still being written, so that an fsync at its end has little to
+    /// wait for.
     fn stream_out(&self, ino: Ino, file: Arc<File>, written: Range<u64>) {
         let due = {
             let mut core = self.core();
@@ -121,14 +123,14 @@ impl Vfs {
             }
             std::mem::replace(&mut body.streamed, written.end..written.end)
         };
-        // Of pages that are dirty this advice only starts the writing, and does not wait for it.
+        // For dirty pages, this advice only starts the write and does not wait for it.
         tokio::task::spawn_blocking(move || {
             let length = std::num::NonZeroU64::new(due.end - due.start);
             let _ = rustix::fs::fadvise(&file, due.start, length, rustix::fs::Advice::DontNeed);
         });
     }
 
-    /// Cuts a file off, or lengthens it with zeros.
+    /// Truncates a file, or extends it with zeros.
     pub(super) async fn truncate(self: &Arc<Self>, ino: Ino, size: u64) -> Result<(), FsError> {
         if size > SIZE_MAX {
             return Err(FsError::TooLarge);
@@ -148,7 +150,7 @@ impl Vfs {
         self.note(&mut core, ino)
     }
 
-    /// Makes everything about a file, and every change of names so far, last through a power failure.
+    /// Makes a file, and every change of names so far, survive a power failure.
     pub async fn sync_file(&self, ino: Ino) -> Result<(), FsError> {
         let (file, syncer) = {
             let mut core = self.core();
@@ -193,7 +195,7 @@ impl Vfs {
         }
     }
 
-    /// Says in the journal that the local copy is the truth from now on.
+    /// Records in the journal that the local copy is authoritative from now on.
     pub(crate) fn begin_change(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         if !core.tree.get(ino)?.linked {
             return Ok(());
@@ -222,12 +224,12 @@ impl Vfs {
         self.wrote(core, ino)
     }
 
-    /// Notes that the bytes have changed.
+    /// Records that the bytes have changed.
     fn wrote(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         let now = SystemTime::now();
         let node = core.tree.get_mut(ino)?;
         node.attributes.mtime = now;
-        // A program that writes to a file takes its special rights away, as everywhere.
+        // As everywhere, writing to a file clears its set-uid and set-gid bits.
         node.attributes.mode &= !0o6000;
         if node.linked {
             core.mark(ino, true, self.settings.upload_delay)?;
@@ -235,7 +237,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Writes down what a node is, if there is something to be done for it.
+    /// Records a node in the journal, if something is pending for it.
     fn note(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         let node = core.tree.get(ino)?;
         if node.linked && node.pending.is_some() {
@@ -245,7 +247,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// The open local copy; kept open while a program has the file open.
+    /// The open local copy. It is kept open while a program has the file open.
     pub(crate) fn local_file(&self, core: &mut Core, ino: Ino) -> Result<Arc<File>, FsError> {
         let node = core.tree.get_mut(ino)?;
         let open = node.opens > 0;
@@ -259,7 +261,7 @@ impl Vfs {
         Ok(copy)
     }
 
-    /// Nobody has the file open any more: descriptors are given back, complete copies are kept by name.
+    /// Called when no program has the file open any more: closes descriptors, and keeps complete copies by name.
     fn put_away(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         let Some(file) = core.tree.get_mut(ino)?.file_mut() else { return Ok(()) };
         file.file = None;
@@ -276,7 +278,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// After a write that failed half-way, the copy tells how long the file is.
+    /// After a failed write, the length of the copy is the length of the file.
     fn remeasure(&self, ino: Ino, file: &File) -> Result<(), FsError> {
         let length = file.metadata().map_err(|source| FsError::Local { what: "look at", source })?.len();
         self.core().tree.resize(ino, length)

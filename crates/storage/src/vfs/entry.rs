@@ -1,4 +1,4 @@
-//! Names: looking them up, making and removing files, directories and symbolic links.
+//! Names: lookup, and creating and removing files, directories and symbolic links.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use super::{Attr, Change, Core, FsError, MountId, Vfs};
 use crate::attributes::{Attributes, Kind};
 use crate::name;
 
-/// On whose behalf a call is made.
+/// The caller of a file system operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     pub mount: MountId,
@@ -19,21 +19,21 @@ pub struct Caller {
 }
 
 impl Vfs {
-    /// What stands under a name.
+    /// Looks up a name.
     pub async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let ino = self.find(parent, name).await?.ok_or(FsError::NotFound)?;
         self.learn_or_guess(ino).await?;
         Ok(self.core().tree.get(ino)?.attr())
     }
 
-    /// Makes a new file and opens it for writing.
+    /// Creates a new file and opens it for writing.
     pub async fn create(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr, FsError> {
         let body = Body::File(FileBody { local: true, ..FileBody::default() });
         self.make(caller, parent, name, mode, body).await
     }
 
     pub async fn make_directory(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr, FsError> {
-        // Nothing can be in it yet, unless another tool is quicker than the time for which it is believed.
+        // It is empty, unless another tool adds something within the time for which the listing is considered valid.
         let body = Body::Directory(Directory { listed: Some(Instant::now()), ..Directory::default() });
         self.make(caller, parent, name, mode, body).await
     }
@@ -53,7 +53,7 @@ impl Vfs {
         }
     }
 
-    /// Removes a file or a symbolic link. Whoever has it open keeps it.
+    /// Removes a file or a symbolic link. Programs that have it open keep it.
     pub async fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         let ino = self.find(parent, name).await?.ok_or(FsError::NotFound)?;
         {
@@ -89,13 +89,13 @@ impl Vfs {
         Ok(())
     }
 
-    /// The kernel was told of a node once more.
+    /// Records that the kernel was told about a node once more.
     pub fn remember(&self, ino: Ino) -> Result<(), FsError> {
         self.core().tree.get_mut(ino)?.lookups += 1;
         Ok(())
     }
 
-    /// The kernel has forgotten a node so many times.
+    /// Records that the kernel has forgotten a node this many times.
     pub fn forget(&self, ino: Ino, times: u64) {
         let mut core = self.core();
         if let Ok(node) = core.tree.get_mut(ino) {
@@ -159,7 +159,7 @@ impl Vfs {
         touch_directory(core, parent);
         let record = core.record(ino)?;
         if let Err(error) = core.commit(&[record]) {
-            // Nobody was told of it: it never was.
+            // The caller never learned about it, so undo everything.
             core.tree.detach(ino)?;
             core.tree.close(ino)?;
             self.reap(core, ino);
@@ -169,7 +169,7 @@ impl Vfs {
         Ok(core.tree.get(ino)?.attr())
     }
 
-    /// Takes an entry out of the tree, durably.
+    /// Removes an entry from the tree, durably.
     fn remove_entry(&self, core: &mut Core, ino: Ino) -> Result<(), FsError> {
         let parent = core.tree.get(ino)?.parent;
         let mut records = core.remove(ino, self.settings.upload_delay)?;
@@ -185,7 +185,7 @@ impl Vfs {
         self.announce(caller.mount, &[entry, Change::Attributes(parent), Change::Attributes(ino)]).await;
     }
 
-    /// Forgets a node that nobody can reach any more.
+    /// Removes a node that nothing can reach any more.
     pub(super) fn reap(&self, core: &mut Core, ino: Ino) {
         if core.tree.reap(ino) {
             self.cache.remove(ino);
@@ -193,7 +193,7 @@ impl Vfs {
     }
 }
 
-/// A directory that loses an entry must not vanish with it: from now on it has a marker.
+/// A directory that loses an entry must not disappear with it, so from now on it has a marker.
 pub(super) fn keep_directory(core: &mut Core, ino: Ino, delay: Duration) -> Result<Option<Record>, FsError> {
     touch_directory(core, ino);
     let node = core.tree.get(ino)?;
@@ -204,7 +204,7 @@ pub(super) fn keep_directory(core: &mut Core, ino: Ino, delay: Duration) -> Resu
     core.record(ino).map(Some)
 }
 
-/// The time of a directory changes with its entries. It is not worth an upload.
+/// The time of a directory changes with its entries. This alone does not cause an upload.
 pub(super) fn touch_directory(core: &mut Core, ino: Ino) {
     if let Ok(node) = core.tree.get_mut(ino) {
         node.attributes.mtime = SystemTime::now();

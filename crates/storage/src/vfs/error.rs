@@ -1,10 +1,10 @@
-//! Why a call on the file system is refused or fails, and the error number that a program sees.
+//! Why a file system call fails, and the error number that a program sees.
 
 use rustix::io::Errno;
 
 use crate::object::StoreError;
 
-/// Why a call did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
     #[error("no such entry")]
@@ -17,7 +17,7 @@ pub enum FsError {
     IsDirectory,
     #[error("the directory is not empty")]
     NotEmpty,
-    #[error("the call makes no sense")]
+    #[error("invalid arguments")]
     Invalid,
     #[error("the name, or the whole path as a key, is too long")]
     NameTooLong,
@@ -27,7 +27,7 @@ pub enum FsError {
     NoRoom,
     #[error("no such attribute")]
     NoAttribute,
-    #[error("the file system does not have that")]
+    #[error("the file system does not support this")]
     Unsupported,
     #[error("not permitted")]
     NotPermitted,
@@ -37,7 +37,7 @@ pub enum FsError {
     TooLarge,
     #[error("the buffer is too small")]
     Range,
-    #[error("it took too long")]
+    #[error("the store did not answer in time")]
     Deadline,
     #[error("cannot {what} a local copy")]
     Local { what: &'static str, source: std::io::Error },
@@ -46,7 +46,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// What a program sees.
+    /// The error number for the program.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NotFound => Errno::NOENT,

@@ -1,8 +1,9 @@
-//! The journal: everything that the bucket does not have yet, so that a crash forgets nothing of it.
+//! The journal: everything that the bucket does not have yet, so that it survives a crash.
 //!
-//! A frame is what one call changes, and counts as a whole or not at all. Frames are written before the call is
-//! acknowledged, which is enough against a crash of this process; `sync` makes them last through a power failure, one
-//! fsync for all who wait. The last frame of a file may be torn, and is then dropped: nobody was told of it.
+//! A frame contains what one call changes, and it counts completely or not at all. Frames are written before the call
+//! is acknowledged, which is enough to survive a crash of this process. `sync` makes them survive a power failure, with
+//! one fsync for all waiting callers. The last frame of a file may be torn. Then it is dropped, because it was never
+//! acknowledged.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -16,24 +17,23 @@ use crate::attributes::{Attributes, Kind};
 
 const FILE: &str = "journal";
 const NEW_FILE: &str = "journal.new";
-/// No frame is longer; a length beyond it is not ours.
+/// The maximum length of a frame. A greater length means that the data is not ours.
 const MAX_FRAME: usize = 1 << 30;
 
-/// One thing to remember.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record {
-    /// A node as it is now, with work to be done for it.
+    /// A node in its current state, with pending work.
     Node(Box<NodeRecord>),
-    /// A program has this node open, of which there is nothing else to remember. A later process must know it by the
-    /// same number, if it goes on with the mount.
+    /// A node that a program has open and for which nothing else is recorded. If a later process continues the mount,
+    /// it must know the node by the same number.
     Opened(Box<NodeRecord>),
     Closed(Ino),
-    /// Nothing is to be done for this node any more.
+    /// Nothing is pending for this node any more.
     Settled(Ino),
-    /// An object is to be deleted.
+    /// An object has to be deleted.
     #[serde(rename = "Doom")]
     Delete(String),
-    /// It is deleted, or wanted again.
+    /// The object is deleted, or needed again.
     #[serde(rename = "Undoom")]
     DeletionSettled(String),
 }
@@ -41,13 +41,13 @@ pub(crate) enum Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
     pub(crate) ino: Ino,
-    /// Where it stands in the tree, as a key.
+    /// Its place in the tree, as a key.
     pub(crate) key: String,
     pub(crate) kind: Kind,
     pub(crate) attributes: Attributes,
     pub(crate) known: bool,
     pub(crate) size: u64,
-    /// The local copy holds bytes that the bucket does not have.
+    /// Whether the local copy has bytes that the bucket does not have.
     pub(crate) content: bool,
     pub(crate) target: Option<Vec<u8>>,
     pub(crate) remote: Option<Remote>,
@@ -57,15 +57,15 @@ pub(crate) struct NodeRecord {
 pub(crate) struct Journal {
     directory: PathBuf,
     file: Arc<File>,
-    /// How long the file is.
+    /// The length of the file.
     length: u64,
-    /// Bytes written since the last time that only what counts was kept.
+    /// The number of bytes that were written since the last compaction.
     grown: u64,
     commits: Arc<Commits>,
 }
 
 impl Journal {
-    /// Opens the journal and returns what it remembers, oldest first.
+    /// Opens the journal and returns its records, oldest first.
     pub(crate) fn open(directory: &Path) -> io::Result<(Self, Vec<Record>)> {
         fs::create_dir_all(directory)?;
         let path = directory.join(FILE);
@@ -76,7 +76,7 @@ impl Journal {
         };
         let (records, good) = read_frames(&bytes);
         if good < bytes.len() {
-            tracing::warn!(dropped = bytes.len() - good, "the last frame of the journal is torn and was dropped");
+            tracing::warn!(dropped = bytes.len() - good, "the last frame of the journal is incomplete and was dropped");
         }
         let file = File::options().create(true).append(true).open(&path)?;
         file.set_len(good as u64)?;
@@ -87,14 +87,13 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Writes a frame.
     pub(crate) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
         }
         let frame = write_frame(records);
         if let Err(error) = (&*self.file).write_all(&frame) {
-            // Half a frame would hide all that come after it.
+            // An incomplete frame would hide all frames after it.
             self.file.set_len(self.length)?;
             return Err(error);
         }
@@ -108,16 +107,16 @@ impl Journal {
         self.grown
     }
 
-    /// Replaces the journal by one that holds only these. If that fails, the old one goes on.
+    /// Replaces the journal with one that contains only these records. If that fails, the old one stays in use.
     pub(crate) fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let new = self.directory.join(NEW_FILE);
         let written = write_anew(&new, records).inspect_err(|_| {
-            // On a full disk it would only take room.
+            // On a full disk, it would only take space.
             let _ = fs::remove_file(&new);
         });
         let (file, length) = written?;
         fs::rename(&new, self.directory.join(FILE))?;
-        // At once: whatever is written from now on must go where the next start looks for it.
+        // Switch at once, because everything that is written from now on must be where the next start looks for it.
         self.file = Arc::new(file);
         *self.commits.file.lock().expect("no panic while held") = self.file.clone();
         self.length = length;
@@ -125,23 +124,23 @@ impl Journal {
         File::open(&self.directory)?.sync_all()
     }
 
-    /// After a compaction that failed: the next try is to wait for a while.
+    /// Delays the next attempt after a failed compaction.
     pub(crate) fn put_off_compaction(&mut self) {
         self.grown /= 2;
     }
 
-    /// What waits for the frames so far to be durable. To be called without any lock.
+    /// Returns an object that waits until all frames so far are durable. Use it without holding any lock.
     pub(crate) fn syncer(&self) -> Syncer {
         Syncer { commits: self.commits.clone() }
     }
 }
 
-/// Counts group commits: a commit that began after a frame was written covers it.
+/// Counts group commits. A commit that starts after a frame was written covers the frame.
 #[derive(Debug)]
 struct Commits {
     state: Mutex<CommitState>,
     done: Condvar,
-    /// The file of now: whoever commits does it for those who wrote into a newer one too.
+    /// The current file. A commit also covers frames that were written to a newer file.
     file: Mutex<Arc<File>>,
 }
 
@@ -153,14 +152,14 @@ struct CommitState {
     running: bool,
 }
 
-/// Makes durable what was in the journal when it was made.
+/// Makes everything durable that was in the journal when this was created.
 #[derive(Debug)]
 pub(crate) struct Syncer {
     commits: Arc<Commits>,
 }
 
 impl Syncer {
-    /// Waits for a commit that begins from now on, and runs it if nobody else does.
+    /// Waits for a commit that starts from now on. Runs it if no other thread does.
     pub(crate) fn sync(&self, also: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.commits.state.lock().expect("no panic while held");
         let wanted = state.started + 1;
@@ -193,7 +192,7 @@ impl Syncer {
     }
 }
 
-/// A durable file with these records, open for more, and its length.
+/// Creates a durable file with these records, open for appending. Returns it with its length.
 fn write_anew(path: &Path, records: &[Record]) -> io::Result<(File, u64)> {
     let mut file = File::create(path)?;
     let mut length = 0;
@@ -208,7 +207,7 @@ fn write_anew(path: &Path, records: &[Record]) -> io::Result<(File, u64)> {
 
 fn write_frame(records: &[Record]) -> Vec<u8> {
     let mut frame = vec![0; 8];
-    serde_json::to_writer(&mut frame, records).expect("records are plain data");
+    serde_json::to_writer(&mut frame, records).expect("records always serialize to JSON");
     let length = (frame.len() - 8) as u32;
     let sum = crc32fast::hash(&frame[8..]);
     frame[..4].copy_from_slice(&length.to_le_bytes());
@@ -216,7 +215,7 @@ fn write_frame(records: &[Record]) -> Vec<u8> {
     frame
 }
 
-/// All whole frames, and where the first one that is not whole begins.
+/// All complete frames, and the position of the first incomplete one.
 fn read_frames(bytes: &[u8]) -> (Vec<Record>, usize) {
     let mut records = Vec::new();
     let mut at = 0;

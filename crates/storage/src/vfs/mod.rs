@@ -1,8 +1,8 @@
 //! The file system itself: a tree of nodes over a bucket, with local copies of what the bucket does not have yet.
 //!
-//! Every call works on the tree in memory under one short lock, writes the journal before it answers, and asks the
-//! store only without the lock. Names and sizes that came from the bucket are believed for a while (`ttl`); what was
-//! changed here is the truth until it is uploaded. Uploading is the part of `sync`.
+//! Every call works on the tree in memory under one short lock and writes the journal before it returns. It contacts
+//! the store only without the lock. Names and sizes from the bucket are considered valid for a while (`ttl`). Local
+//! changes are authoritative until they are uploaded, which is the task of `sync`.
 
 mod agree;
 mod attr;
@@ -45,25 +45,25 @@ use journal::{Journal, NodeRecord};
 use node::Pending;
 use tree::Tree;
 
-/// The journal is rewritten when so much was appended.
+/// The journal is compacted after this many bytes were appended.
 const JOURNAL_LIMIT: u64 = 32 << 20;
 
-/// How the file system behaves.
+/// The settings of the file system.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the journal and the local copies are.
+    /// The directory for the journal and the local copies.
     pub state: PathBuf,
-    /// How long a name or size from the bucket is believed.
+    /// How long a name or size from the bucket is considered valid.
     pub ttl: Duration,
-    /// Mode of directories and files that have none of their own.
+    /// The modes of directories and files that have none of their own.
     pub dir_mode: u32,
     pub file_mode: u32,
     /// How long after the last change a file is uploaded, unless it is still being written.
     pub upload_delay: Duration,
-    /// A file that stays open for writing is uploaded after so long all the same.
+    /// The time after which a file is uploaded even if it is still open for writing.
     pub upload_limit: Duration,
     pub parallel_uploads: usize,
-    /// Copies that the bucket has too may take so many bytes.
+    /// The maximum size of copies that the bucket has too.
     pub cache_limit: u64,
     /// How long a call may take before it fails with EIO.
     pub deadline: Duration,
@@ -85,10 +85,10 @@ impl Settings {
     }
 }
 
-/// Which mount a call came through.
+/// The mount through which a call came.
 pub type MountId = u64;
 
-/// What others may have cached and must forget.
+/// Something that other mounts may have cached and must drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Attributes(Ino),
@@ -96,47 +96,47 @@ pub enum Change {
     Entry { parent: Ino, name: Vec<u8> },
 }
 
-/// A mount, as far as it must hear of changes made through others.
+/// A mount that must learn about changes made through other mounts.
 pub trait Watcher: Send + Sync + std::fmt::Debug {
     fn id(&self) -> MountId;
-    /// Forgets, and afterwards drops the guard.
+    /// Drops the changed entries from the kernel's cache, and then adds permits to `done`. Returns how many.
     fn forget(&self, changes: &[Change], done: &Arc<tokio::sync::Semaphore>) -> u32;
 }
 
-/// The file system. Cheap to share; calls may come from any thread inside a tokio runtime.
+/// The file system. It is cheap to share. Calls may come from any thread inside a Tokio runtime.
 #[derive(Debug)]
 pub struct Vfs {
-    /// For what goes on after a call has returned.
+    /// For work that continues after a call has returned.
     me: Weak<Self>,
     core: Mutex<Core>,
     pub(crate) store: Arc<dyn ObjectStore>,
     cache: Arc<Cache>,
     pub(crate) settings: Settings,
-    /// Wakes those who upload.
+    /// Wakes the workers that upload.
     pub(crate) work: tokio::sync::Notify,
-    /// Wakes those who wait for everything to be uploaded.
+    /// Wakes callers that wait until everything is uploaded.
     pub(crate) settled: tokio::sync::Notify,
     watchers: RwLock<Vec<Weak<dyn Watcher>>>,
     fetches: read::Fetches,
-    /// While the store does not answer, known directories are not listed again before this time.
+    /// While the store does not respond, known directories are not listed again before this time.
     store_rest: Mutex<Option<Instant>>,
     cached_bytes: AtomicU64,
     /// Held for as long as this process uses the state directory.
     _lock: std::fs::File,
 }
 
-/// What the lock guards.
+/// The state under the lock.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) tree: Tree,
     journal: Journal,
-    /// When to do what for the bucket.
+    /// When to do which task for the bucket.
     pub(crate) queue: BTreeSet<(Instant, Task)>,
-    /// Keys that a request is under way for.
+    /// The keys with a request in progress.
     pub(crate) busy: HashSet<String>,
 }
 
-/// Something to be done for the bucket.
+/// A task for the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
     Upload(Ino),
@@ -145,7 +145,7 @@ pub(crate) enum Task {
 
 impl Vfs {
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // A panic while it was held may have left half a change: going on would be worse than stopping.
+        // A panic under the lock may have left a partial change. Continuing would be worse than stopping.
         self.core.lock().expect("a call panicked in the middle of a change")
     }
 
@@ -153,14 +153,14 @@ impl Vfs {
         Attributes { mode, uid: 0, gid: 0, mtime: SystemTime::UNIX_EPOCH, xattrs: Default::default() }
     }
 
-    /// Tells every other mount to forget, and waits until they did; not for longer than a moment, because the one who
-    /// is to forget may itself be waiting for the caller.
+    /// Tells every other mount to drop the changes from its cache, and waits for that. It waits only for a moment,
+    /// because the other mount may itself be waiting for the caller.
     pub(crate) async fn announce(&self, from: MountId, changes: &[Change]) {
         const MOMENT: Duration = Duration::from_millis(100);
         let done = Arc::new(tokio::sync::Semaphore::new(0));
         let asked: u32 = self.others(from).iter().map(|watcher| watcher.forget(changes, &done)).sum();
         if asked > 0 && tokio::time::timeout(MOMENT, done.acquire_many(asked)).await.is_err() {
-            tracing::debug!(asked, "a mount is slow to forget");
+            tracing::debug!(asked, "a mount is slow to drop changed entries from its cache");
         }
     }
 
@@ -169,41 +169,41 @@ impl Vfs {
         watchers.iter().filter_map(Weak::upgrade).filter(|watcher| watcher.id() != from).collect()
     }
 
-    /// True if a node is a directory's, or lies below it.
+    /// Whether a node is this directory or below it.
     pub(crate) fn is_below(&self, ino: Ino, above: Ino) -> bool {
         self.core().tree.is_within(ino, above)
     }
 
-    /// Tells every mount, also the one that made the change, to forget the bytes of a file.
+    /// Tells every mount, including the one that made the change, to drop the bytes of a file from its cache.
     pub(crate) fn forget_everywhere(&self, ino: Ino) {
         self.forget_later(vec![Change::Content(ino)]);
     }
 
-    /// A mount that hears of changes from now on, until it is dropped.
+    /// Registers a mount for notifications until it is dropped.
     pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
         let mut watchers = self.watchers.write().expect("no panic while held");
         watchers.retain(|known| known.strong_count() > 0);
         watchers.push(Arc::downgrade(watcher));
     }
 
-    /// A file was uploaded: from now on its copy may be given up.
+    /// Records that a file was uploaded. From now on its copy may be deleted.
     pub(crate) fn note_cached(&self, bytes: u64) {
         self.cached_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Keeps what copies of clean files take below the limit.
+    /// Keeps the size of uploaded copies below the limit.
     fn trim_cache(&self, core: &mut Core) {
         if self.cached_bytes.load(Ordering::Relaxed) > self.settings.cache_limit {
             self.trim_to(core, self.settings.cache_limit / 10 * 9);
         }
     }
 
-    /// Where local copies are made.
+    /// The cache of local copies.
     pub(crate) fn cache(&self) -> Arc<Cache> {
         self.cache.clone()
     }
 
-    /// Gives up every local copy that the bucket has too and that nobody has open. Returns how many bytes that were.
+    /// Deletes every local copy that the bucket has too and that no program has open. Returns the number of bytes.
     pub fn drop_clean_copies(&self) -> u64 {
         self.trim_to(&mut self.core(), 0)
     }
@@ -237,7 +237,7 @@ impl Vfs {
 }
 
 impl Core {
-    /// Marks a node as one that the bucket does not have as it is, and plans the upload.
+    /// Marks a node as changed since its last upload, and plans the upload.
     pub(crate) fn mark(&mut self, ino: Ino, content: bool, delay: Duration) -> Result<(), FsError> {
         self.tree.clock += 1;
         let clock = self.tree.clock;
@@ -250,7 +250,7 @@ impl Core {
         match &mut node.pending {
             Some(pending) => {
                 pending.content |= content;
-                // The place in the queue stays: the one who takes it sees that it is not due yet.
+                // Its position in the queue stays. The worker that takes it notices that it is not due yet.
                 pending.due = due;
             }
             None => {
@@ -270,12 +270,12 @@ impl Core {
         Record::Delete(key)
     }
 
-    /// A node as the journal remembers it.
+    /// The journal record of a node.
     pub(crate) fn record(&self, ino: Ino) -> Result<Record, FsError> {
         self.node_record(ino).map(Record::Node)
     }
 
-    /// A node that a program has open, as the journal remembers it.
+    /// The journal record of a node that a program has open.
     pub(crate) fn opened_record(&self, ino: Ino) -> Result<Record, FsError> {
         self.node_record(ino).map(Record::Opened)
     }
@@ -295,22 +295,22 @@ impl Core {
         }))
     }
 
-    /// Writes a frame; the call may be answered when this returns.
+    /// Writes a frame. When this returns, the call may be acknowledged.
     pub(crate) fn commit(&mut self, records: &[Record]) -> Result<(), FsError> {
         let failed = |source| FsError::Local { what: "write the journal of", source };
         self.journal.append(records).map_err(failed)?;
         if self.journal.grown() > JOURNAL_LIMIT {
             let live = self.live_records();
-            // What was to be written down is; that the journal stays long is no failure of this call.
+            // The records are written. It is not a failure of this call if the journal stays long.
             if let Err(error) = self.journal.compact(&live) {
-                tracing::warn!(%error, "the journal could not be made shorter");
+                tracing::warn!(%error, "could not compact the journal; will retry later");
                 self.journal.put_off_compaction();
             }
         }
         Ok(())
     }
 
-    /// Everything that must be remembered now.
+    /// All records that are needed now.
     fn live_records(&self) -> Vec<Record> {
         let mut pending: Vec<Ino> =
             self.tree.nodes().filter(|node| node.linked && node.pending.is_some()).map(|node| node.ino).collect();
@@ -322,7 +322,7 @@ impl Core {
         nodes.chain(self.tree.deletions.keys().cloned().map(Record::Delete)).collect()
     }
 
-    /// Takes a node out of the tree for good, with the deletion of its object.
+    /// Removes a node from the tree permanently, and plans the deletion of its object.
     pub(crate) fn remove(&mut self, ino: Ino, delay: Duration) -> Result<Vec<Record>, FsError> {
         let node = self.tree.get(ino)?;
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! One entry of the tree, with what is known of its object and what the object does not have yet.
+//! One entry of the tree, with what is known about its object, and what the object does not have yet.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::cache::RemoteCopy;
 use crate::attributes::{Attributes, Kind};
 
-/// The number of a node. Unique for as long as the state directory lives.
+/// The number of a node. It is unique for the lifetime of the state directory.
 pub type Ino = u64;
 
-/// The top of the bucket.
+/// The root of the bucket.
 pub const ROOT: Ino = 1;
 
 #[derive(Debug)]
@@ -22,34 +22,34 @@ pub(crate) struct Node {
     pub(crate) ino: Ino,
     pub(crate) parent: Ino,
     pub(crate) name: Vec<u8>,
-    /// False once it was removed; it lives on while a program has it open.
+    /// False after it was removed. It still exists while a program has it open.
     pub(crate) linked: bool,
     pub(crate) body: Body,
     pub(crate) attributes: Attributes,
     /// False while the attributes are a guess, because the object was only seen in a listing.
     pub(crate) known: bool,
     pub(crate) ctime: SystemTime,
-    /// The object that holds it, which after a rename still has the old key.
+    /// The object that contains it. After a rename, the object still has the old key.
     pub(crate) remote: Option<Remote>,
-    /// A key that was written to without an answer: there may be an object, or there will be.
+    /// A key that was written without a response. There may be an object, or there may be one later.
     pub(crate) attempted: Option<String>,
     /// What the object does not have yet.
     pub(crate) pending: Option<Pending>,
-    /// Counts local changes, so that an upload knows whether it carried the last one.
+    /// Counts local changes, so that an upload can tell whether it included the last one.
     pub(crate) version: u64,
     /// The last version that the bucket has.
     pub(crate) uploaded: u64,
     /// The clock of the tree at the last local change or upload.
     pub(crate) touched: u64,
-    /// When the store was last seen to agree.
+    /// When the store was last known to agree.
     pub(crate) checked: Option<Instant>,
     pub(crate) opens: u32,
     pub(crate) writers: u32,
-    /// How often the kernels were told of it and have not forgotten it.
+    /// How often the kernels were told about it, minus how often they have forgotten it.
     pub(crate) lookups: u64,
-    /// The execution directory whose quota it counts for.
+    /// The directory of the execution whose quota it counts towards.
     pub(crate) scope: Option<Ino>,
-    /// One question to the store about this node at a time.
+    /// Limits the requests to the store about this node to one at a time.
     pub(crate) gate: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -63,25 +63,25 @@ pub(crate) enum Body {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) children: BTreeMap<Vec<u8>, Ino>,
-    /// When all of it was last listed.
+    /// When the directory was last listed completely.
     pub(crate) listed: Option<Instant>,
-    /// More entries than one page: single names are asked for by themselves.
+    /// Whether it has more entries than one page. Then single names are requested individually.
     pub(crate) big: bool,
-    /// A listing is under way that nobody waits for.
+    /// Whether a listing is in progress in the background.
     pub(crate) listing: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct FileBody {
     pub(crate) size: u64,
-    /// True if all bytes are in the local copy.
+    /// Whether all bytes are in the local copy.
     pub(crate) local: bool,
-    /// The local copy, while somebody has the file open.
+    /// The local copy, while a program has the file open.
     pub(crate) file: Option<Arc<File>>,
-    /// Pieces of the object that were read.
+    /// The chunks of the object that were read.
     pub(crate) copy: Option<Arc<RemoteCopy>>,
     pub(crate) used: Option<Instant>,
-    /// What was last written one after another, and is not on its way to the disk yet.
+    /// The last contiguous writes that are not yet being sent to the disk.
     pub(crate) streamed: Range<u64>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Remote {
 
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// The bytes differ too, and not only the name or the attributes.
+    /// Whether the bytes differ, and not only the name or the attributes.
     pub(crate) content: bool,
     pub(crate) since: Instant,
     pub(crate) due: Instant,
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// What it counts for in a quota.
+    /// What it counts towards a quota.
     pub(crate) fn weight(&self) -> u64 {
         if self.kind() == Kind::File { self.size() } else { 0 }
     }
@@ -160,7 +160,7 @@ impl Node {
     }
 }
 
-/// What a program learns by stat.
+/// What a program gets from stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     pub ino: Ino,

@@ -1,7 +1,8 @@
-//! Reading: from the local copy if it holds all, else from the object, a chunk at a time and a few chunks ahead.
+//! Reads files: from the local copy if it is complete, otherwise from the object, one chunk at a time and a few chunks
+//! ahead.
 //!
-//! Chunks are fetched with the tag of the object as it was first seen, so that a reader never sees half of one version
-//! and half of another. Two who need the same chunk fetch it once.
+//! Chunks are fetched with the tag of the object as it was first seen, so that a reader never sees a mix of two
+//! versions. If two readers need the same chunk, it is fetched once.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt as _;
@@ -16,17 +17,17 @@ use super::node::{Ino, Remote};
 use super::{FsError, Vfs};
 use crate::object::StoreError;
 
-/// How many chunks are fetched before anybody asks for them.
+/// How many chunks are fetched in advance.
 const READ_AHEAD: u64 = 4;
 
 /// How often an object may change while it is being read.
 const ATTEMPTS: u32 = 5;
 
-/// Chunks that are on their way, by the copy they go to.
+/// The chunks that are being fetched, by the copy that they belong to.
 pub(crate) type Fetches = Mutex<HashMap<(usize, u64), Arc<OnceCell<()>>>>;
 
 impl Vfs {
-    /// Bytes of a file; fewer than asked for only at its end.
+    /// Reads bytes of a file. Returns fewer than requested only at its end.
     pub async fn read(self: &Arc<Self>, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, FsError> {
         let mut attempts = 0;
         loop {
@@ -39,7 +40,7 @@ impl Vfs {
             let copy = match source {
                 Source::Local(file) => {
                     let got = read_some(&file, &mut buffer, offset)?;
-                    // The rest lies in a hole at the end that another call is just making.
+                    // The rest is in a hole at the end that another call is creating at the moment.
                     buffer[got..].fill(0);
                     return Ok(buffer);
                 }
@@ -59,7 +60,7 @@ impl Vfs {
         }
     }
 
-    /// Brings all bytes of a file into its local copy.
+    /// Fetches all bytes of a file into its local copy.
     pub(crate) async fn localize(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
         let mut attempts = 0;
         loop {
@@ -85,7 +86,7 @@ impl Vfs {
         let mut core = self.core();
         let Some(file) = core.tree.get_mut(ino)?.file_mut() else { return Err(FsError::Stale) };
         if file.local || !file.copy.as_ref().is_some_and(|current| Arc::ptr_eq(current, &copy)) {
-            // Somebody was quicker, or the object is another one by now: the caller looks again.
+            // Another task was faster, or the object was replaced. The caller checks again.
             return Ok(());
         }
         self.cache.adopt(ino, &copy)?;
@@ -141,7 +142,7 @@ impl Vfs {
         let (vfs, copy) = (self.clone(), copy.clone());
         tokio::spawn(async move {
             if let Err(error) = vfs.fetch(&copy, chunk).await {
-                tracing::debug!(%error, "a chunk could not be read ahead");
+                tracing::debug!(%error, "could not read a chunk ahead");
             }
         });
     }
@@ -169,7 +170,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// The object is not what it was: asks the store what it is now.
+    /// The object has changed. Asks the store for its current state.
     async fn look_again(&self, ino: Ino) -> Result<(), FsError> {
         let moved = {
             let mut core = self.core();
@@ -202,9 +203,10 @@ impl Vfs {
 }
 
 impl Vfs {
-    /// The object of a node that stands elsewhere by now: only the object itself can tell what it is.
+    /// Updates a node that has been moved from its object at the old key, because only the object itself shows its
+    /// state.
     ///
-    /// Besides other tools, it is we who change it: a crash may come after an upload and before its record.
+    /// Besides other tools, we may have changed it ourselves: a crash may happen between an upload and its record.
     async fn take_object_as_it_is(&self, ino: Ino, remote: &Remote) -> Result<(), FsError> {
         let object = self.retry(|| self.store.head(&remote.key)).await?.ok_or(FsError::Stale)?;
         let mut core = self.core();
@@ -221,12 +223,12 @@ enum Source {
     Remote(Arc<RemoteCopy>),
 }
 
-/// The object is not the one that was to be read.
+/// Whether the object is no longer the one that was to be read.
 fn is_outdated(error: &FsError) -> bool {
     matches!(error, FsError::Store(StoreError::Changed(_) | StoreError::NotFound(_)))
 }
 
-/// Fills as much of a buffer as the file has.
+/// Fills the buffer as far as the file reaches.
 fn read_some(file: &std::fs::File, buffer: &mut [u8], offset: u64) -> Result<usize, FsError> {
     let mut done = 0;
     while done < buffer.len() {

@@ -1,4 +1,4 @@
-//! Opening the file system: the journal is read, the tree gets back what the bucket does not have, and uploads go on.
+//! Opens the file system: reads the journal, restores what the bucket does not have, and continues the uploads.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Write as _};
@@ -23,11 +23,11 @@ pub enum OpenError {
     State { path: String, source: io::Error },
     #[error("another process uses the state directory {0}")]
     InUse(String),
-    #[error("the journal contradicts itself")]
+    #[error("the journal is inconsistent")]
     Journal(#[source] FsError),
 }
 
-/// What the journal says, after later records have overruled earlier ones.
+/// The content of the journal, after later records have replaced earlier ones.
 #[derive(Debug, Default)]
 struct Remembered {
     nodes: BTreeMap<Ino, NodeRecord>,
@@ -55,13 +55,14 @@ impl Vfs {
             xattrs: Default::default(),
         };
         let mut core = Core { tree: Tree::new(root), journal, queue: BTreeSet::new(), busy: HashSet::new() };
-        // A kernel that goes on with an earlier mount knows numbers that the journal forgot; none is given out twice.
+        // A kernel that continues an earlier mount knows numbers that the journal has forgotten. No number is used
+        // twice.
         core.tree.skip_to(next_epoch(&settings.state).map_err(failed)? << EPOCH_SHIFT);
         restore(&mut core, &cache, &settings, remembered).map_err(OpenError::Journal)?;
         let live = core.live_records();
         match core.journal.compact(&live) {
-            // On a full disk the long one goes on: only uploads make room again, and they need us.
-            Err(error) if is_full(&error) => tracing::warn!("the disk is full: the journal stays long"),
+            // On a full disk, continue with the long journal. Only uploads free space, and they need this process.
+            Err(error) if is_full(&error) => tracing::warn!("the disk is full; the journal was not compacted"),
             done => done.map_err(failed)?,
         }
         keep_reserve(&settings.state);
@@ -83,8 +84,8 @@ impl Vfs {
 }
 
 impl Vfs {
-    /// A directory that an earlier process showed to somebody, found or put back without asking the store, which may be
-    /// away. What is in it is asked for when somebody looks.
+    /// Finds or restores a directory that an earlier process showed, without contacting the store, which may be
+    /// unavailable. Its content is requested when it is accessed.
     pub fn resume_directory(&self, path: &[&[u8]]) -> Result<Ino, FsError> {
         let key = path.iter().map(|part| name::encode(part)).collect::<Vec<_>>().join("/");
         let mut core = self.core();
@@ -94,7 +95,8 @@ impl Vfs {
             return Err(FsError::NotDirectory);
         }
         if node.pending.is_none() && core.tree.deletions.contains_key(&core.tree.object_key(ino)) {
-            // It was removed here and the bucket does not know yet. Whoever sees it as its top gets a new one.
+            // It was removed here, and the bucket does not know yet. A mount with this directory as its root gets a new
+            // one.
             core.mark(ino, false, Duration::ZERO)?;
             let record = core.record(ino)?;
             core.commit(&[record])?;
@@ -104,7 +106,8 @@ impl Vfs {
     }
 }
 
-/// Room for what an opening must write, so that a daemon can be started again on a disk that its files have filled.
+/// Reserved space for what an opening must write, so that a daemon can start again on a disk that its files have
+/// filled.
 const RESERVE: &str = "reserve";
 const RESERVED: usize = 64 << 10;
 
@@ -114,7 +117,7 @@ fn give_up_reserve(state: &std::path::Path) {
 
 fn keep_reserve(state: &std::path::Path) {
     if let Err(error) = std::fs::write(state.join(RESERVE), [0; RESERVED]) {
-        tracing::warn!(%error, "there is hardly any room for the state");
+        tracing::warn!(%error, "could not reserve disk space for the next start");
     }
 }
 
@@ -122,10 +125,10 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Numbers of nodes that one process can give out.
+/// The number of bits for the node numbers of one process.
 const EPOCH_SHIFT: u32 = 40;
 
-/// How often this state was opened, this time included.
+/// How often this state directory was opened, including this time.
 fn next_epoch(state: &std::path::Path) -> io::Result<u64> {
     let path = state.join("epoch");
     let before: u64 = match std::fs::read_to_string(&path) {
@@ -136,13 +139,13 @@ fn next_epoch(state: &std::path::Path) -> io::Result<u64> {
     let new = state.join("epoch.new");
     let mut file = std::fs::File::create(&new)?;
     file.write_all(format!("{}\n", before + 1).as_bytes())?;
-    // Else a power failure may leave an empty file under the name, and nothing could be opened any more.
+    // Otherwise a power failure may leave an empty file with this name, and the state could never be opened again.
     file.sync_data()?;
     std::fs::rename(&new, &path)?;
     Ok(before + 1)
 }
 
-/// One process at a time; the kernel gives the lock back when it ends, however it ends.
+/// Allows one process at a time. The kernel releases the lock when the process ends, however it ends.
 fn lock(settings: &Settings) -> Result<std::fs::File, OpenError> {
     let path = settings.state.display().to_string();
     let failed = |source| OpenError::State { path: path.clone(), source };
@@ -180,14 +183,15 @@ impl From<Vec<Record>> for Remembered {
 
 fn restore(core: &mut Core, cache: &Cache, settings: &Settings, remembered: Remembered) -> Result<(), FsError> {
     core.tree.skip_to(remembered.highest);
-    // Parents come before what is in them, because their keys are shorter.
+    // Parents come before their children, because their keys are shorter.
     let mut nodes: Vec<NodeRecord> = remembered.nodes.into_values().collect();
     nodes.sort_by(|a, b| a.key.len().cmp(&b.key.len()).then_with(|| a.key.cmp(&b.key)));
     for record in nodes {
         if record.content && !cache.has(record.ino) {
-            // Only a power failure does this, to what nobody has fsynced: the record came to the disk and the copy did not,
-            // or the copy was given up and the record of that did not. What the bucket has of it is the truth again.
-            tracing::warn!(key = record.key, "a file that was not fsynced is lost");
+            // Only a power failure causes this, and only for data without an fsync. Either the record reached the disk
+            // and the copy did not, or the copy was deleted and the record of that did not reach the disk. The state in
+            // the bucket is authoritative again.
+            tracing::warn!(key = record.key, "lost the changes of a file that was not fsynced");
             continue;
         }
         restore_node(core, cache, settings, record)?;
@@ -213,16 +217,16 @@ fn restore_node(core: &mut Core, cache: &Cache, settings: &Settings, record: Nod
             let stat = cache.open_copy(record.ino)?.metadata();
             let stat = stat.map_err(|source| FsError::Local { what: "look at", source })?;
             if stat.len() != record.size {
-                // It was written to after the last record; the copy knows better.
+                // It was written after the last record, so the copy is newer.
                 attributes.mtime = stat.modified().unwrap_or(attributes.mtime);
             }
-            tracing::debug!(key = record.key, size = stat.size(), "a file that was not uploaded is back");
+            tracing::debug!(key = record.key, size = stat.size(), "restored a file that was not uploaded yet");
             Body::File(FileBody { size: stat.len(), local: true, ..FileBody::default() })
         }
         Kind::File => Body::File(FileBody { size: record.size, ..FileBody::default() }),
     };
     if let Some(old) = core.tree.child(parent, &name)? {
-        // Only directories that were made up above can be here.
+        // Only directories that were created above can be here.
         if core.tree.get(old)?.kind() != Kind::Directory || record.kind != Kind::Directory {
             return Err(FsError::Exists);
         }
@@ -232,7 +236,7 @@ fn restore_node(core: &mut Core, cache: &Cache, settings: &Settings, record: Nod
     let mut node = core.tree.blank(record.ino, body, attributes);
     node.known = record.known;
     node.remote = record.remote;
-    // Somebody may have been about to write it when everything ended.
+    // A write may have been in progress when the process ended.
     node.attempted = Some(if record.kind == Kind::Directory { record.key.clone() + "/" } else { record.key.clone() });
     core.tree.attach(node, parent, name)?;
     core.mark(record.ino, record.content, Duration::ZERO)?;
@@ -240,7 +244,7 @@ fn restore_node(core: &mut Core, cache: &Cache, settings: &Settings, record: Nod
     Ok(())
 }
 
-/// A file that was only read: it gets its number back, unless something else stands there by now.
+/// A file that was only read. It gets its number back, unless something else has its place now.
 fn restore_opened(core: &mut Core, settings: &Settings, record: NodeRecord) -> Result<(), FsError> {
     let (above, last) = record.key.rsplit_once('/').unwrap_or(("", &record.key));
     let Some(name) = name::decode(last) else { return Err(FsError::Invalid) };
@@ -258,7 +262,7 @@ fn restore_opened(core: &mut Core, settings: &Settings, record: NodeRecord) -> R
     core.tree.attach(node, parent, name)
 }
 
-/// The directory at a key; what the journal does not know of it will be asked of the store.
+/// The directory at a key. What the journal does not know about it will be requested from the store.
 fn ensure_directory(core: &mut Core, settings: &Settings, key: &str) -> Result<Ino, FsError> {
     let mut at = ROOT;
     for part in key.split('/').filter(|part| !part.is_empty()) {

@@ -1,7 +1,7 @@
-//! Asking the bucket: when a name must be asked for, and what is asked. What becomes of the answer is in `agree`.
+//! Queries the bucket: when a name must be requested, and what is requested. `agree` handles the responses.
 //!
-//! A directory is listed as a whole if one page holds it; in a bigger one a single name is asked for by itself.
-//! While the store does not answer, what was known before stays in use.
+//! A directory is listed completely if it fits into one page. In a bigger one, single names are requested individually.
+//! While the store does not respond, what was known before stays in use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +16,23 @@ use crate::attributes::Kind;
 use crate::name;
 use crate::object::{ListRequest, StoreError};
 
-/// A known directory is used as it was if listing it again takes longer.
+/// If listing a known directory again takes longer than this, its old state is used.
 const RELIST_LIMIT: Duration = Duration::from_secs(2);
-/// After the store did not answer, it is left alone for so long.
+/// How long the store is left alone after it did not respond.
 const STORE_REST: Duration = Duration::from_secs(3);
-/// The longest target of a symbolic link.
+/// The maximum length of a symbolic link's target.
 pub(super) const TARGET_MAX: u64 = 4095;
 
-/// One entry of a directory.
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     pub ino: Ino,
     pub name: Vec<u8>,
-    /// Nothing if only the store could tell and was not asked yet.
+    /// `None` if only the store knows them and was not asked yet.
     pub attr: Option<Attr>,
 }
 
 impl Vfs {
-    /// The node of that name, as fresh as the settings ask for.
+    /// The node with that name, as fresh as the settings require.
     pub(crate) async fn find(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
         if name.len() > name::NAME_MAX {
             return Err(FsError::NameTooLong);
@@ -70,7 +69,7 @@ impl Vfs {
         Ok(entries)
     }
 
-    /// Reads attributes that are a guess so far.
+    /// Reads attributes that were only guessed so far.
     pub(crate) async fn learn(&self, ino: Ino) -> Result<(), FsError> {
         let gate = {
             let core = self.core();
@@ -99,8 +98,8 @@ impl Vfs {
         self.learned(ino, &info, target.map(|bytes| bytes.to_vec()))
     }
 
-    /// As `learn`; but a directory that was put back from memory is shown with a guess while the store does not answer, so
-    /// that what is here below it can be reached.
+    /// Like `learn`, with one exception: while the store does not respond, a directory that was restored from the
+    /// journal is shown with guessed attributes, so that local files below it can be reached.
     pub(crate) async fn learn_or_guess(&self, ino: Ino) -> Result<(), FsError> {
         if !self.is_put_back(ino)? {
             return self.learn(ino).await;
@@ -111,7 +110,7 @@ impl Vfs {
         let learned = tokio::time::timeout(RELIST_LIMIT, self.learn(ino)).await.unwrap_or(Err(FsError::Deadline));
         match learned {
             Err(error) if is_passing(&error) => {
-                tracing::warn!(ino, %error, "the store does not answer; a directory is shown as guessed");
+                tracing::warn!(ino, %error, "the store does not respond; showing a directory with guessed attributes");
                 self.let_store_rest();
                 Ok(())
             }
@@ -119,7 +118,7 @@ impl Vfs {
         }
     }
 
-    /// True for a directory that an earlier process knew, and that the store has told nothing of since.
+    /// Whether an earlier process knew the directory, and the store has not confirmed it since.
     pub(super) fn is_put_back(&self, ino: Ino) -> Result<bool, FsError> {
         let core = self.core();
         let node = core.tree.get(ino)?;
@@ -127,7 +126,7 @@ impl Vfs {
         Ok(is_guess && node.kind() == Kind::Directory)
     }
 
-    /// Makes the whole tree below a directory known, by listing all of it.
+    /// Loads the whole tree below a directory, by listing all of it.
     pub(crate) async fn load_below(&self, ino: Ino) -> Result<(), FsError> {
         let (prefix, clock) = {
             let core = self.core();
@@ -158,7 +157,7 @@ impl Vfs {
         }
         let mut changes = Vec::new();
         let mut core = self.core();
-        // Parents come first, because a prefix sorts before what it is a prefix of.
+        // Parents come first, because a prefix sorts before the keys that start with it.
         for (prefix, view) in views {
             let at = if prefix.is_empty() { Some(ROOT) } else { core.tree.resolve(&prefix) };
             if let Some(at) = at {
@@ -170,7 +169,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Asks again for as long as the store only fails for a while.
+    /// Repeats a request as long as the store fails only temporarily.
     pub(crate) async fn retry<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, FsError>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -180,7 +179,7 @@ impl Vfs {
         loop {
             match ask().await {
                 Err(error) if error.is_temporary() && Instant::now() + pause < end => {
-                    tracing::debug!(%error, "the store is asked again");
+                    tracing::debug!(%error, "retrying a request to the store");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -189,7 +188,7 @@ impl Vfs {
         }
     }
 
-    /// True if what the tree says of a name, or of all names, may be believed.
+    /// Whether the tree's knowledge about a name, or about all names, is still valid.
     fn is_fresh(&self, parent: Ino, name: Option<&[u8]>) -> Result<bool, FsError> {
         let core = self.core();
         let node = core.tree.get(parent)?;
@@ -207,7 +206,7 @@ impl Vfs {
         when.is_some_and(|when| when.elapsed() < self.settings.ttl)
     }
 
-    /// A directory in steady use is listed again before it has to be, so that nobody waits for it.
+    /// Lists a directory in steady use before its listing expires, so that no call has to wait for it.
     fn list_ahead(&self, ino: Ino) -> Result<(), FsError> {
         let early = self.settings.ttl / 2;
         {
@@ -222,7 +221,7 @@ impl Vfs {
         let Some(vfs) = self.me.upgrade() else { return Ok(()) };
         tokio::spawn(async move {
             if let Err(error) = vfs.list_directory(ino, false, early).await {
-                tracing::debug!(ino, %error, "a directory could not be listed ahead");
+                tracing::debug!(ino, %error, "could not list a directory ahead of time");
             }
             if let Ok(Some(directory)) = vfs.core().tree.get_mut(ino).map(Node::directory_mut) {
                 directory.listing = false;
@@ -231,7 +230,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Lists a directory unless that was done within `age`; only the first page of a big one, unless all is wanted.
+    /// Lists a directory unless it was listed within `age`. Only lists the first page of a big one, unless `whole` is
+    /// set.
     async fn list_directory(&self, ino: Ino, whole: bool, age: Duration) -> Result<(), FsError> {
         let gate = self.core().tree.get(ino)?.gate.clone();
         let _turn = gate.lock().await;
@@ -257,7 +257,7 @@ impl Vfs {
         let (listing, complete) = match answer {
             Ok(answer) => answer,
             Err(error) if known && is_passing(&error) => {
-                tracing::warn!(prefix, %error, "the store does not answer; the directory is used as it was");
+                tracing::warn!(prefix, %error, "the store does not respond; using the last listing of the directory");
                 self.let_store_rest();
                 return self.believe_listing(ino);
             }
@@ -266,7 +266,7 @@ impl Vfs {
         let view = View::new(&prefix, listing, complete);
         let mut core = self.core();
         if core.tree.prefix(ino) != prefix || !core.tree.get(ino)?.linked {
-            // It was moved meanwhile; then all of it is known, and is not what the bucket shows yet.
+            // It was moved in the meantime. Then all of it is known, and the bucket does not show the new state yet.
             return Ok(());
         }
         let directory = core.tree.get_mut(ino)?.directory_mut().ok_or(FsError::NotDirectory)?;
@@ -287,7 +287,7 @@ impl Vfs {
             match page.next {
                 None => return Ok((all, true)),
                 Some(_) if !whole => return Ok((all, false)),
-                // A server that sends us in circles would never let this end.
+                // Stop if a server sends us in circles.
                 Some(next) if request.after.as_ref() == Some(&next) => {
                     return Err(StoreError::Garbled { what: "list" }.into());
                 }
@@ -296,7 +296,7 @@ impl Vfs {
         }
     }
 
-    /// Asks for one name in a big directory.
+    /// Requests one name in a big directory.
     async fn ask_name(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         let (prefix, clock) = {
             let core = self.core();
@@ -342,7 +342,7 @@ impl Vfs {
         self.store_rest.lock().expect("no panic while held").is_some_and(|until| until > Instant::now())
     }
 
-    /// Tells all mounts of what the bucket changed. Nobody waits for it: it was true for a while already.
+    /// Tells all mounts about changes in the bucket. Nothing waits for it, because the changes are not recent anyway.
     pub(super) fn forget_later(&self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
@@ -353,7 +353,7 @@ impl Vfs {
         }
     }
 
-    /// Whoever lists a directory will ask for attributes next.
+    /// A program that lists a directory will ask for attributes next.
     fn learn_ahead(self: &Arc<Self>, unknown: Vec<Ino>) {
         const AT_ONCE: usize = 32;
         if unknown.is_empty() {
@@ -365,7 +365,7 @@ impl Vfs {
                 let vfs = &vfs;
                 async move {
                     if let Err(error) = vfs.learn(ino).await {
-                        tracing::debug!(ino, %error, "attributes could not be read ahead");
+                        tracing::debug!(ino, %error, "could not read attributes ahead of time");
                     }
                 }
             });

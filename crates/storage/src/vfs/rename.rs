@@ -1,7 +1,7 @@
-//! Renaming. The tree changes at once and as a whole; objects are copied to their new keys afterwards.
+//! Renames entries. The tree changes atomically. Objects are copied to their new keys afterwards.
 //!
-//! Until then a node's bytes lie under its old key, which is lent: see `tree`. Below a renamed directory that is true of
-//! every node, so all of it must be known first.
+//! Until then, the bytes of a node are under its old key, which is lent (see `tree`). This applies to every node below
+//! a renamed directory, so the whole directory must be known first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Change, Core, FsError, Vfs};
 use crate::attributes::Kind;
 use crate::name;
 
-/// What happens to an entry that has the new name.
+/// What happens to an existing entry with the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
     Yes,
@@ -23,7 +23,7 @@ pub enum Replace {
 }
 
 impl Vfs {
-    /// Gives an entry another name, in the same or another directory.
+    /// Moves an entry to another name, in the same or another directory.
     pub async fn rename(
         self: &Arc<Self>,
         caller: Caller,
@@ -51,7 +51,7 @@ impl Vfs {
             if core.tree.child(from.0, from.1)? != Some(ino) {
                 return Err(FsError::NotFound);
             }
-            // Looked up again: somebody may have been quicker.
+            // Look it up again, because another call may have been faster.
             let target = core.tree.child(to.0, to.1)?;
             if target == Some(ino) {
                 return Ok(());
@@ -96,7 +96,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Reads the markers below a directory: they are written anew, and must not lose what they say.
+    /// Reads the markers below a directory. They are written again, and must not lose their attributes.
     async fn learn_directories(&self, ino: Ino) -> Result<(), FsError> {
         let unknown: Vec<Ino> = {
             let core = self.core();
@@ -110,7 +110,7 @@ impl Vfs {
         learned.buffer_unordered(16).try_collect().await
     }
 
-    /// Settles what becomes of the object at the old key: it is lent if the bytes are needed, else it is deleted.
+    /// Decides what happens to the object at the old key: it is lent if its bytes are needed, and deleted otherwise.
     pub(crate) fn leave_key(&self, core: &mut Core, ino: Ino) -> Result<Option<Record>, FsError> {
         core.tree.lend(ino);
         let key = core.tree.object_key(ino);
@@ -125,7 +125,8 @@ impl Vfs {
     }
 }
 
-/// The old key of a directory hides what is still below it; one that was written to without an answer may hold something.
+/// The old key of a directory hides what is still below it. A key that was written without a response may have an
+/// object.
 fn keys_to_hide(core: &mut Core, ino: Ino) -> Result<Vec<String>, FsError> {
     let key = core.tree.object_key(ino);
     let node = core.tree.get_mut(ino)?;
@@ -166,7 +167,7 @@ fn check_rename(core: &Core, ino: Ino, to: (Ino, &[u8]), target: Option<Ino>, re
     check_lengths(core, ino, &moved, tree.prefix(to.0).len() + name::encode(to.1).len())
 }
 
-/// Every key below the new name must still be one that S3 takes.
+/// Every key below the new name must still be short enough for S3.
 fn check_lengths(core: &Core, ino: Ino, moved: &[Ino], top: usize) -> Result<(), FsError> {
     let mut lengths = HashMap::from([(ino, top)]);
     let mut longest = top;

@@ -1,7 +1,8 @@
-//! The tree in memory: nodes, their places, which keys are still lent, and what each execution uses.
+//! The tree in memory: nodes, their places, the lent keys, and the usage of each execution.
 //!
-//! Pure bookkeeping: it neither asks the store nor writes the journal. A key is *lent* while a node's bytes still lie
-//! there although the node has moved away; nobody may write or delete it before they were carried on.
+//! This is pure bookkeeping. It neither contacts the store nor writes the journal. A key is *lent* while the bytes of a
+//! node are still there although the node has moved away. Nothing may write or delete the key before the bytes were
+//! copied to the new key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -16,35 +17,35 @@ use crate::name;
 pub(crate) struct Tree {
     nodes: HashMap<Ino, Node>,
     next_ino: Ino,
-    /// Counts local changes, to tell what a listing cannot know.
+    /// Counts local changes, to tell which of them a listing cannot know.
     pub(crate) clock: u64,
-    /// Objects to be deleted.
+    /// The objects to delete.
     pub(crate) deletions: BTreeMap<String, PendingDeletion>,
-    /// Keys whose object belongs to a node that stands elsewhere by now.
+    /// The keys whose object belongs to a node that has moved away.
     lent: BTreeMap<String, Ino>,
     scopes: HashMap<Ino, Scope>,
-    /// Roughly what the nodes take in memory, and how much that may be.
+    /// The approximate memory of the nodes, and its limit.
     held: u64,
     max_held: u64,
-    /// Objects that were deleted lately, with the clock and the time.
+    /// The objects that were deleted recently, with the clock and the time.
     deleted: HashMap<String, (u64, Instant)>,
 }
 
-/// When to try to delete an object.
+/// When to delete an object.
 #[derive(Debug)]
 pub(crate) struct PendingDeletion {
     pub(crate) due: Instant,
     pub(crate) attempts: u32,
 }
 
-/// What an execution may use, and uses.
+/// The current usage of an execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes: u64,
     pub files: u64,
 }
 
-/// The most that an execution may use. Nothing means no limit.
+/// The limits of an execution. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     pub bytes: Option<u64>,
@@ -57,9 +58,10 @@ struct Scope {
     quota: Quota,
 }
 
-/// What a node takes in memory besides its name.
+/// The memory of a node besides its name.
 const NODE_BYTES: u64 = 768;
-/// All nodes together. Sandboxes of all teams share one daemon, so that none may fill its memory with names.
+/// The limit for all nodes together. The sandboxes of all teams share one daemon, so none may fill its memory with
+/// names.
 const MAX_HELD: u64 = 4 << 30;
 
 impl Tree {
@@ -99,12 +101,12 @@ impl Tree {
         self.next_ino - 1
     }
 
-    /// From now on no number up to this one is given out.
+    /// Makes sure that no number up to this one is used from now on.
     pub(crate) fn skip_to(&mut self, ino: Ino) {
         self.next_ino = self.next_ino.max(ino + 1);
     }
 
-    /// A node that stands nowhere yet.
+    /// A node that has no place in the tree yet.
     pub(crate) fn blank(&self, ino: Ino, body: Body, attributes: Attributes) -> Node {
         Node {
             ino,
@@ -135,7 +137,7 @@ impl Tree {
         Ok(directory.children.get(name).copied())
     }
 
-    /// Puts a node into a directory, under a name that is free.
+    /// Adds a node to a directory, under a free name.
     pub(crate) fn attach(&mut self, mut node: Node, parent: Ino, name: Vec<u8>) -> Result<(), FsError> {
         let above = self.get_mut(parent)?;
         let scope = above.scope;
@@ -150,8 +152,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a node out of its directory. It stays in the table until `reap`, and its bytes count for as long as a program
-    /// has it open: they are on the disk for so long.
+    /// Removes a node from its directory. It stays in the table until `reap`. Its bytes count as long as a program has
+    /// it open, because they are on the disk for that time.
     pub(crate) fn detach(&mut self, ino: Ino) -> Result<(), FsError> {
         let node = self.get_mut(ino)?;
         if !std::mem::replace(&mut node.linked, false) {
@@ -168,7 +170,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves a node to a free name. Keys below it change with it; `lend` must follow.
+    /// Moves a node to a free name. The keys below it change too. Call `lend` afterwards.
     pub(crate) fn relocate(&mut self, ino: Ino, parent: Ino, name: Vec<u8>) -> Result<(), FsError> {
         self.detach(ino)?;
         let node = self.get(ino)?;
@@ -197,7 +199,7 @@ impl Tree {
         Ok(())
     }
 
-    /// One more program has a file open.
+    /// Counts one more program that has a file open.
     pub(crate) fn open(&mut self, ino: Ino) -> Result<&mut Node, FsError> {
         let node = self.get_mut(ino)?;
         node.opens += 1;
@@ -208,7 +210,7 @@ impl Tree {
         self.get_mut(ino)
     }
 
-    /// One program less has it open.
+    /// Counts one program less that has it open.
     pub(crate) fn close(&mut self, ino: Ino) -> Result<&mut Node, FsError> {
         let node = self.get_mut(ino)?;
         let was_open = node.opens > 0;
@@ -220,7 +222,7 @@ impl Tree {
         self.get_mut(ino)
     }
 
-    /// Forgets a node that is neither in the tree nor in use. True if it is gone.
+    /// Removes a node that is neither in the tree nor in use. Returns true if it is gone.
     pub(crate) fn reap(&mut self, ino: Ino) -> bool {
         let gone = self.nodes.get(&ino).is_some_and(|node| !node.linked && node.opens == 0 && node.lookups == 0);
         if gone {
@@ -245,7 +247,7 @@ impl Tree {
         found
     }
 
-    /// The key of a node: for a directory the prefix without its last `/`.
+    /// The key of a node. For a directory, this is the prefix without its last `/`.
     pub(crate) fn path_key(&self, ino: Ino) -> String {
         let mut parts = Vec::new();
         let mut at = ino;
@@ -258,19 +260,19 @@ impl Tree {
         parts.join("/")
     }
 
-    /// The key of the object that stands for a node.
+    /// The key of the object for a node.
     pub(crate) fn object_key(&self, ino: Ino) -> String {
         let key = self.path_key(ino);
         let is_directory = self.nodes.get(&ino).is_some_and(|node| node.kind() == Kind::Directory);
         if is_directory { key + "/" } else { key }
     }
 
-    /// What lies below a directory starts with this.
+    /// The prefix of everything below a directory.
     pub(crate) fn prefix(&self, ino: Ino) -> String {
         if ino == ROOT { String::new() } else { self.path_key(ino) + "/" }
     }
 
-    /// The node that stands at a key now.
+    /// The node that is at a key now.
     pub(crate) fn resolve(&self, key: &str) -> Option<Ino> {
         let mut at = ROOT;
         for part in key.trim_end_matches('/').split('/') {
@@ -280,7 +282,7 @@ impl Tree {
         (is_directory == key.ends_with('/')).then_some(at)
     }
 
-    /// True if `ino` is `above` or lies below it.
+    /// Whether `ino` is `above` or below it.
     pub(crate) fn is_within(&self, ino: Ino, above: Ino) -> bool {
         let mut at = ino;
         loop {
@@ -294,7 +296,7 @@ impl Tree {
         }
     }
 
-    /// Notes whether the object of a node lies where the node stands.
+    /// Records whether the object of a node is at the key of the node.
     pub(crate) fn lend(&mut self, ino: Ino) {
         self.unlend(ino);
         let Some(node) = self.nodes.get(&ino) else { return };
@@ -309,7 +311,7 @@ impl Tree {
         }
     }
 
-    /// Notes which object holds a node from now on.
+    /// Records which object contains a node from now on.
     pub(crate) fn set_remote(&mut self, ino: Ino, remote: Option<Remote>) -> Result<(), FsError> {
         self.unlend(ino);
         self.get_mut(ino)?.remote = remote;
@@ -326,29 +328,29 @@ impl Tree {
         }
     }
 
-    /// Who still needs the object at a key, other than `ino`.
+    /// The node, other than `ino`, that still needs the object at a key.
     pub(crate) fn borrower(&self, key: &str, ino: Option<Ino>) -> Option<Ino> {
         self.lent.get(key).copied().filter(|borrower| Some(*borrower) != ino)
     }
 
-    /// An object was deleted: a listing that was asked for before may still show it.
+    /// Records that an object was deleted. A listing that was requested earlier may still show it.
     pub(crate) fn note_deletion(&mut self, key: &str, memory: Duration) {
         self.clock += 1;
         let now = Instant::now();
-        // Now and then: looking through all of them at every deletion would take long.
+        // Only do this now and then, because checking all of them at every deletion would take long.
         if self.deleted.len().is_power_of_two() {
             self.deleted.retain(|_, (_, when)| now.duration_since(*when) < memory);
         }
         self.deleted.insert(key.to_owned(), (self.clock, now));
     }
 
-    /// True if a listing that was asked for at `clock` shows an object only because nobody had time to take it away.
+    /// Whether a listing that was requested at `clock` shows an object only because it has not been deleted yet.
     pub(crate) fn is_hidden(&self, key: &str, clock: u64) -> bool {
         let went_since = self.deleted.get(key).is_some_and(|(when, _)| *when > clock);
         went_since || self.deletions.contains_key(key) || self.lent.contains_key(key)
     }
 
-    /// True if something below the key of a directory is hidden. The mark that hides the directory goes last.
+    /// Whether something below the key of a directory is hidden. The marker that hides the directory is deleted last.
     pub(crate) fn hides_below(&self, prefix: &str) -> bool {
         let after = (Bound::Excluded(prefix.to_owned()), Bound::Unbounded);
         let starts = |key: Option<&String>| key.is_some_and(|key| key.starts_with(prefix));
@@ -356,7 +358,7 @@ impl Tree {
             || starts(self.lent.range(after).next().map(|(key, _)| key))
     }
 
-    /// Makes a directory one whose usage is counted, and limited.
+    /// Makes a directory one whose usage is counted and limited.
     pub(crate) fn set_scope(&mut self, ino: Ino, quota: Quota) -> Result<(), FsError> {
         self.get(ino)?;
         let below = self.below(ino);
@@ -380,7 +382,7 @@ impl Tree {
         self.scopes.get(&scope).map(|scope| (scope.usage, scope.quota))
     }
 
-    /// Refuses what would go beyond the quota, and new names once all of them take too much memory.
+    /// Refuses what would exceed the quota, and new names if all names together take too much memory.
     pub(crate) fn allow(&self, scope: Option<Ino>, bytes: u64, files: u64) -> Result<(), FsError> {
         if files > 0 && self.held > self.max_held {
             return Err(FsError::Quota);
@@ -394,7 +396,7 @@ impl Tree {
         if full { Err(FsError::Quota) } else { Ok(()) }
     }
 
-    /// Changes the size of a file, and what its execution uses.
+    /// Changes the size of a file and the usage of its execution.
     pub(crate) fn resize(&mut self, ino: Ino, size: u64) -> Result<(), FsError> {
         let node = self.get_mut(ino)?;
         let scope = node.scope.filter(|_| node.linked || node.opens > 0);
@@ -414,7 +416,7 @@ impl Tree {
 
 fn held_by(node: &Node) -> u64 {
     let target = if let Body::Symlink(target) = &node.body { target.len() } else { 0 };
-    // The name is in the node and in its directory.
+    // The name is stored in the node and in its directory.
     NODE_BYTES + (2 * node.name.len() + target) as u64
 }
 
@@ -464,12 +466,12 @@ mod tests {
         assert_eq!(used(&tree, top), (60, 0));
         tree.resize(ino, 90).unwrap();
         assert!(tree.allow(Some(top), 20, 0).is_err());
-        // A new mount of the directory counts anew.
+        // A new mount of the directory counts again.
         tree.set_scope(top, Quota { bytes: Some(100), files: Some(2) }).unwrap();
         assert_eq!(used(&tree, top), (90, 0));
         tree.close(ino).unwrap();
         assert_eq!(used(&tree, top), (0, 0));
-        // Through a descriptor that is no open file, a program may open it once more.
+        // A program may open it once more, through a descriptor that is not an open file.
         tree.open(ino).unwrap();
         assert_eq!(used(&tree, top), (90, 0));
         tree.close(ino).unwrap();

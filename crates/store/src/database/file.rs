@@ -16,7 +16,7 @@ pub(super) struct StoreFilePlace {
     pub(super) path: PathBuf,
     pub(super) write: SqlitePool,
     pub(super) read: SqlitePool,
-    /// Written when the file is put back; held for as long as that takes.
+    /// The identity of the file. It changes when the file is restored, and the lock is held during that time.
     pub(super) identity: tokio::sync::Mutex<restore::Identity>,
 }
 
@@ -28,14 +28,14 @@ impl StoreFilePlace {
 }
 
 impl Store {
-    /// Opens the store in this file, makes it if need be and brings its schema up to date.
+    /// Opens the store in this file. Creates the file if necessary and updates its schema.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let failed = |source| StoreError::Open { path: path.display().to_string(), source };
         make_private(path).map_err(|source| failed(sqlx::Error::Io(source)))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            // It was just made. A connection that is opened later must not begin an empty one.
+            // The file was just created. A connection that is opened later must not create an empty one.
             .create_if_missing(false)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
@@ -53,7 +53,7 @@ impl Store {
             identity: tokio::sync::Mutex::new(identity),
         };
         Ok(Self {
-            // Who begins to write waits for its turn at once, and not in the middle.
+            // A transaction that writes waits for its turn at the start, not in the middle.
             write: Pool::Sqlite(write, "BEGIN IMMEDIATE"),
             read: Pool::Sqlite(read, "BEGIN"),
             place: Arc::new(Place::File(place)),
@@ -61,26 +61,27 @@ impl Store {
     }
 }
 
-/// Connections that read.
+/// The number of connections that read.
 pub(super) const READERS: u32 = 4;
 
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
-        // All from the start: they keep the file when its name is gone.
+        // Open all of them at the start, because they keep the file alive if its name is removed.
         .min_connections(connections)
         .idle_timeout(None)
         .max_lifetime(None)
         .acquire_timeout(Duration::from_secs(10))
-        // A ping before every use would double the cost of the short statements that all of ours are.
+        // A ping before every use would double the cost, because all our statements are short.
         .test_before_acquire(false)
-        // SQLite ends a transaction by itself when the disk is full or fails. The rollback after it then finds none, which sqlx
-        // takes for one that is still open: no other could ever begin on that connection, so it goes.
+        // SQLite ends a transaction by itself if the disk is full or fails. The rollback after it then finds none, and
+        // sqlx believes that the transaction is still open. No other transaction could start on that connection, so it
+        // is closed.
         .before_acquire(|connection, _| Box::pin(std::future::ready(Ok(!connection.is_in_transaction()))))
 }
 
-/// The pool opens its connections in two tasks at once and waits for one of them. Whoever takes the file away right after
-/// must not find that some are still to come.
+/// The pool opens its connections in two tasks at once and waits only for one of them. If the file is removed right
+/// afterwards, no connection may still be missing.
 async fn all_open(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     let mut held = Vec::new();
     for _ in 0..READERS {
@@ -89,7 +90,7 @@ async fn all_open(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// Makes the file before SQLite does, so that nobody else can ever read the tokens in it.
+/// Creates the file before SQLite does, so that no other user can ever read the tokens in it.
 pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
@@ -135,7 +136,7 @@ mod tests {
             }
             transaction.commit().await
         };
-        // As if the disk had room for two million bytes more.
+        // Simulate a disk with room for only about two million more bytes.
         store.tamper("PRAGMA max_page_count = 600").await.unwrap();
         let refused = write().await.unwrap_err().to_string();
         assert!(refused.contains("full"), "{refused}");

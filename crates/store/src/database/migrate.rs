@@ -1,5 +1,5 @@
-//! Brings the schema up to date. The version of a schema stands in `user_version` of a file, and in the table
-//! `schema_version` of a PostgreSQL database; each migration is one transaction.
+//! Updates the schema. The version of the schema is in `user_version` of a file, and in the table `schema_version` of a
+//! PostgreSQL database. In SQLite, each migration is one transaction.
 
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, SqliteConnection, SqlitePool};
 
@@ -10,7 +10,7 @@ fn failed(to: i64) -> impl Fn(sqlx::Error) -> StoreError {
     move |source| StoreError::Migrate { to, source }
 }
 
-/// The migrations that are to be done, unless a newer version was here.
+/// The migrations that are still to be applied. Fails if the database has a newer version.
 fn missing(present: i64) -> Result<impl Iterator<Item = &'static Migration>, StoreError> {
     let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
     if present > known {
@@ -34,7 +34,7 @@ async fn sqlite_version(connection: &mut SqliteConnection) -> Result<i64, sqlx::
 
 async fn apply_sqlite(connection: &mut SqliteConnection, migration: &Migration) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    // Another process may have done this one while we waited for the lock.
+    // Another process may have applied this migration while we waited for the lock.
     if sqlite_version(&mut transaction).await? >= migration.version {
         return Ok(());
     }
@@ -44,10 +44,11 @@ async fn apply_sqlite(connection: &mut SqliteConnection, migration: &Migration) 
     transaction.commit().await
 }
 
-/// Held by the server that changes the schema; the others wait. Any number that nobody else has.
+/// Held by the server that changes the schema, while the others wait. An arbitrary number that no other program uses.
 const LOCK: i64 = 0x6973_6f70_6f64;
 
-/// All migrations are one transaction here: PostgreSQL gives back what it began, and whoever waited finds all of it done.
+/// All migrations are one transaction here, because PostgreSQL can roll back schema changes. Servers that wait find all
+/// of them applied.
 pub(super) async fn postgres(pool: &PgPool) -> Result<(), StoreError> {
     let mut transaction = pool.begin().await.map_err(failed(0))?;
     let present = postgres_version(&mut transaction).await.map_err(failed(0))?;
@@ -58,7 +59,7 @@ pub(super) async fn postgres(pool: &PgPool) -> Result<(), StoreError> {
 }
 
 async fn postgres_version(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
-    // However long another server takes for its migrations.
+    // Wait as long as another server needs for its migrations.
     sqlx::raw_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *connection).await?;
     let table = "CREATE TABLE IF NOT EXISTS schema_version (only_one BIGINT PRIMARY KEY CHECK (only_one = 1), \

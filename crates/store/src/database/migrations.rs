@@ -1,5 +1,5 @@
-//! The list of migrations. Their SQL is in `migrations/sqlite` and `migrations/postgres` of this crate, in files of the
-//! same names: both databases have the same tables, each in its own words.
+//! The list of migrations. Their SQL is in `migrations/sqlite` and `migrations/postgres` of this crate, in files with
+//! the same names. Both databases have the same tables, each in its own dialect.
 //!
 //! A migration that is on `main` is never changed, because databases have run it.
 //!
@@ -10,11 +10,11 @@
 //! | `TEXT` | `TEXT COLLATE "C"`: sorted by bytes, as SQLite does |
 //! | `STRICT`, `WITHOUT ROWID` | nothing |
 //!
-//! Truth values are integers in both, so a condition says `= 1`.
+//! Booleans are integers in both, so a condition says `= 1`.
 
 /// One step of the schema, for both databases.
 pub(super) struct Migration {
-    /// The version of the schema once it is done. Databases record it.
+    /// The version of the schema after this step. Databases record it.
     pub(super) version: i64,
     pub(super) sqlite: &'static str,
     pub(super) postgres: &'static str,
@@ -30,7 +30,7 @@ macro_rules! migration {
     };
 }
 
-/// In the order of their versions.
+/// The migrations, in the order of their versions.
 pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(1, "0001_first"),
     migration!(2, "0002_webhooks"),
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The files of one database: their contents by their names.
+    /// The migration files of one database: their contents by their names.
     fn files(database: &str) -> BTreeMap<String, String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(database);
         let read = |entry: std::io::Result<std::fs::DirEntry>| {

@@ -1,4 +1,4 @@
-//! The database: opening it, bringing it up to date, restoring it, and one way to speak with SQLite and PostgreSQL.
+//! The database: opening it, updating its schema, restoring it, and a common interface to SQLite and PostgreSQL.
 
 mod db;
 mod file;
@@ -14,7 +14,7 @@ pub(crate) use db::{Pool, QueryBuilder, Row, Transaction, query};
 pub use restore::StoreFile;
 pub(crate) use server::POSTGRES_NOW;
 
-/// A handle to the store; clones share it.
+/// A handle to the store. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) write: Pool,
@@ -29,7 +29,7 @@ enum Place {
     Server(server::ServerPlace),
 }
 
-/// What the connections to the database do.
+/// Statistics about the connections to the database.
 #[derive(Clone, Copy, Debug)]
 pub struct Connections {
     /// `sqlite` or `postgres`.
@@ -38,36 +38,35 @@ pub struct Connections {
     pub busy: usize,
 }
 
-/// Why the store could not do something.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file cannot be opened or made, or the server cannot be reached.
+    /// The file cannot be opened or created, or the database server cannot be reached.
     #[error("could not open the store {path}")]
     Open { path: String, source: sqlx::Error },
-    /// The file was written by a newer version.
-    #[error("the store has schema {found}, this version knows schemas up to {known}")]
+    /// A newer version of Isopod has used the database.
+    #[error("the store has schema {found}, but this version knows schemas only up to {known}; install a newer version")]
     Newer { found: i64, known: i64 },
-    /// The schema could not be brought up to date.
-    #[error("could not bring the store to schema {to}")]
+    #[error("could not update the store to schema {to}")]
     Migrate { to: i64, source: sqlx::Error },
-    /// A statement failed: locked for too long, disk full, file gone.
+    /// A statement failed, for example because of a lock timeout, a full disk or a missing file.
     #[error("could not {what}")]
     Statement { what: &'static str, source: sqlx::Error },
-    /// What was asked for is with another server on the same database.
+    /// Another server on the same database owns the resource.
     #[error("it is on another server: {server}")]
     Elsewhere { server: String },
-    /// A row holds something that this version cannot have written.
+    /// A row contains a value that this version cannot have written.
     #[error("could not read {what}: {value:?} is not valid")]
     Corrupt { what: &'static str, value: String },
 }
 
 impl StoreError {
-    /// A row of that key is there already.
+    /// Whether a row with that key already exists.
     pub(crate) fn is_duplicate(&self) -> bool {
         matches!(self, Self::Statement { source: sqlx::Error::Database(error), .. } if error.is_unique_violation())
     }
 
-    /// Turns an sqlx error into one that says what was being done.
+    /// Converts an sqlx error into one that says what was being done.
     pub(crate) fn doing(what: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |source| Self::Statement { what, source }
     }
@@ -82,7 +81,7 @@ impl Store {
         }
     }
 
-    /// How busy the connections are.
+    /// How many connections are open and busy.
     pub fn connections(&self) -> Connections {
         let pools: &[&Pool] = match &*self.place {
             Place::File(_) => &[&self.write, &self.read],
@@ -98,7 +97,7 @@ impl Store {
         matches!(&*self.place, Place::Server(_))
     }
 
-    /// Who this server is in its rows. A file has one server, without a name.
+    /// The id of this server in its rows. A file has only one server, whose id is empty.
     pub(crate) fn server(&self) -> &str {
         match &*self.place {
             Place::File(_) => "",
@@ -106,7 +105,7 @@ impl Store {
         }
     }
 
-    /// Writes what is pending and closes the connections.
+    /// Writes pending data and closes the connections.
     pub async fn close(&self) {
         self.read.close().await;
         self.write.close().await;
@@ -115,13 +114,13 @@ impl Store {
 
 #[cfg(any(test, feature = "testing"))]
 impl Store {
-    /// The store of a test's directory, in a file or in PostgreSQL as the run of the tests wants it.
+    /// The store for a test's directory, in a file or in PostgreSQL, depending on `ISOPOD_TEST_STORE`.
     pub async fn for_test(dir: &Path) -> Self {
         if !crate::testing::postgres::is_wanted() {
-            return Self::open(dir.join("isopod.db")).await.expect("a file in a test's directory");
+            return Self::open(dir.join("isopod.db")).await.expect("could not open a store in the test's directory");
         }
         Self::connect(&crate::testing::postgres::database_for(dir).await, dir, "test")
             .await
-            .expect("a database of the test's own")
+            .expect("could not connect to the test's database")
     }
 }

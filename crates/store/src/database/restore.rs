@@ -1,8 +1,8 @@
-//! Puts the store's file back when it was removed under the running server.
+//! Restores the store's file if it was removed under the running server.
 //!
-//! SQLite does not notice: its connections go on writing to a file that has no name any more, and the next server would
-//! find nothing. They still have all of it, so it can be written out again. A file that somebody has put in its place is
-//! theirs and stays; then the log says so.
+//! SQLite does not notice the removal. Its connections continue to write to a file without a name, and the next server
+//! would find nothing. The connections still have the whole content, so it can be written out again. If another file
+//! has taken its place, that file belongs to someone else and stays, and a message is logged.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,15 +13,15 @@ use sqlx::AssertSqlSafe;
 use super::file::{READERS, StoreFilePlace, make_private};
 use super::{Place, Store, StoreError};
 
-/// Which file on which device.
+/// The device and the inode of a file.
 pub(super) type Identity = (u64, u64);
 
-/// What was found.
+/// The state of the store's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFile {
     /// It is where it should be.
     InPlace,
-    /// It was gone and is back.
+    /// It was missing and has been restored.
     Restored,
     /// Another file has its name.
     Replaced,
@@ -32,11 +32,11 @@ pub(super) fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Store {
-    /// Looks whether the file is still there, and puts it back if not.
+    /// Checks whether the file still exists, and restores it if not.
     pub async fn ensure_file(&self) -> Result<StoreFile, StoreError> {
         match &*self.place {
             Place::File(file) => file.ensure().await,
-            // A database looks after its own files.
+            // A database server takes care of its own files.
             Place::Server(_) => Ok(StoreFile::InPlace),
         }
     }
@@ -55,7 +55,8 @@ impl StoreFilePlace {
         Ok(StoreFile::Restored)
     }
 
-    /// Holds all connections meanwhile: nobody writes to the old file after it was copied, and all open the new one.
+    /// Holds all connections during the copy, so that nothing is written to the old file afterwards, and all
+    /// connections open the new file.
     async fn restore(&self) -> Result<Identity, sqlx::Error> {
         let mut writer = self.write.acquire().await?;
         let mut readers = Vec::new();
@@ -67,7 +68,8 @@ impl StoreFilePlace {
         make_private(&copy)?;
         let name = copy.to_string_lossy().replace('\'', "''");
         sqlx::raw_sql(AssertSqlSafe(format!("VACUUM INTO '{name}'"))).execute(&mut *writer).await?;
-        // The last one to close removes the old log by its name, so this comes before the new file has one.
+        // The last connection that closes removes the old log by its name. So this must happen before the new file gets
+        // the name.
         for reader in readers {
             reader.close().await?;
         }

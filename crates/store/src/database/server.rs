@@ -1,5 +1,5 @@
-//! The store in a PostgreSQL database, which several servers may share. What belongs to one of them stands in its own
-//! state directory: files, and its id.
+//! The store in a PostgreSQL database, which several servers may share. Each server keeps its files and its id in its
+//! own state directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,20 +29,20 @@ impl ServerPlace {
     }
 }
 
-/// PostgreSQL's own clock, in our milliseconds: the one that servers have in common.
+/// PostgreSQL's clock in milliseconds, which all servers share.
 pub(crate) const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// Connections of one server.
+/// The number of connections of one server.
 const CONNECTIONS: u32 = 16;
-/// Nobody waits for ever: not for a lock that somebody holds, and not for a server that went away in a transaction.
+/// Limits, so that nothing waits forever for a lock, or for a server that disappeared during a transaction.
 const LIMITS: [(&str, &str); 3] =
     [("lock_timeout", "5s"), ("statement_timeout", "60s"), ("idle_in_transaction_session_timeout", "60s")];
-/// How long a request waits for a connection, and so for a database that is starting again.
+/// How long a request waits for a connection, for example while the database restarts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Store {
-    /// Opens the store in a database and brings its schema up to date. `directory` is this server's own, and `name` what
-    /// people call it.
+    /// Opens the store in a database and updates its schema. `directory` is this server's state directory, and `name`
+    /// is its name for people.
     pub async fn connect(url: &str, directory: impl AsRef<Path>, name: &str) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { path: shown(url), source: sqlx::Error::Io(source) };
         let identity = server_id(directory.as_ref()).map_err(failed)?;
@@ -51,7 +51,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The same for a look at the records and for keys, by somebody who is no server.
+    /// Like [`Self::connect`], for a tool that reads records or manages keys and is not a server.
     pub async fn connect_as_tool(url: &str) -> Result<Self, StoreError> {
         Self::connect_as(url, ServerPlace { directory: PathBuf::new(), identity: String::new() }).await
     }
@@ -71,10 +71,10 @@ impl Store {
     }
 }
 
-/// The URL without what is secret in it.
+/// The URL without its secret parts.
 fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
-    // A password with a question mark that was not written as %3F.
+    // The password contains a question mark that is not encoded as %3F.
     if rest.find('?').is_some_and(|question| rest[question..].contains('@')) {
         return format!("{scheme}://…");
     }
@@ -83,7 +83,7 @@ fn shown(url: &str) -> String {
     format!("{scheme}://{place}")
 }
 
-/// Who this server is. Made once, with the directory.
+/// The id of this server. It is created once, with the directory.
 fn server_id(directory: &Path) -> io::Result<String> {
     let path = directory.join("server-id");
     match std::fs::read_to_string(&path) {

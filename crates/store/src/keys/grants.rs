@@ -1,4 +1,4 @@
-//! What a key is good for and until when, and how one key takes over from another.
+//! The scope and the lifetime of keys, and their rotation.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::database::query;
 use crate::secrets::new_api_key;
 use crate::{Store, StoreError};
 
-/// What a key is good for. Which routes take which scope is declared where they are registered (`http/routes.rs`).
+/// What a key may be used for. Each route declares the scopes that it accepts (`http/routes.rs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -20,34 +20,32 @@ pub enum Scope {
     Team,
     /// What belongs to one agent of its team.
     Agent(String),
-    /// Looking at what its team has, changing nothing.
+    /// Read access to everything of its team.
     ReadOnly,
     /// Everything of all teams.
     Admin,
 }
 
-/// What to make a key with.
+/// The properties of a new key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyGrant {
-    /// What it is good for.
     pub scope: Scope,
-    /// How long it counts; none means until it is revoked.
+    /// How long the key is valid. `None` means until it is revoked.
     pub lifetime: Option<Duration>,
 }
 
-/// What became of the wish to replace a key.
+/// The result of rotating a key.
 #[derive(Debug)]
 pub enum Rotation {
-    /// The new key. The old one counts until its time is over.
+    /// The new key. The old one is valid until the overlap ends.
     Done(Box<(super::local::LocalKey, Secret)>),
-    /// There is no such key.
     NotFound,
-    /// Who asks may not have a key like this one.
+    /// The caller may not have a key with this scope.
     Forbidden,
 }
 
 impl Scope {
-    /// As it is written down and typed.
+    /// The text form for storage and input.
     pub fn text(&self) -> &'static str {
         match self {
             Self::Team => "team",
@@ -57,7 +55,7 @@ impl Scope {
         }
     }
 
-    /// The agent that it is for, where it is for one.
+    /// The agent, if the scope is limited to one.
     pub fn agent(&self) -> Option<&str> {
         match self {
             Self::Agent(agent) => Some(agent),
@@ -65,7 +63,7 @@ impl Scope {
         }
     }
 
-    /// Reads what was written down. An agent's scope names its agent, the others none.
+    /// Parses the text form. An agent's scope needs an agent, and the other scopes must not have one.
     pub fn parse(text: &str, agent: Option<&str>) -> Option<Self> {
         match (text, agent) {
             ("team", None) => Some(Self::Team),
@@ -78,7 +76,8 @@ impl Scope {
 }
 
 impl Store {
-    /// Makes a key like this one. The old one counts until `overlap` is over, so that its users can change in their time.
+    /// Creates a key with the same properties. The old key is valid until `overlap` ends, so that its users have time
+    /// to switch.
     pub async fn rotate_key(
         &self,
         team: &TeamId,
@@ -99,7 +98,7 @@ impl Store {
         Ok(Rotation::Done(Box::new((made.into(), key))))
     }
 
-    /// A key that ends earlier anyway keeps its own end.
+    /// If the key expires earlier, that time stays.
     async fn expire_key(&self, team: &TeamId, key: &ApiKey, at: Timestamp) -> Result<(), StoreError> {
         let at = key.expires_at.map_or(at, |end| end.min(at));
         query("UPDATE api_keys SET expires_at = ? WHERE team = ? AND id = ?")
@@ -108,11 +107,11 @@ impl Store {
             .bind(&key.id)
             .execute(&self.write)
             .await
-            .map_err(StoreError::doing("set the end of an API key"))?;
+            .map_err(StoreError::doing("set the expiry of an API key"))?;
         Ok(())
     }
 
-    /// How many keys that count now stop counting within this time.
+    /// The number of valid keys that expire within this time.
     pub async fn keys_that_expire(&self, within: Duration) -> Result<i64, StoreError> {
         let now = Timestamp::now();
         let row =
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
     use crate::secrets::hash_key;
 
-    /// Several keys count at once while one takes over from another.
+    /// During a rotation, several keys are valid at once.
     #[tokio::test]
     async fn after_a_rotation_both_keys_count_until_the_overlap_is_over() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Keys for whoever may read the store itself: the way back in when all keys are lost. They belong to the first team.
+//! Keys for users with direct access to the store, which is the way back in if all keys are lost. They belong to the
+//! first team.
 
 use std::time::Duration;
 
@@ -11,23 +12,22 @@ use crate::clock::Timestamp;
 use crate::secrets::new_api_key;
 use crate::{Store, StoreError};
 
-/// A key, without the key itself.
+/// A key, without its secret.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalKey {
-    /// What to revoke it by.
+    /// The id for revoking it.
     pub id: String,
-    /// What people call it.
     pub name: String,
-    /// When it was made, as the API writes it.
+    /// When it was created, in the format of the API.
     pub created_at: String,
-    /// When it was last shown to the server.
+    /// When it was last used.
     pub last_used: Option<String>,
-    /// What it is good for: team, agent, read_only or admin.
+    /// What it may be used for: team, agent, read_only or admin.
     pub scope: String,
-    /// The agent that it is for, where it is for one.
+    /// The agent, if the key is limited to one.
     pub agent: Option<String>,
-    /// When it stops counting by itself.
+    /// When it expires.
     pub expires_at: Option<String>,
 }
 
@@ -46,19 +46,19 @@ impl From<ApiKey> for LocalKey {
 }
 
 impl Store {
-    /// Makes a key of the first team. A server that runs on this store knows it at once.
+    /// Creates a key of the first team. A server that uses this store accepts it at once.
     pub async fn create_local_key(&self, name: &str) -> Result<(LocalKey, Secret), StoreError> {
         self.create_local_key_with(name, &KeyGrant::default()).await
     }
 
-    /// The same, for less than all of a team or for a time.
+    /// Like [`Self::create_local_key`], with a limited scope or lifetime.
     pub async fn create_local_key_with(&self, name: &str, grant: &KeyGrant) -> Result<(LocalKey, Secret), StoreError> {
         let team = self.ensure_team().await?;
         let key = new_api_key();
         Ok((self.insert_key_with(&team, name, &key, grant).await?.into(), key))
     }
 
-    /// Makes a key like this one of the first team; the old one counts until the overlap is over.
+    /// Rotates a key of the first team. The old key is valid until the overlap ends.
     pub async fn rotate_local_key(&self, id: &str, overlap: Duration) -> Result<Rotation, StoreError> {
         let team = self.ensure_team().await?;
         self.rotate_key(&team, id, overlap, true).await
@@ -70,7 +70,7 @@ impl Store {
         Ok(self.list_keys(&team).await?.into_iter().map(LocalKey::from).collect())
     }
 
-    /// Ends a key of the first team for good. Says whether there was such a key.
+    /// Revokes a key of the first team permanently. Returns whether it existed.
     pub async fn revoke_local_key(&self, id: &str) -> Result<bool, StoreError> {
         let team = self.ensure_team().await?;
         self.revoke_key(&team, id).await

@@ -1,4 +1,4 @@
-//! Teams and their API keys. A key is shown once, when it is made; afterwards only its hash and a mask exist.
+//! Teams and their API keys. A key is shown once, when it is created. After that, only its hash and a mask exist.
 
 mod grants;
 mod local;
@@ -14,12 +14,12 @@ pub use local::LocalKey;
 use crate::clock::Timestamp;
 use crate::secrets::{KeyHash, hash_key, new_api_key, new_uuid};
 
-/// Names a team.
+/// The id of a team.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct TeamId(pub String);
 
-/// A key as it can be shown.
+/// A key in the form that can be shown.
 #[derive(Clone, Debug)]
 pub struct ApiKey {
     pub id: String,
@@ -31,7 +31,7 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Enough of a key to recognise it.
+/// Enough characters of a key to recognize it.
 #[derive(Clone, Debug)]
 pub struct Mask {
     pub length: i64,
@@ -39,7 +39,7 @@ pub struct Mask {
     pub suffix: String,
 }
 
-/// Whose key it is.
+/// The owner of a key.
 #[derive(Clone, Debug)]
 pub struct KeyOwner {
     pub key_id: String,
@@ -49,19 +49,19 @@ pub struct KeyOwner {
     pub scope: Scope,
 }
 
-/// The key that a new installation starts with.
+/// The first key of a new installation.
 #[derive(Debug)]
 pub enum FirstKey {
-    /// Made just now: this is the only time that it can be shown.
+    /// Just created. This is the only time that it can be shown.
     Made(Secret),
-    /// Given by the caller.
+    /// Specified by the caller.
     Given,
-    /// There are keys already.
+    /// There already are keys.
     Exists,
 }
 
 impl Store {
-    /// Sees to it that there is a team with a key: the given one, else a new one if there is none at all.
+    /// Makes sure that there is a team with a key: the given one, or a new one if there is none at all.
     pub async fn ensure_first_key(&self, given: Option<Secret>) -> Result<FirstKey, StoreError> {
         let team = self.ensure_team().await?;
         if let Some(key) = given {
@@ -76,7 +76,7 @@ impl Store {
         Ok(FirstKey::Made(key))
     }
 
-    /// Makes a team of its own with one key, for those who share a server without trusting each other.
+    /// Creates a separate team with one key, for users who share a server without trusting each other.
     pub async fn create_team(&self, name: &str) -> Result<Secret, StoreError> {
         let team = self.insert_team(name).await?;
         let key = new_api_key();
@@ -84,7 +84,7 @@ impl Store {
         Ok(key)
     }
 
-    /// The first team, which is made if there is none.
+    /// The first team. Creates it if there is none.
     pub async fn ensure_team(&self) -> Result<TeamId, StoreError> {
         let row = query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
             .fetch_optional(&self.write)
@@ -96,7 +96,7 @@ impl Store {
         }
     }
 
-    /// Of two servers that start at once on one database, one makes it.
+    /// If two servers start at once on one database, only one of them creates the team.
     async fn insert_first_team(&self) -> Result<TeamId, StoreError> {
         let failed = StoreError::doing("record the first team");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -126,13 +126,13 @@ impl Store {
         Ok(team)
     }
 
-    /// Records a key unless it is there. A revoked key stays revoked.
+    /// Records a key if it does not exist. A revoked key stays revoked.
     async fn ensure_key(&self, team: &TeamId, key: &Secret) -> Result<(), StoreError> {
         if self.find_key_hash(&hash_key(&key.0)).await? {
             return Ok(());
         }
         match self.insert_key(team, "first key", key).await {
-            // Another server on the same database was told the same key.
+            // Another server on the same database was given the same key.
             Err(error) if error.is_duplicate() => Ok(()),
             done => done.map(drop),
         }
@@ -147,7 +147,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// A key for everything of a team, for ever.
+    /// Records a key for everything of a team, without an expiry.
     async fn insert_key(&self, team: &TeamId, name: &str, key: &Secret) -> Result<ApiKey, StoreError> {
         self.insert_key_with(team, name, key, &KeyGrant::default()).await
     }
@@ -190,7 +190,7 @@ impl Store {
         Ok(made)
     }
 
-    /// Whose key this is, if it is one that counts.
+    /// The owner of this key, if the key is valid.
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyOwner>, StoreError> {
         let row = query(
             "SELECT k.id, k.team, t.name, k.last_used_at, k.scope, k.agent FROM api_keys k \
@@ -234,7 +234,7 @@ impl Store {
         rows.iter().map(read_key).collect()
     }
 
-    /// Gives a key another name. Says whether there is such a key.
+    /// Renames a key. Returns whether it exists.
     pub async fn rename_key(&self, team: &TeamId, id: &str, name: &str) -> Result<bool, StoreError> {
         let done = query("UPDATE api_keys SET name = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
             .bind(name)
@@ -246,7 +246,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Ends a key for good. Says whether there was such a key.
+    /// Revokes a key permanently. Returns whether it existed.
     pub async fn revoke_key(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
         let done = query("UPDATE api_keys SET revoked_at = ? WHERE team = ? AND id = ? AND revoked_at IS NULL")
             .bind(Timestamp::now().0)
@@ -260,7 +260,7 @@ impl Store {
 }
 
 impl Mask {
-    /// Shows at most a few characters, and nothing of a key too short to spare them.
+    /// Shows at most a few characters, and none of a key that is too short.
     fn of(key: &str) -> Self {
         let characters: Vec<char> = key.chars().collect();
         let shown = if characters.len() >= 20 { 4 } else { 0 };

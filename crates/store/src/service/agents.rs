@@ -1,4 +1,4 @@
-//! Agents: who works, on what, in which sandbox.
+//! The agents of the service: who works on which task, in which sandbox.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{Store, StoreError, TeamId};
 
-/// One agent, as it is shown.
+/// An agent in the form that the API returns.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentRow {
     pub id: String,
@@ -26,7 +26,7 @@ pub struct AgentRow {
 const COLUMNS: &str = "id, team, name, role, status, current_task, sandbox, avatar_url, created_at, updated_at";
 
 impl Store {
-    /// Records a new agent. False when there is one of that id.
+    /// Records a new agent. Returns false if the id is taken.
     pub async fn insert_agent(&self, row: &AgentRow) -> Result<bool, StoreError> {
         let done = query(
             "INSERT INTO agents (id, team, name, role, status, current_task, sandbox, avatar_url, created_at, \
@@ -63,7 +63,7 @@ impl Store {
         Ok(rows.iter().map(read).collect())
     }
 
-    /// The agent takes a task, unless it has one. Says whether it did.
+    /// Assigns a task to the agent if it has none. Returns whether it was assigned.
     pub async fn assign_task(&self, team: &TeamId, agent: &str, task: &str) -> Result<bool, StoreError> {
         let done = query(
             "UPDATE agents SET status = 'working', current_task = ?, updated_at = ? \
@@ -75,7 +75,7 @@ impl Store {
         .bind(agent)
         .execute(&self.write)
         .await
-        .map_err(StoreError::doing("give an agent a task"))?;
+        .map_err(StoreError::doing("assign a task to an agent"))?;
         Ok(done.rows_affected() > 0)
     }
 
@@ -91,7 +91,7 @@ impl Store {
         Ok(())
     }
 
-    /// The agent has nothing to do any more, if it was this task that it had.
+    /// Makes the agent idle if it is working on this task.
     pub async fn free_agent(&self, team: &TeamId, task: &str) -> Result<(), StoreError> {
         query(
             "UPDATE agents SET status = 'idle', current_task = NULL, sandbox = NULL, updated_at = ? \
@@ -102,11 +102,11 @@ impl Store {
         .bind(task)
         .execute(&self.write)
         .await
-        .map_err(StoreError::doing("free an agent"))?;
+        .map_err(StoreError::doing("make an agent idle"))?;
         Ok(())
     }
 
-    /// Removes an agent that has nothing to do. Says whether there was one.
+    /// Removes an idle agent. Returns whether it existed.
     pub async fn remove_agent(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
         let done = query("DELETE FROM agents WHERE team = ? AND id = ? AND current_task IS NULL")
             .bind(&team.0)

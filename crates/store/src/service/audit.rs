@@ -1,5 +1,5 @@
-//! The audit: one line per operation, in a chain of hashes per server. A line that is changed, taken out or put in breaks
-//! the chain at that place; lines cut off at the end are found by whoever kept the last hash.
+//! The audit log: one line per operation, in one chain of hashes per server. A changed, removed or inserted line breaks
+//! the chain at that point. To notice lines that were cut off at the end, keep the last hash elsewhere.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -8,37 +8,37 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, Transaction, query};
 use crate::{Store, StoreError, TeamId};
 
-/// Something that was done or refused.
+/// An operation that was done or refused.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     pub at: Timestamp,
     pub team: TeamId,
-    /// Who: `key:…`, `user:…` or `isopod` itself.
+    /// Who did it: `key:…`, `user:…` or `isopod` itself.
     pub actor: String,
-    /// What, such as `sandbox.execute`.
+    /// What was done, for example `sandbox.execute`.
     pub action: String,
     pub sandbox: Option<String>,
     pub agent: Option<String>,
     pub task: Option<String>,
-    /// From where.
+    /// The address of the client.
     pub source: Option<String>,
-    /// The outcome as HTTP has it.
+    /// The outcome as an HTTP status.
     pub status: u16,
-    /// The stable code of a refusal.
+    /// The stable error code of a refusal.
     pub code: Option<String>,
     pub micros: i64,
 }
 
-/// A line as it is shown and exported.
+/// A line in the form that is shown and exported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditLine {
     #[serde(flatten)]
     body: Body,
-    /// Covers this line and the hash of the line before it, in hexadecimal.
+    /// The hash of this line and of the hash of the line before it, in hexadecimal.
     pub hash: String,
 }
 
-/// What the hash covers, in this order of fields.
+/// The content that the hash covers, in this order of fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Body {
     server: String,
@@ -56,7 +56,7 @@ pub(super) struct Body {
     micros: i64,
 }
 
-/// Where a server's chain stands.
+/// The current end of a server's chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainEnd {
     server: String,
@@ -64,29 +64,28 @@ pub struct ChainEnd {
     hash: [u8; 32],
 }
 
-/// What a look at a chain found.
+/// The result of verifying a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Whose chain.
+    /// The server that the chain belongs to.
     pub server: String,
-    /// How many lines are good, from the first on.
+    /// The number of valid lines, from the first one on.
     pub lines: i64,
-    /// The hash of the last good line; keep it to notice lines that were cut off later.
+    /// The hash of the last valid line. Keep it to notice lines that are cut off later.
     pub head: String,
-    /// The number of the first line that does not fit.
+    /// The number of the first line that breaks the chain.
     pub broken_at: Option<i64>,
 }
 
-/// Which servers have chains here.
+/// The chain of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditChain {
-    /// Whose.
     pub server: String,
-    /// Its number of lines.
+    /// The number of lines.
     pub lines: i64,
 }
 
-/// Which lines to show. Newest first unless they are exported.
+/// Which lines to show. Newest first, unless they are exported.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub team: Option<TeamId>,
@@ -102,12 +101,12 @@ const COLUMNS: &str =
     "server, number, at, team, actor, action, sandbox, agent, task, source, status, code, micros, hash";
 
 impl AuditLine {
-    /// The line's number in its chain, from 1.
+    /// The number of the line in its chain, counted from 1.
     pub fn number(&self) -> i64 {
         self.body.number
     }
 
-    /// When, who, what, on which sandbox and with what outcome, for a table.
+    /// The columns of a table: number, time, actor, action, sandbox, outcome.
     pub fn cells(&self) -> [String; 6] {
         let body = &self.body;
         let sandbox = body.sandbox.clone().unwrap_or_default();
@@ -118,7 +117,7 @@ impl AuditLine {
 
 impl Body {
     fn hash_after(&self, before: &[u8; 32]) -> [u8; 32] {
-        let text = serde_json::to_vec(self).expect("texts and numbers always have a JSON form");
+        let text = serde_json::to_vec(self).expect("strings and numbers always serialize to JSON");
         Sha256::new().chain_update(before).chain_update(text).finalize().into()
     }
 }
@@ -129,9 +128,9 @@ impl ChainEnd {
     }
 }
 
-/// The line that comes after this end, and the end that it makes.
+/// The next line of the chain, and the new end of the chain.
 pub(super) fn next(end: &ChainEnd, entry: &AuditEntry) -> (Body, ChainEnd) {
-    // A text of PostgreSQL has no NUL; the hash must cover what is read back.
+    // PostgreSQL's text has no NUL, and the hash must cover the text that is read back.
     let text = |text: &str| text.replace('\0', "\u{fffd}");
     let optional = |value: &Option<String>| value.as_deref().map(text);
     let body = Body {
@@ -185,13 +184,13 @@ pub(super) async fn insert(
 }
 
 impl Store {
-    /// Where this server's chain stands.
+    /// The current end of this server's chain.
     pub async fn chain_end(&self, server: &str) -> Result<ChainEnd, StoreError> {
         let row = query("SELECT number, hash FROM audit WHERE server = ? ORDER BY number DESC LIMIT 1")
             .bind(server)
             .fetch_optional(&self.write)
             .await
-            .map_err(StoreError::doing("read the end of the audit"))?;
+            .map_err(StoreError::doing("read the end of the audit log"))?;
         let start = ChainEnd { server: server.to_owned(), number: 0, hash: [0; 32] };
         let Some(row) = row else { return Ok(start) };
         let hash: &[u8] = row.get(1);
@@ -214,7 +213,7 @@ impl Store {
         query.push(" AND at >= ").push_bind(wanted.from.map_or(0, |at| at.0));
         query.push(" AND at <= ").push_bind(wanted.to.map_or(i64::MAX, |at| at.0));
         query.push(" ORDER BY at DESC, number DESC LIMIT ").push_bind(wanted.limit);
-        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the audit"))?;
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the audit log"))?;
         Ok(rows.iter().map(read_line).collect())
     }
 
@@ -223,16 +222,16 @@ impl Store {
         let rows = query("SELECT server, count(*) FROM audit GROUP BY server ORDER BY server")
             .fetch_all(&self.read)
             .await
-            .map_err(StoreError::doing("list the audit's chains"))?;
+            .map_err(StoreError::doing("list the chains of the audit log"))?;
         Ok(rows.iter().map(|row| AuditChain { server: row.get(0), lines: row.get(1) }).collect())
     }
 
-    /// Lines of one chain after this number, oldest first: a page of an export.
+    /// A page of an export: the lines of one chain after this number, oldest first.
     pub async fn audit_page(&self, server: &str, after: i64, limit: u32) -> Result<Vec<AuditLine>, StoreError> {
         let mut query = QueryBuilder::new("SELECT ");
         query.push(COLUMNS).push(" FROM audit WHERE server = ").push_bind(server);
         query.push(" AND number > ").push_bind(after).push(" ORDER BY number LIMIT ").push_bind(limit);
-        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the audit"))?;
+        let rows = query.build().fetch_all(&self.read).await.map_err(StoreError::doing("read the audit log"))?;
         Ok(rows.iter().map(read_line).collect())
     }
 
@@ -241,7 +240,7 @@ impl Store {
         self.list_audit(&AuditQuery { limit, ..AuditQuery::default() }).await
     }
 
-    /// Computes a chain again from its first line.
+    /// Recomputes a chain from its first line.
     pub async fn verify_audit(&self, server: &str) -> Result<Verified, StoreError> {
         let (mut hash, mut lines) = ([0; 32], 0);
         loop {

@@ -11,7 +11,7 @@ use crate::{Store, StoreError, TeamId};
 pub struct CommandRow {
     pub id: String,
     pub team: TeamId,
-    /// The service's id of the sandbox.
+    /// The id of the sandbox in the service.
     pub sandbox: String,
     pub agent: Option<String>,
     pub task: Option<String>,
@@ -23,17 +23,17 @@ pub struct CommandRow {
     pub outcome: &'static str,
     pub exit_code: Option<i32>,
     pub error: Option<String>,
-    /// The beginning of it.
+    /// The first part of the output.
     pub stdout: String,
     pub stderr: String,
-    /// How much there was in all.
+    /// The total size of the output.
     pub stdout_bytes: i64,
     pub stderr_bytes: i64,
     pub started_at: Timestamp,
     pub duration_ms: i64,
 }
 
-/// What git was asked to do.
+/// A git operation that was run.
 #[derive(Clone, Debug)]
 pub struct GitRow {
     pub id: String,
@@ -49,17 +49,17 @@ pub struct GitRow {
 /// Which commands to show, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct CommandQuery {
-    /// None for all teams.
+    /// `None` for all teams.
     pub team: Option<TeamId>,
     pub sandbox: Option<String>,
     pub agent: Option<String>,
     pub task: Option<String>,
-    /// Older than this one.
+    /// Only commands before this sequence number.
     pub before: Option<i64>,
     pub limit: u32,
 }
 
-/// A command as it is read back: with its place in the order, and its output only where one was asked for.
+/// A stored command: with its sequence number, and with its output only if it was requested alone.
 #[derive(Clone, Debug)]
 pub struct StoredCommand {
     pub seq: i64,
@@ -113,7 +113,7 @@ pub(super) async fn insert_git(connection: &mut Transaction, row: &GitRow) -> Re
     .map(drop)
 }
 
-/// A list does not carry the outputs: a page of them could be megabytes.
+/// Lists do not contain the outputs, because a page of them could be megabytes.
 const SHORT: &str = "seq, id, team, sandbox, agent, task, actor, command, cwd, outcome, exit_code, error, '', '', \
      stdout_bytes, stderr_bytes, started_at, duration_ms";
 const FULL: &str = "seq, id, team, sandbox, agent, task, actor, command, cwd, outcome, exit_code, error, stdout, \
@@ -140,7 +140,7 @@ impl Store {
         Ok(rows.iter().map(read).collect())
     }
 
-    /// One command with what it wrote.
+    /// One command with its output.
     pub async fn find_command(&self, id: &str) -> Result<Option<StoredCommand>, StoreError> {
         let mut query = QueryBuilder::new("SELECT ");
         query.push(FULL).push(" FROM commands WHERE id = ").push_bind(id);
@@ -148,9 +148,10 @@ impl Store {
         Ok(row.as_ref().map(read))
     }
 
-    /// Forgets commands and git operations that are older, a bounded number at a time so that nobody waits for it.
+    /// Deletes older commands and git operations, a limited number at a time, so that other statements do not have to
+    /// wait.
     pub async fn prune_service(&self, before: Timestamp) -> Result<(), StoreError> {
-        let failed = StoreError::doing("forget old commands");
+        let failed = StoreError::doing("delete old commands");
         let locked = self.write.skip_locked();
         for (table, time) in [("commands", "started_at"), ("git_operations", "created_at")] {
             let statement = format!(
@@ -226,11 +227,11 @@ mod tests {
         let text = plan.join("; ");
         let (index, sort) = if is_postgres { ("Index", "Sort") } else { ("SEARCH commands USING", "TEMP B-TREE") };
         assert!(text.contains(index), "{what}: {text}");
-        // With its statistics PostgreSQL may rightly prefer to sort the few rows of one sandbox.
+        // With its statistics, PostgreSQL may rightly prefer to sort the few rows of one sandbox.
         assert!(is_postgres || !text.contains(sort), "{what} is sorted by hand: {text}");
     }
 
-    /// 100,000 stored commands leave query times flat; every question has an index.
+    /// With 100,000 stored commands, query times stay flat, because every query has an index.
     #[tokio::test]
     async fn a_hundred_thousand_commands_are_found_by_indexes() {
         let dir = tempfile::tempdir().unwrap();

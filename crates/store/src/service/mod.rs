@@ -1,5 +1,5 @@
-//! What the sandbox service records: whose its sandboxes are, tasks and agents, commands, the audit and the use of
-//! resources. The SQL is plain and stands here only, so that another database can take its place.
+//! The records of the sandbox service: the owners of its sandboxes, tasks and agents, commands, the audit log and
+//! resource use. The SQL is plain and is only in this module, so that another database can replace it.
 
 mod agents;
 mod audit;
@@ -22,13 +22,13 @@ pub use sandboxes::{RecordedEnd, ServiceQuery, ServiceSandbox, Status, Taken};
 pub use tasks::TaskRow;
 pub use usage::{Reading, UsageGroup, UsageRow};
 
-/// What is written together: all of it or nothing.
+/// A record. A batch of records is written completely or not at all.
 #[derive(Debug)]
 pub enum Record {
     Audit(AuditEntry),
     Command(Box<CommandRow>),
     Git(GitRow),
-    /// Bytes that went into a sandbox and came out of it.
+    /// Bytes that were transferred into and out of a sandbox.
     Bytes {
         sandbox: String,
         bytes_in: i64,
@@ -37,8 +37,8 @@ pub enum Record {
 }
 
 impl Store {
-    /// Writes a batch in one transaction. `end` is where the chain stands and is moved on when all of it is written. A
-    /// batch that was written while its answer was lost is found, and not written twice.
+    /// Writes a batch in one transaction. `end` is the end of the chain, and it advances after the whole batch is
+    /// written. If a batch was written but the reply was lost, this is detected, and it is not written twice.
     pub async fn write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
         match self.try_write_records(end, records).await {
             Err(error) if error.is_duplicate() && self.is_written(end, records).await? => Ok(()),
@@ -46,8 +46,8 @@ impl Store {
         }
     }
 
-    /// Whether the chain ends with this batch already; then `end` moves there. A batch without audit lines has ids that
-    /// nobody else could have used.
+    /// Whether the chain already ends with this batch. If so, `end` advances. A batch without audit lines has ids that
+    /// only its writer could have used.
     async fn is_written(&self, end: &mut ChainEnd, records: &[Record]) -> Result<bool, StoreError> {
         let mut next = end.clone();
         for record in records {
@@ -63,7 +63,7 @@ impl Store {
     }
 
     async fn try_write_records(&self, end: &mut ChainEnd, records: &[Record]) -> Result<(), StoreError> {
-        let failed = StoreError::doing("write the audit");
+        let failed = StoreError::doing("write the audit log");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         let mut next = end.clone();
         for record in records {
@@ -85,7 +85,7 @@ impl Store {
 
 #[cfg(any(test, feature = "testing"))]
 impl Store {
-    /// What somebody with the file in their hands could do.
+    /// What someone with access to the file could do.
     pub async fn tamper(&self, statement: &'static str) -> Result<(), sqlx::Error> {
         match &self.write {
             Pool::Sqlite(pool, _) => sqlx::raw_sql(statement).execute(pool).await.map(drop),

@@ -1,5 +1,5 @@
-//! How much a team, an agent and a task may have. Counted in the transaction that records a new sandbox, so that callers
-//! who race cannot exceed it together.
+//! Limits for teams, agents and tasks. Usage is counted in the transaction that records a new sandbox, so that
+//! concurrent callers cannot exceed a limit together.
 
 use serde::Serialize;
 
@@ -7,64 +7,61 @@ use crate::TeamId;
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Transaction};
 
-/// The limits of one owner. None of them is set by default.
+/// The limits of one owner. By default, none is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// Sandboxes that run at the same time.
+    /// The number of sandboxes that run at the same time.
     pub concurrent: Option<u32>,
-    /// Sandboxes made within an hour.
+    /// The number of sandboxes created within an hour.
     pub per_hour: Option<u32>,
-    /// CPU time used within a day, in seconds.
+    /// The CPU time used within a day, in seconds.
     pub cpu_seconds_per_day: Option<u32>,
-    /// Memory promised to running sandboxes, in MiB.
+    /// The memory limits of running sandboxes in total, in MiB.
     pub memory_mib: Option<u32>,
 }
 
 /// The limits of all owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of each team.
+    /// The limits of each team.
     pub team: QuotaLimits,
-    /// Of each agent of a team.
+    /// The limits of each agent of a team.
     pub agent: QuotaLimits,
-    /// Of each task of a team.
+    /// The limits of each task of a team.
     pub task: QuotaLimits,
 }
 
-/// Whose limit it is.
+/// The owner of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaOwner {
-    /// The team's.
     Team,
-    /// The agent's.
     Agent,
-    /// The task's.
     Task,
 }
 
-/// What was exceeded.
+/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("the {owner:?} has reached its limit of {limit} ({what})")]
 pub struct QuotaExceeded {
-    /// Whose limit.
+    /// The owner of the limit.
     pub owner: QuotaOwner,
-    /// Which: `concurrent`, `per_hour`, `cpu_seconds_per_day` or `memory_mib`.
+    /// The limit: `concurrent`, `per_hour`, `cpu_seconds_per_day` or `memory_mib`.
     pub what: &'static str,
-    /// The limit.
+    /// The value of the limit.
     pub limit: i64,
-    /// How much there is already.
+    /// The current usage.
     pub used: i64,
 }
 
-/// Who wants one more sandbox, of this size.
+/// Who requests one more sandbox, and of which size.
 #[derive(Clone, Debug)]
 pub(super) struct Claimant<'a> {
     pub(super) team: &'a TeamId,
     pub(super) agent: Option<&'a str>,
     pub(super) task: Option<&'a str>,
     pub(super) memory_mib: i64,
-    /// It is made anew, so that it counts for the hour.
+    /// Whether the sandbox is new, so that it counts towards the hourly limit.
     pub(super) is_new: bool,
 }
 
@@ -130,7 +127,7 @@ fn over(owner: QuotaOwner, what: &'static str, limit: Option<u32>, used: i64, mo
     (used.saturating_add(more) > limit).then_some(QuotaExceeded { owner, what, limit, used })
 }
 
-/// The names and conditions are constants of this file; what comes from outside is bound.
+/// The names and conditions are constants in this file. Values from outside are bound.
 async fn count_of(
     connection: &mut Transaction,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! The service's sandboxes: whose they are, and what became of them.
+//! The sandboxes of the service: their owners and their states.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{Store, StoreError, TeamId};
 
-/// One sandbox.
 #[derive(Clone, Debug)]
 pub struct ServiceSandbox {
     pub id: String,
@@ -18,11 +17,11 @@ pub struct ServiceSandbox {
     pub server: String,
     pub agent: Option<String>,
     pub task: Option<String>,
-    /// The backend's id, once there is one.
+    /// The id at the backend, once there is one.
     pub sandbox: Option<SandboxId>,
     pub template: String,
     pub status: Status,
-    /// Why it is in an error or stopped.
+    /// Why it stopped or failed.
     pub reason: Option<String>,
     pub repo_url: Option<String>,
     pub branch_name: Option<String>,
@@ -30,16 +29,16 @@ pub struct ServiceSandbox {
     pub memory_mib: i64,
     pub metadata: BTreeMap<String, String>,
     pub timeout: Duration,
-    /// Names the create at the backend.
+    /// The idempotency key of the create request at the backend.
     pub create_key: String,
-    /// The caller's name for the create, and what it asked for.
+    /// The caller's idempotency key for the create request, and the hash of the request.
     pub idempotency: Option<(String, [u8; 32])>,
     pub created_at: Timestamp,
     pub running_at: Option<Timestamp>,
     pub destroyed_at: Option<Timestamp>,
 }
 
-/// Where in its life it is.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Creating,
@@ -49,14 +48,14 @@ pub enum Status {
     Error,
 }
 
-/// What became of the wish to record a new one.
+/// The result of recording a new sandbox.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is recorded: go on.
+    /// It is recorded. Continue.
     First,
-    /// The same request was made before, and this came of it.
+    /// The same request was made before and created this sandbox.
     Before(Box<ServiceSandbox>),
-    /// The caller's name was used for another request.
+    /// The caller's key was used for another request.
     Mismatch,
     Exceeded(QuotaExceeded),
 }
@@ -64,12 +63,12 @@ pub enum Taken {
 /// Which sandboxes to list, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceQuery {
-    /// None for all teams.
+    /// `None` for all teams.
     pub team: Option<TeamId>,
     pub agent: Option<String>,
     pub task: Option<String>,
     pub status: Option<Status>,
-    /// Also those that are gone.
+    /// Whether to include sandboxes that are gone.
     pub with_gone: bool,
     pub before: Option<(Timestamp, String)>,
     pub limit: u32,
@@ -98,11 +97,11 @@ const COLUMNS: &str = "id, team, server, agent, task, sandbox, template, status,
      destroyed_at";
 
 impl Store {
-    /// Records that a sandbox is going to be made, if the limits allow it and the request is not one that was made before.
+    /// Records that a sandbox is going to be created, if the limits allow it and the request is not a repetition.
     pub async fn insert_service_sandbox(&self, row: &ServiceSandbox, quotas: &Quotas) -> Result<Taken, StoreError> {
         let failed = StoreError::doing("record a new sandbox");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        // Who counts and who adds must not come between each other.
+        // Counting and inserting must not interleave with those of another server.
         transaction.lock(&format!("sandboxes of {}", row.team.0)).await.map_err(&failed)?;
         if let Some((key, request)) = &row.idempotency {
             let mut query = select();
@@ -122,7 +121,7 @@ impl Store {
         Ok(Taken::First)
     }
 
-    /// Records a sandbox that exists already, made by another way in. Nothing happens where it is recorded.
+    /// Records a sandbox that was created through another API. Does nothing if it is already recorded.
     pub async fn adopt_service_sandbox(&self, row: &ServiceSandbox) -> Result<(), StoreError> {
         let mut query = insert_query(row);
         query.push(" ON CONFLICT DO NOTHING");
@@ -130,7 +129,7 @@ impl Store {
         Ok(())
     }
 
-    /// A paused sandbox wants to run again: if the limits allow it, it counts as running from now on.
+    /// Starts to resume a paused sandbox. If the limits allow it, it counts as running from now on.
     pub async fn begin_resuming(
         &self,
         row: &ServiceSandbox,
@@ -138,12 +137,12 @@ impl Store {
     ) -> Result<Option<QuotaExceeded>, StoreError> {
         let failed = StoreError::doing("record that a sandbox resumes");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        // Who counts and who adds must not come between each other.
+        // Counting and inserting must not interleave with those of another server.
         transaction.lock(&format!("sandboxes of {}", row.team.0)).await.map_err(&failed)?;
         let still =
             query("SELECT id FROM service_sandboxes WHERE id = ? AND status = 'paused' AND destroyed_at IS NULL");
         if still.bind(&row.id).fetch_optional(&mut transaction).await.map_err(&failed)?.is_none() {
-            // It runs, or is gone.
+            // It is running or gone.
             return Ok(None);
         }
         if let Some(found) = exceeded(&mut transaction, quotas, &claimant(row, false)).await.map_err(&failed)? {
@@ -155,7 +154,7 @@ impl Store {
         Ok(None)
     }
 
-    /// It did not come to run.
+    /// Records that the sandbox could not be resumed.
     pub async fn end_resuming(&self, id: &str) -> Result<(), StoreError> {
         query("UPDATE service_sandboxes SET status = 'paused' WHERE id = ? AND status = 'running' AND destroyed_at IS NULL")
             .bind(id)
@@ -165,7 +164,7 @@ impl Store {
         Ok(())
     }
 
-    /// Records what has changed, unless the sandbox is gone by now. Says whether it was not.
+    /// Records changes, unless the sandbox is gone. Returns whether they were recorded.
     pub async fn save_service_sandbox(&self, row: &ServiceSandbox) -> Result<bool, StoreError> {
         let done = query(
             "UPDATE service_sandboxes SET sandbox = ?, status = ?, reason = ?, repo_url = ?, branch_name = ?, \
@@ -188,7 +187,8 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// By the service's id or the backend's, whoever owns it. The newest where both are the same.
+    /// Finds a sandbox by the service's id or by the backend's, whichever team owns it. If several match, returns the
+    /// newest.
     pub async fn find_service_sandbox(&self, id: &str) -> Result<Option<ServiceSandbox>, StoreError> {
         let mut query = select();
         query.push("id = ").push_bind(id).push(" OR sandbox = ").push_bind(id);
@@ -223,7 +223,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// This server's sandboxes that are not gone.
+    /// The sandboxes of this server that are not gone.
     pub async fn live_service_sandboxes(&self, server: &str) -> Result<Vec<ServiceSandbox>, StoreError> {
         let mut query = select();
         query.push("destroyed_at IS NULL AND server = ").push_bind(server).push(" ORDER BY created_at");
@@ -231,7 +231,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Why a sandbox of this server's own node ended, by its id.
+    /// Why a sandbox of this server's own node ended.
     pub async fn end_reason(&self, sandbox: &SandboxId) -> Result<RecordedEnd, StoreError> {
         let row = query("SELECT state, end_reason FROM sandboxes WHERE id = ?")
             .bind(sandbox.as_str())
@@ -250,10 +250,10 @@ impl Store {
 /// What the records say about the end of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedEnd {
-    /// It is not recorded yet.
+    /// The end is not recorded yet.
     NotYet,
     Reason(String),
-    /// There is no record of it: it is not this node's, or long gone.
+    /// There is no record: the sandbox is not on this node, or it ended long ago.
     Unknown,
 }
 
@@ -283,7 +283,7 @@ fn insert_query(row: &ServiceSandbox) -> QueryBuilder<'static> {
     values.push_bind(row.status.text()).push_bind(row.reason.clone());
     values.push_bind(row.repo_url.clone()).push_bind(row.branch_name.clone());
     values.push_bind(row.cpu_millis).push_bind(row.memory_mib);
-    values.push_bind(serde_json::to_string(&row.metadata).expect("a map of texts always has a JSON form"));
+    values.push_bind(serde_json::to_string(&row.metadata).expect("a map of strings always serializes to JSON"));
     values.push_bind(seconds(row.timeout)).push_bind(row.create_key.clone());
     values.push_bind(row.idempotency.as_ref().map(|(key, _)| key.clone()));
     values.push_bind(row.idempotency.as_ref().map(|(_, request)| request.to_vec()));

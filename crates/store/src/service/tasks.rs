@@ -1,4 +1,4 @@
-//! Tasks: what is to be done, by whom, and where it stands. `pending → in_progress → completed | failed | cancelled`.
+//! Tasks: what to do, which agent does it, and the status: `pending → in_progress → completed | failed | cancelled`.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{Store, StoreError, TeamId};
 
-/// One task, as it is shown.
+/// A task in the form that the API returns.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskRow {
     pub id: String,
@@ -29,7 +29,7 @@ const COLUMNS: &str = "id, team, title, description, status, priority, agent, sa
      created_at, updated_at, completed_at";
 
 impl Store {
-    /// Records a new task. False when there is one of that id.
+    /// Records a new task. Returns false if the id is taken.
     pub async fn insert_task(&self, row: &TaskRow) -> Result<bool, StoreError> {
         let mut query = QueryBuilder::new("INSERT INTO tasks (");
         query.push(COLUMNS).push(") VALUES (");
@@ -69,17 +69,17 @@ impl Store {
         Ok(rows.iter().map(read).collect())
     }
 
-    /// A pending task begins. Says whether it was pending.
+    /// Starts a pending task. Returns whether it was pending.
     pub async fn begin_task(&self, team: &TeamId, id: &str, agent: &str) -> Result<bool, StoreError> {
         self.move_task(team, id, &["pending"], "in_progress", Some(agent), false).await
     }
 
-    /// A task that could not begin is pending again.
+    /// Makes a task pending again if it could not be started.
     pub async fn put_task_back(&self, team: &TeamId, id: &str) -> Result<bool, StoreError> {
         self.move_task(team, id, &["in_progress"], "pending", None, false).await
     }
 
-    /// Ends a task as `completed`, `failed` or `cancelled`. Says whether it had not ended before.
+    /// Ends a task as `completed`, `failed` or `cancelled`. Returns whether it was still open.
     pub async fn end_task(&self, team: &TeamId, id: &str, how: &'static str) -> Result<bool, StoreError> {
         self.move_task(team, id, &["pending", "in_progress"], how, None, true).await
     }
@@ -108,11 +108,11 @@ impl Store {
             states.push_bind(*state);
         }
         query.push(")");
-        let done = query.build().execute(&self.write).await.map_err(StoreError::doing("move a task on"))?;
+        let done = query.build().execute(&self.write).await.map_err(StoreError::doing("change a task's status"))?;
         Ok(done.rows_affected() > 0)
     }
 
-    /// Records what may be learned about a task later. What is none stays as it is.
+    /// Records details of a task that become known later. Values that are `None` stay unchanged.
     pub async fn note_task(
         &self,
         team: &TeamId,
@@ -133,7 +133,7 @@ impl Store {
         .bind(id)
         .execute(&self.write)
         .await
-        .map_err(StoreError::doing("record about a task"))?;
+        .map_err(StoreError::doing("record the details of a task"))?;
         Ok(done.rows_affected() > 0)
     }
 }

@@ -1,5 +1,5 @@
-//! What sandboxes used in all: CPU time, memory over time, bytes in and out. Readings are totals of one execution, so that
-//! the same reading twice adds nothing.
+//! The total resource use of sandboxes: CPU time, memory over time, bytes in and out. A reading contains the totals of
+//! one execution, so recording the same reading twice adds nothing.
 
 use isopod_wire::node::Usage;
 
@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, Transaction, query};
 use crate::{Store, StoreError, TeamId};
 
-/// What one execution of a sandbox has used up to now.
+/// The total use of one execution of a sandbox up to now.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub sandbox: String,
@@ -17,13 +17,13 @@ pub struct Reading {
     pub at: Timestamp,
 }
 
-/// By what a report is made.
+/// How a report is grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageGroup {
     Task,
     Agent,
     Sandbox,
-    /// A session of E2B's API: one run of a workflow.
+    /// A session of E2B's API, which is one run of a workflow.
     Run,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn add_bytes(
     .map(drop)
 }
 
-/// Eight values make a row, and SQLite takes 32,766 in one statement.
+/// A row has eight values, and SQLite takes at most 32,766 in one statement.
 const ROWS_PER_STATEMENT: usize = 500;
 
 impl Store {
@@ -85,12 +85,12 @@ impl Store {
             query.push_values(chunk, |mut values, reading| {
                 values.push_bind(&reading.sandbox).push_bind(&reading.execution);
                 values.push_bind(reading.cpu_micros).push_bind(reading.cpu_micros);
-                // How much it holds; made into memory over time below, once there is a time.
+                // The current memory use. It becomes memory over time below, as soon as there is a time span.
                 values.push_bind(reading.memory_mib);
                 values.push("0").push("0").push_bind(reading.at.0);
             });
-            // The difference to what was seen of the same execution; all of it where another one has begun. A gap of
-            // more than a minute is a pause, in which nothing was used.
+            // Add the difference to the previous reading of the same execution, or the whole value if it is another
+            // execution. A gap of more than a minute is a pause, in which no memory was used.
             query.push(
                 " ON CONFLICT (sandbox) DO UPDATE SET \
                  cpu_micros = sandbox_usage.cpu_micros + CASE \
@@ -102,12 +102,12 @@ impl Store {
                    THEN excluded.memory_mib_ms * (excluded.sampled_at - sandbox_usage.sampled_at) ELSE 0 END, \
                  execution = excluded.execution, cpu_seen = excluded.cpu_seen, sampled_at = excluded.sampled_at",
             );
-            query.build().execute(&self.write).await.map_err(StoreError::doing("add up resource use"))?;
+            query.build().execute(&self.write).await.map_err(StoreError::doing("record resource use"))?;
         }
         Ok(())
     }
 
-    /// What was used by sandboxes that were made in this time, most CPU time first.
+    /// The use by sandboxes that were created in this period, most CPU time first.
     pub async fn report_usage(
         &self,
         team: Option<&TeamId>,
@@ -174,7 +174,7 @@ mod tests {
         }
         let row = query("SELECT cpu_micros, memory_mib_ms FROM sandbox_usage").fetch_one(&store.read).await;
         let row = row.unwrap();
-        // The first reading has no time behind it, so its memory is what it held: it counts as one millisecond.
+        // The first reading has no time span, so its memory counts for one millisecond.
         assert_eq!((row.get::<i64>(0), row.get::<i64>(1)), (190, 10 + 10 * 1000));
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{Ending, State};
 
-/// Every state that a sandbox can be in.
+/// Any state that a sandbox can be in.
 pub fn any_state() -> impl Strategy<Value = State> {
     let mode = || prop_oneof![Just(PauseMode::Memory), Just(PauseMode::Filesystem)];
     let ending = || proptest::sample::select(Ending::ALL.to_vec());

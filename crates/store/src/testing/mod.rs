@@ -1,4 +1,4 @@
-//! What tests of this crate and of those above it need: databases, and any state of a sandbox.
+//! Support for tests of this crate and of those above it: databases, and any state of a sandbox.
 
 mod any_state;
 pub mod postgres;

@@ -1,7 +1,8 @@
-//! A real PostgreSQL for tests, and the store that a test is to use: `ISOPOD_TEST_STORE=postgres` chooses it.
+//! A real PostgreSQL for tests, and the store that a test uses. `ISOPOD_TEST_STORE=postgres` selects it.
 //!
-//! PostgreSQL refuses to be root, so root runs it as the user of its package; on a socket in a directory of its own. A shell
-//! waits for the end of this process, however it comes, and then ends it and removes the directory.
+//! PostgreSQL refuses to run as root, so root runs it as the user of its package, on a socket in a directory of its
+//! own. A shell waits for the end of this process, however it ends, and then stops PostgreSQL and removes the
+//! directory.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -13,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// One PostgreSQL.
+/// A PostgreSQL server.
 #[derive(Debug)]
 pub struct Postgres {
     dir: tempfile::TempDir,
     programs: PathBuf,
-    /// Ends the server when its input is closed.
+    /// Stops the server when its input is closed.
     keeper: Option<Child>,
 }
 
-/// Starts a server, waits until nobody holds our end of its input, ends the server, and does what else is to be done.
+/// Starts a server, waits until its input is closed, stops the server, and runs a final command.
 const KEEPER: &str = r#"
 $3 "$0/postgres" -D "$1/data" -k "$1" -c listen_addresses= \
   -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=400 >"$1/log" 2>&1 </dev/null &
@@ -33,7 +34,7 @@ wait $server
 $2 "$1"
 "#;
 
-/// Runs a program as the user of the package. Whoever is not root runs it as themselves.
+/// Runs a program as the user of the package. Only used by root.
 const AS_POSTGRES: [&str; 4] = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +100,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Whether this run of the tests is about PostgreSQL.
+/// Whether this run of the tests uses PostgreSQL.
 pub fn is_wanted() -> bool {
     match std::env::var("ISOPOD_TEST_STORE").as_deref() {
         Ok("postgres") => true,
@@ -108,7 +109,7 @@ pub fn is_wanted() -> bool {
     }
 }
 
-/// The database that belongs to a test's directory: the same for the same directory.
+/// The URL of the database for a test's directory. It is always the same for the same directory.
 pub fn url_for(dir: &Path) -> String {
     url(shared_server(), &name_for(dir))
 }
@@ -119,7 +120,7 @@ fn name_for(dir: &Path) -> String {
     format!("test_{:016x}", hasher.finish())
 }
 
-/// The same, made if it is not there.
+/// Like [`url_for`], but creates the database if it does not exist.
 pub async fn database_for(dir: &Path) -> String {
     let name = name_for(dir);
     let socket = shared_server();
@@ -142,7 +143,7 @@ fn shared_server() -> &'static Path {
     SERVER.get_or_init(|| {
         let mut server = Postgres::prepare();
         server.launch("rm -rf");
-        // Statics are never dropped: the keeper notices the end of the process by its input.
+        // Statics are never dropped. The keeper notices the end of the process because its input is closed.
         let dir = server.dir.path().to_owned();
         std::mem::forget(server);
         dir
@@ -153,7 +154,7 @@ fn prefix() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &AS_POSTGRES } else { &[] }
 }
 
-/// Where the package put the programs: only some of them are in the path.
+/// The directory with the programs of the package. Only some of them are in the PATH.
 fn programs() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").expect(HINT);
     let mut found: Vec<PathBuf> = versions.map(|entry| entry.unwrap().path().join("bin")).collect();

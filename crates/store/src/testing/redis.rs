@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server of our own on a free port of loopback, in a directory of its own.
+/// A Redis server on a free loopback port, with a directory of its own.
 #[derive(Debug)]
 pub struct RedisServer {
     dir: tempfile::TempDir,

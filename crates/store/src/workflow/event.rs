@@ -1,12 +1,11 @@
-//! What happens in a run, in the words of the agent kernel. Events are numbered within their run and stored with the
-//! state that they tell of, so a watcher that comes later misses nothing.
+//! The events of a run, with the names that the agent kernel uses. Events are numbered within their run and stored
+//! together with the state that they describe, so a watcher that connects later misses nothing.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 
-/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     RunStarted,
@@ -20,10 +19,9 @@ pub enum EventKind {
     RunEnded,
 }
 
-/// One event.
 #[derive(Clone, Debug)]
 pub struct RunEvent {
-    /// From 1 on, without a gap.
+    /// Counted from 1, without gaps.
     pub seq: i64,
     pub at: Timestamp,
     pub kind: EventKind,
@@ -62,7 +60,7 @@ impl EventKind {
         Self::ALL.into_iter().find(|kind| kind.text() == text)
     }
 
-    /// The name of the message that a WebSocket gets.
+    /// The type of the WebSocket message.
     pub fn message_type(self) -> &'static str {
         match self {
             Self::AgentStarted => "agent_started",

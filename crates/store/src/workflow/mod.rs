@@ -1,4 +1,5 @@
-//! What the records of runs hold: ids, nodes, settings and events of workflows. The rules that act on them are elsewhere.
+//! The data in the records of runs: ids, nodes, settings and events of workflows. The logic that uses them is
+//! elsewhere.
 
 mod event;
 mod node_spec;

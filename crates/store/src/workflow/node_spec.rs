@@ -5,28 +5,28 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A node as it is written, and as it is stored with its run. `input_schema`, `output_schema`, `role`, `cache_policy`
-/// and `position` are notes of whoever drew it: kept and shown, without an effect here.
+/// A node as the user writes it, and as it is stored with its run. `input_schema`, `output_schema`, `role`,
+/// `cache_policy` and `position` are the author's notes. They are stored and returned but have no effect here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSpec {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Of the code; Python without it.
+    /// The language of the code. The default is Python.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Where the agent is; `/invoke` is put behind it.
+    /// The URL of the agent, to which `/invoke` is appended.
     #[serde(skip_serializing_if = "Option::is_none", alias = "url")]
     pub agent: Option<String>,
     pub depends_on: Vec<String>,
     pub retries: u32,
-    /// In seconds, for one attempt.
+    /// The time limit of one attempt, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<f64>,
-    /// A person is asked before it starts.
+    /// Whether a person must approve it before it starts.
     pub approval: bool,
     pub prompt: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct NodeSpec {
     pub allow_delegation: bool,
 }
 
-/// What an agent is among the others.
+/// The role of an agent among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -66,13 +66,13 @@ pub enum Work<'a> {
         language: Option<&'a str>,
     },
     Command(&'a str),
-    /// Without a URL it is the agent service that the server was told of.
+    /// Without a URL, this is the agent service from the server's configuration.
     Agent {
         url: Option<&'a str>,
     },
 }
 
-/// One attempt may take this long unless the node says otherwise.
+/// The default time limit of one attempt.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl NodeSpec {
@@ -88,7 +88,7 @@ impl NodeSpec {
         self.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_TIMEOUT)
     }
 
-    /// As a run's state calls it.
+    /// The name of its model in the state of a run.
     pub fn model_text(&self) -> &str {
         match self.work() {
             Work::Code { .. } => "code",

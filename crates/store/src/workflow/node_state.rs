@@ -1,10 +1,9 @@
-//! The state of a node, as the store and the API write it.
+//! The state of a node in the store and the API.
 
-/// Where a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     Pending,
-    /// For a person's word.
+    /// Waits for a person's approval.
     Waiting,
     Running,
     Done,

@@ -1,7 +1,7 @@
-//! Event, condition, action: rules that a workflow brings along to be watched by.
+//! Rules of a workflow, each with an event, a condition and an action.
 //!
-//! A rule looks at one kind of event. Its condition is a text that the event must contain, or `*`. A rule about
-//! `AgentFailed` is asked before the failure counts, so that asking a person wins over failing the run.
+//! A rule applies to one kind of event. Its condition is a text that the event must contain, or `*`. Rules for
+//! `AgentFailed` are evaluated before the failure takes effect, so asking a person has priority over failing the run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::event::EventKind;
 use super::node_spec::NodeSpec;
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -21,26 +20,26 @@ pub struct Rule {
     pub action: Action,
 }
 
-/// What a rule wants done.
+/// The action of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Action {
-    /// The run ends.
+    /// Ends the run.
     Interrupt {
         #[serde(default)]
         reason: String,
     },
-    /// Nothing further starts until a person says so.
+    /// Starts nothing more until a person approves.
     RequestApproval {
         #[serde(default)]
         reason: String,
     },
-    /// One more node, after the one that the event is about.
+    /// Adds a node after the one that the event is about.
     SpawnAgent { agent_config: Box<NodeSpec> },
 }
 
 impl Rule {
-    /// Those that the agent kernel has from the start; a workflow asks for them with `default_rules: true`.
+    /// The default rules of the agent kernel. A workflow enables them with `default_rules: true`.
     pub fn defaults() -> Vec<Self> {
         let ask = |id: &str, trigger_event, condition: &str, reason: &str| Self {
             id: id.to_owned(),
@@ -61,7 +60,7 @@ impl Rule {
     }
 }
 
-/// In any text of the value, as it was before it was written as JSON.
+/// Searches all texts in the value, before JSON escaping.
 fn contains(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text.contains(wanted),

@@ -1,13 +1,13 @@
-//! The name of a run. It stands in paths, keys and URLs, so nothing else is ever one.
+//! The id of a run. It becomes part of paths, keys and URLs, so it is restricted to safe characters.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Letters, digits, `-` and `_`, up to 128 of them.
+/// 1 to 128 letters, digits, `-` and `_`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(String);
 
-/// Not the name of a run.
+/// The text is not a valid run id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a run id has 1 to 128 letters, digits, - or _")]
 pub struct RunIdError;

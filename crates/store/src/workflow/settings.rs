@@ -1,31 +1,31 @@
-//! What holds for a whole run.
+//! Settings of a whole run.
 
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
 
-/// What holds for the whole run. Stored with it.
+/// The settings of a whole run, which are stored with it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSettings {
-    /// More tokens than this end the run.
+    /// The run ends if it uses more tokens than this.
     pub max_token_budget: Option<u64>,
     pub timeout_ms: Option<u64>,
     pub approval_timeout_ms: Option<u64>,
     pub on_failure: OnFailure,
     pub attached_files: Vec<String>,
-    /// Agents whose answer is empty of substance wait for a person.
+    /// Whether to ask a person if an agent reports success but its answer has no substance.
     pub soft_failures: bool,
     pub rules: Vec<Rule>,
 }
 
-/// What a failed node means for those that do not depend on it.
+/// What a failed node means for nodes that do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// The run ends at once.
     #[default]
     Stop,
-    /// They are run; the run fails when nothing more can be.
+    /// They still run. The run fails when nothing more can run.
     Continue,
 }

@@ -87,7 +87,7 @@ async fn check_volumes(store: &Store) {
     assert_eq!(store.volumes_to_remove().await.unwrap(), ["vol-old"]);
 }
 
-/// The database counts them, and must not begin again with those that are taken.
+/// The database numbers the rows, and must not reuse numbers that are taken.
 pub(crate) async fn check_that_new_rows_get_new_numbers(store: &Store) {
     let new = store.open_session(&team(), &Owner::run("run-new").unwrap()).await.unwrap();
     assert!(new.id > 3, "{}", new.id);

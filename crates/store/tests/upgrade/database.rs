@@ -1,4 +1,4 @@
-//! The database of one test, in a file or in PostgreSQL, and what is in it as text.
+//! The database of one test, in a file or in PostgreSQL, and its content as text.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Ro
 
 use crate::values::SERVER;
 
-/// Made for one test and gone with it.
+/// Created for one test and removed after it.
 pub(crate) struct Database {
     dir: tempfile::TempDir,
-    /// Of PostgreSQL, where that is wanted.
+    /// The URL of the PostgreSQL database, if the test uses one.
     url: Option<String>,
 }
 
@@ -24,7 +24,7 @@ impl Database {
         Self { dir, url }
     }
 
-    /// As a server of that schema left it.
+    /// A database as a server with that schema left it.
     pub(crate) async fn of_schema_11() -> Self {
         let database = Self::empty().await;
         if database.url.is_some() {
@@ -35,7 +35,7 @@ impl Database {
         database
     }
 
-    /// With this version, as a server does.
+    /// Opens the database with this version, as a server does.
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
         match &self.url {
             Some(url) => Store::connect(url, self.dir.path(), "alpha").await,
@@ -43,7 +43,7 @@ impl Database {
         }
     }
 
-    /// Pretends that another version was here.
+    /// Pretends that another version has used the database.
     pub(crate) async fn set_version(&self, version: i64) {
         let statement = match &self.url {
             Some(_) => format!("UPDATE schema_version SET version = {version}"),
@@ -65,7 +65,7 @@ impl Database {
         }
     }
 
-    /// The first column of what a statement selects, which is text.
+    /// The first column of the result, which must be text.
     pub(crate) async fn rows(&self, statement: &str) -> Vec<String> {
         let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         if let Some(url) = &self.url {
@@ -81,7 +81,7 @@ impl Database {
         }
     }
 
-    /// A dump has its rows in the order of the tables' names, so references are not checked while it is read.
+    /// A dump has its rows in the order of the tables' names, so foreign keys are not checked while it is loaded.
     async fn file(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.dir.path().join("isopod.db")).create_if_missing(true);
         options.foreign_keys(false).connect().await.unwrap()
@@ -105,13 +105,13 @@ impl Database {
         contents
     }
 
-    /// What makes one text of a row of SQLite.
+    /// An SQL expression that converts a row of SQLite into one text.
     async fn all_columns(&self, table: &str) -> String {
         let columns = self.rows(&format!("SELECT 'quote(' || name || ')' FROM pragma_table_info('{table}')")).await;
         columns.join(" || ',' || ")
     }
 
-    /// Tables, indexes, constraints and triggers, and the version.
+    /// Tables, indexes, constraints, triggers and the version.
     pub(crate) async fn schema(&self) -> Vec<String> {
         self.rows(if self.url.is_some() { POSTGRES_SCHEMA } else { SQLITE_SCHEMA }).await
     }

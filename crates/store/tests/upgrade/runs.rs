@@ -1,4 +1,4 @@
-//! Runs of workflows: their nodes, invocations and events, and what is left to clean up.
+//! Runs of workflows: their nodes, invocations and events, and the pending cleanups.
 
 use isopod_store::{
     Cleanup, EventKind, InvocationRow, NodeRow, NodeSpec, NodeState, Resource, RunEvent, RunId, RunQuery, RunRow,

@@ -165,7 +165,7 @@ async fn check_webhooks(store: &Store) {
     let webhooks = store.list_webhooks(&team()).await.unwrap();
     assert_same(&webhooks, &vec![webhook("off", false), webhook("on", true)]);
     assert_eq!(webhooks[1].secret, Secret("secret-on".to_owned()));
-    // One delivery succeeded, one is to be tried again.
+    // One delivery succeeded, and one is to be retried.
     let due = store.due_deliveries(&team(), Timestamp::now(), 10, &HashSet::new()).await.unwrap();
     assert_eq!(due.len(), 1);
     assert_eq!((due[0].webhook.as_str(), due[0].attempts), ("webhook-on", 1));
@@ -180,7 +180,7 @@ async fn check_idempotency(store: &Store) {
     assert_eq!(claim("create-2", 2).await, Claim::Unfinished);
 }
 
-/// A trigger counts them.
+/// A trigger counts the uses.
 pub(crate) async fn check_that_uses_of_templates_are_counted(store: &Store) {
     let mut new = row("inew", 0, State::Creating);
     store.insert_sandbox(&new).await.unwrap();

@@ -1,4 +1,4 @@
-//! The sandbox service: its sandboxes, agents, tasks, commands, use of resources and audit.
+//! The sandbox service: its sandboxes, agents, tasks, commands, resource use and audit log.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ async fn check_commands(store: &Store) {
         actor: "key:builder".to_owned(),
         command: "echo 'hi'".to_owned(),
         cwd: text("/work"),
-        // Read apart, below.
+        // Read separately, below.
         outcome: "",
         exit_code: Some(3),
         error: None,
@@ -168,7 +168,7 @@ async fn check_audit(store: &Store) {
     assert_eq!(found, wanted);
 }
 
-/// The next line follows the last one of the earlier version, and none can be taken out.
+/// The next line continues the chain of the earlier version, and no line can be removed.
 pub(crate) async fn check_that_the_audit_goes_on(store: &Store) {
     let entry = AuditEntry {
         at: at(9000),

@@ -31,7 +31,7 @@ async fn check_keys(store: &Store) {
         .map(|key| (key.name.as_str(), &key.scope, key.created_at, key.last_used_at, key.expires_at))
         .collect();
     let (agent, centuries) = (Scope::Agent("builder".to_owned()), 6_307_200_000);
-    // The one that was revoked is not listed.
+    // The revoked key is not listed.
     let wanted = [
         ("first key", &Scope::Team, at(1), None, None),
         ("agent key", &agent, at(6), None, Some(at(6 + centuries))),
@@ -47,7 +47,7 @@ async fn check_keys(store: &Store) {
     assert_eq!((mask.length, mask.prefix.as_str(), mask.suffix.as_str()), (44, "e2b_11", "1111"));
 }
 
-/// People go on with the keys that they have.
+/// Existing keys continue to work.
 async fn check_which_keys_count(store: &Store) {
     let scopes = [
         ("1", Some(Scope::Team)),

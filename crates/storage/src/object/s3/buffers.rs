@@ -1,17 +1,17 @@
-//! Memory for the parts of big files, used again from one part to the next.
+//! Reusable buffers for the parts of big files.
 //!
-//! Freed and taken anew for every part, by whatever thread reads it, the same bytes would stay behind in every thread's
-//! share of the allocator: a long file then takes several times the memory of the parts that are under way.
+//! If every part allocated new memory on whichever thread reads it, freed memory would stay in the allocator's arena of
+//! each thread. A long file would then need several times the memory of the parts in flight.
 
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 
-/// Buffers that nobody uses.
+/// Unused buffers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// One that somebody uses. It comes back by itself.
+/// A buffer in use. It returns by itself on drop.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -19,14 +19,14 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    /// A buffer of this length. What is in it is anything.
+    /// A buffer of this length, with arbitrary content.
     pub(super) fn take(&self, length: usize) -> Buffer {
         let mut bytes = self.0.lock().expect("no panic while held").pop().unwrap_or_default();
         bytes.resize(length, 0);
         Buffer { bytes, home: Arc::downgrade(&self.0) }
     }
 
-    /// Gives the memory back, at the end of a file.
+    /// Frees the memory, at the end of a file.
     pub(super) fn clear(&self) {
         self.0.lock().expect("no panic while held").clear();
     }

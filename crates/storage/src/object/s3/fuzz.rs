@@ -1,4 +1,4 @@
-//! Fuzzed: what a bucket holds, which others write to as well.
+//! Fuzz entry point for the content of a bucket, to which others write as well.
 
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
@@ -33,6 +33,6 @@ fn read_metadata(text: &str) {
     assert!(attributes.mode <= 0o7777);
     if let Some(kind) = kind {
         let again = Attributes::from_metadata(&attributes.to_metadata(kind), defaults);
-        assert_eq!(again, (Some(kind), attributes), "what is written is read back");
+        assert_eq!(again, (Some(kind), attributes), "written attributes must be read back unchanged");
     }
 }

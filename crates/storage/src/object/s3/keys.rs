@@ -1,7 +1,7 @@
-//! Where the keys of a bucket come from: said once, or read from a file that others renew.
+//! The source of the bucket's keys: given once, or read from a file that is renewed by others.
 //!
-//! A file is the one that Amazon's tools write (`[profile]`, `aws_access_key_id = …`). It is looked at again at every
-//! request and read when it has changed, so keys that expire can be replaced without anybody being told.
+//! The file has the format of Amazon's tools (`[profile]`, `aws_access_key_id = …`). It is checked at every request and
+//! read again when it has changed, so expiring keys can be replaced without notifying anyone.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::sign::Credentials;
 use crate::object::StoreError;
 
-/// Where keys come from.
+/// The source of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keys {
     Given(Credentials),
@@ -25,7 +25,7 @@ impl From<Credentials> for Keys {
     }
 }
 
-/// The keys of now.
+/// The current keys.
 #[derive(Debug)]
 pub(super) struct KeyRing {
     state: Mutex<State>,
@@ -34,7 +34,7 @@ pub(super) struct KeyRing {
 #[derive(Debug)]
 struct State {
     source: Keys,
-    /// What the file held, and when it was written.
+    /// The content of the file, and the time when it was written.
     read: Option<(SystemTime, Credentials)>,
 }
 
@@ -59,7 +59,7 @@ impl KeyRing {
         let written = std::fs::metadata(&*path).and_then(|file| file.modified()).map_err(failed);
         match (&written, &*read) {
             (Ok(written), Some((when, credentials))) if when == written => return Ok(credentials.clone()),
-            // It is being replaced, or was taken away: those that are known may still be good.
+            // The file is being replaced or was removed. The known keys may still be valid.
             (Err(_), Some((_, credentials))) => return Ok(credentials.clone()),
             _ => {}
         }

@@ -1,7 +1,7 @@
-//! A bucket of Amazon S3, or of any server that speaks like it.
+//! A bucket of Amazon S3, or of a compatible server.
 //!
-//! Our own client, because keys must pass through untouched: markers of directories end in `/`, and one odd key of
-//! another tool must not spoil a listing. It is as small as the file system's needs.
+//! We have our own client because keys must pass through unchanged: the markers of directories end in `/`, and one odd
+//! key of another tool must not break a listing. It implements only what the file system needs.
 
 mod buffers;
 #[cfg(feature = "fuzzing")]
@@ -30,30 +30,30 @@ use crate::attributes::Metadata;
 use buffers::Buffers;
 use request::{Answer, Client, Query};
 
-/// Mebibytes of bodies in memory at once.
+/// The total size of request bodies in memory, in MiB.
 const MAX_BODIES_MIB: u32 = 96;
 const METADATA: &str = "x-amz-meta-";
 
-/// Where the bucket is and how to speak to it.
+/// The location of the bucket and how to talk to it.
 #[derive(Clone, Debug)]
 pub struct S3Settings {
     pub bucket: String,
     pub region: String,
-    /// Another server than Amazon's, such as `http://127.0.0.1:9000`.
+    /// A server other than Amazon's, for example `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
     pub keys: Keys,
-    /// Connections that are kept open while nothing is asked.
+    /// The number of idle connections that are kept open.
     pub idle_connections: usize,
-    /// How long one request may take from its start to its last byte; one with a body may take longer.
+    /// The time limit of a request up to its last byte. A request with a body may take longer.
     pub request_timeout: Duration,
-    /// Files above this size go up in parts of this size.
+    /// Larger files are uploaded in parts of this size.
     pub part_size: u64,
-    /// How many parts of one file are under way at once.
+    /// The number of parts of one file that are uploaded at once.
     pub parallel_parts: usize,
 }
 
 impl S3Settings {
-    /// A bucket of Amazon's with the usual settings.
+    /// A bucket of Amazon's, with the default settings.
     pub fn new(bucket: &str, region: &str, keys: impl Into<Keys>) -> Self {
         Self {
             bucket: bucket.to_owned(),
@@ -68,19 +68,19 @@ impl S3Settings {
     }
 }
 
-/// A bucket that speaks S3.
+/// A bucket with the S3 protocol.
 #[derive(Debug)]
 pub struct S3Store {
     client: Client,
     part_size: u64,
     parallel_parts: usize,
-    /// Room for bodies, in mebibytes: however many files are under way, they share it.
+    /// The available memory for bodies, in MiB. All uploads share it.
     room: Semaphore,
     buffers: Buffers,
 }
 
 impl S3Store {
-    /// Makes the client; nothing is asked of the server yet.
+    /// Creates the client. Does not contact the server.
     pub fn new(settings: S3Settings) -> Result<Self, StoreError> {
         let part_size = settings.part_size.clamp(5 << 20, u64::from(MAX_BODIES_MIB) << 20);
         let parallel_parts = settings.parallel_parts.max(1);
@@ -88,18 +88,18 @@ impl S3Store {
         Ok(Self { client: Client::new(settings)?, part_size, parallel_parts, room, buffers: Buffers::default() })
     }
 
-    /// Waits for room for a body.
+    /// Waits until there is room for a body.
     async fn room_for(&self, bytes: u64) -> Result<SemaphorePermit<'_>, StoreError> {
         let share = bytes.div_ceil(1 << 20).clamp(1, u64::from(MAX_BODIES_MIB)) as u32;
         self.room.acquire_many(share).await.map_err(|_| StoreError::Garbled { what: "wait for room" })
     }
 
-    /// From now on with these keys.
+    /// Uses these keys from now on.
     pub fn set_credentials(&self, credentials: Credentials) {
         self.client.keys.replace(credentials);
     }
 
-    /// Asks for the bucket, so that a wrong name, wrong keys or a wrong region are told apart at the start.
+    /// Requests the bucket, so that a wrong name, wrong keys and a wrong region are reported as such at the start.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.list(&ListRequest { shallow: true, limit: Some(1), ..ListRequest::default() }).await.map(drop)
     }
@@ -145,10 +145,11 @@ impl ObjectStore for S3Store {
         let _room = self.room_for(range.end - range.start).await?;
         let answer = self.client.ask("get", Method::GET, Some(key), &vec![], headers, Bytes::new()).await?;
         if answer.header("etag").is_some_and(|other| other.trim_matches('"') != tag.trim_matches('"')) {
-            // A server that does not know the condition answers all the same.
+            // A server that ignores the condition responds anyway.
             return Err(StoreError::Changed(key.to_owned()));
         }
-        // A server that knows no ranges answers with everything; a proxy may answer with less. Some say 200 to a range.
+        // A server without range support responds with the whole object, and a proxy may send less. Some respond to a
+        // range with 200.
         let told = format!("bytes {}-{}/", range.start, range.end - 1);
         let body = match (answer.status, answer.header("content-range")) {
             (_, Some(found)) if found.starts_with(&told) => answer.body,
@@ -186,7 +187,7 @@ impl ObjectStore for S3Store {
         header(&mut headers, "x-amz-metadata-directive", "REPLACE")?;
         let answer = self.client.ask("copy", Method::PUT, Some(to), &vec![], headers, Bytes::new()).await?;
         let text = answer.text();
-        // A copy can fail after the server has said 200; then there is no tag in the answer.
+        // A copy can fail after the server has sent 200. Then the response contains no tag.
         xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "copy" })
     }
 

@@ -1,4 +1,4 @@
-//! One request to an S3 server: the URL, the signature, the deadline, and what an answer that is not 2xx means.
+//! One request to an S3 server: the URL, the signature, the deadline, and the meaning of error responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,16 +17,16 @@ use super::sign;
 use super::{S3Settings, StoreError, xml};
 use crate::error_chain::error_chain;
 
-/// Bytes a second that an upload is allowed to be as slow as.
+/// The slowest acceptable rate of an upload.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 pub(super) type Query = Vec<(&'static str, String)>;
 
-/// Speaks to one bucket.
+/// A client for one bucket.
 #[derive(Debug)]
 pub(super) struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Scheme and host, and what stands before the key in the path.
+    /// The scheme and host, and the part of the path before the key.
     origin: String,
     base_path: String,
     host: String,
@@ -36,7 +36,7 @@ pub(super) struct Client {
     timeout: Duration,
 }
 
-/// A good answer.
+/// A successful response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -61,7 +61,7 @@ impl Answer {
 impl Client {
     pub(super) fn new(settings: S3Settings) -> Result<Self, StoreError> {
         let endpoint = settings.endpoint.unwrap_or_else(|| format!("https://s3.{}.amazonaws.com", settings.region));
-        let unusable = || StoreError::Unreachable { what: "start", reason: format!("{endpoint} is not an address") };
+        let unusable = || StoreError::Unreachable { what: "start", reason: format!("{endpoint} is not a valid URL") };
         let uri: Uri = endpoint.trim_end_matches('/').parse().map_err(|_| unusable())?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(unusable()) };
         if !matches!(scheme, "http" | "https") {
@@ -85,7 +85,7 @@ impl Client {
         sign::escape_path(&format!("{}/{key}", self.bucket))
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(super) async fn ask(
         &self,
         what: &'static str,
@@ -95,7 +95,7 @@ impl Client {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Answer, StoreError> {
-        // A slow line must not make a big part fail for ever.
+        // A big part must not fail forever on a slow connection.
         let timeout = self.timeout + Duration::from_secs(body.len() as u64 / MIN_BYTES_PER_SECOND);
         let request = self.request(what, method, key, query, headers, body)?;
         let unreachable = |reason: String| StoreError::Unreachable { what, reason };
@@ -125,10 +125,10 @@ impl Client {
         };
         let mark = if query.is_empty() { "" } else { "?" };
         let uri = format!("{}{path}{mark}{}", self.origin, sign::query(query));
-        // Inside TLS the hash of the body would be computed for nothing.
+        // With TLS, computing the hash of the body is unnecessary.
         let body_hash =
             if self.origin.starts_with("https") { "UNSIGNED-PAYLOAD".to_owned() } else { sigv4::sha256(&body) };
-        // Servers want it of every body, also of one with no bytes, where the HTTP library leaves it out.
+        // Servers require the length for every body, but the HTTP library omits it for an empty one.
         let length = matches!(method, Method::PUT | Method::POST).then(|| HeaderValue::from(body.len()));
         let request = Request::builder().method(method).uri(uri).header("host", &self.host).body(Full::new(body));
         let (mut parts, body) = request.map_err(|_| StoreError::Garbled { what })?.into_parts();

@@ -1,4 +1,4 @@
-//! Encodes and signs requests as S3 wants them.
+//! Encodes and signs requests for S3.
 
 use std::time::SystemTime;
 
@@ -7,11 +7,11 @@ use isopod_outbound::sigv4::Signer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-/// The characters that the signature leaves as they are.
+/// The characters that the signature does not encode.
 const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const PATH: AsciiSet = UNRESERVED.remove(b'/');
 
-/// Keys to a bucket. They are never printed.
+/// The keys to a bucket. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     pub access_key: String,
@@ -25,12 +25,12 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// A key as it stands in the path of a URL.
+/// A key in the path of a URL.
 pub(super) fn escape_path(text: &str) -> String {
     utf8_percent_encode(text, &PATH).to_string()
 }
 
-/// A query as it stands in the URL and in the signature.
+/// A query in the URL and in the signature.
 pub(super) fn query(pairs: &[(&str, String)]) -> String {
     let mut encoded: Vec<(String, String)> = pairs
         .iter()
@@ -42,7 +42,7 @@ pub(super) fn query(pairs: &[(&str, String)]) -> String {
     encoded.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
-/// Adds the signature to a request whose other headers are complete. The URL was made by the functions above.
+/// Adds the signature to a request. All other headers must be complete, and the URL must come from the functions above.
 pub(super) fn sign(parts: &mut Parts, keys: &Credentials, region: &str, body_hash: &str, now: SystemTime) {
     let signer = Signer {
         access_key: &keys.access_key,

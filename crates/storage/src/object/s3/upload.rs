@@ -1,6 +1,7 @@
-//! Big objects: files go up in parts, several at once, and copies beyond what one request can copy go in parts too.
+//! Big objects: files are uploaded in parts, several at once, and copies that are too large for one request are made in
+//! parts too.
 //!
-//! Parts become an object only when the last request succeeds. Parts of an upload that failed are given back.
+//! Parts become an object only when the last request succeeds. The parts of a failed upload are deleted.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,16 +21,16 @@ use super::{S3Store, header, metadata_headers, xml};
 use crate::attributes::Metadata;
 use crate::object::{ObjectInfo, StoreError};
 
-/// S3 copies at most so much in one request.
+/// The maximum size that S3 copies in one request.
 pub(super) const COPY_LIMIT: u64 = 5 << 30;
 
-/// S3 takes at most so many parts.
+/// The maximum number of parts in S3.
 const MAX_PARTS: u64 = 10_000;
 
-/// An upload that began so long ago is not under way any more.
+/// An upload that was started longer ago than this is no longer in progress.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// Reads a piece of a file into memory.
+/// Reads a part of a file into memory.
 pub(super) async fn read_part(file: Arc<File>, range: Range<u64>, mut buffer: Buffer) -> Result<Bytes, StoreError> {
     let read = move || file.read_exact_at(buffer.as_mut(), range.start).map(|()| buffer.into_bytes());
     let failed = |source| StoreError::Local { what: "read", path: "a local copy".to_owned(), source };
@@ -94,7 +95,7 @@ impl S3Store {
         xml::text(&text, "UploadId").map(xml::unescape).ok_or(StoreError::Garbled { what: "begin an upload" })
     }
 
-    /// Sends every part, several at once, and returns their tags in order.
+    /// Sends all parts, several at once, and returns their tags in order.
     async fn all_parts<F>(&self, size: u64, send: impl Fn(usize, Range<u64>) -> F) -> Result<Vec<String>, StoreError>
     where
         F: Future<Output = Result<String, StoreError>>,
@@ -119,11 +120,12 @@ impl S3Store {
             Err(error) => Err(error),
         };
         if completed.is_err() {
-            // The bill runs until the parts are gone; if this fails as well, the bucket's lifecycle rules must do it.
+            // Amazon charges for the parts until they are deleted. If this fails too, the bucket's lifecycle rules must
+            // delete them.
             let abort =
                 self.client.ask("abort", Method::DELETE, Some(key), &query, HeaderMap::new(), Bytes::new()).await;
             if let Err(error) = abort {
-                tracing::debug!(key, %error, "parts of a failed upload stay in the bucket");
+                tracing::debug!(key, %error, "could not delete the parts of a failed upload; they stay in the bucket");
             }
         }
         completed
@@ -140,18 +142,18 @@ impl S3Store {
         let body = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
         let answer = self.client.ask("complete", Method::POST, Some(key), query, HeaderMap::new(), body.into()).await?;
         let text = answer.text();
-        // As with copies, the server may say 200 first and fail afterwards.
+        // As with copies, the server may send 200 first and fail afterwards.
         xml::text(&text, "ETag").map(xml::unescape).ok_or(StoreError::Garbled { what: "complete" })
     }
 }
 
 impl S3Store {
-    /// Gives back the parts of uploads that began long ago and were cut off. Returns how many uploads that were.
+    /// Deletes the parts of uploads that were started long ago and interrupted. Returns the number of these uploads.
     pub async fn abort_stale_uploads(&self) -> Result<u64, StoreError> {
         let query = vec![("uploads", String::new())];
         let listed = self.client.ask("list uploads", Method::GET, None, &query, HeaderMap::new(), Bytes::new()).await;
         let answer = match listed {
-            // A server that cannot tell has nothing that we could give back.
+            // A server that cannot list uploads has nothing that we could delete.
             Err(StoreError::Refused { status: 501, .. }) => return Ok(0),
             other => other?,
         };
@@ -170,7 +172,7 @@ impl S3Store {
     }
 }
 
-/// One that is under way is younger, however slow the line. What has no readable time is left alone.
+/// An upload in progress is younger, however slow the connection is. One without a readable time is left alone.
 fn began_long_ago(time: &str) -> bool {
     let began = OffsetDateTime::parse(time.trim(), &Rfc3339);
     began.is_ok_and(|began| SystemTime::from(began) + STALE < SystemTime::now())

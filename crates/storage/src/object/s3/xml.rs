@@ -1,5 +1,5 @@
-//! Reads the few answers of S3 that are XML. It is a reader of S3's answers, not of XML: no attributes, no comments, and
-//! nothing of it can be longer than the answer itself.
+//! Parses the few XML responses of S3. It is not a general XML parser: there are no attributes and no comments, and no
+//! result is longer than the response itself.
 
 use std::time::SystemTime;
 
@@ -9,12 +9,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::object::{Listing, ObjectInfo};
 
-/// The text inside the first element of this name.
+/// The text inside the first element with this name.
 pub(super) fn text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     elements(xml, name).next()
 }
 
-/// The insides of all elements of this name. Elements of one name never nest in what S3 answers.
+/// The content of all elements with this name. Elements with the same name never nest in S3's responses.
 pub(super) fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let open = format!("<{name}>");
     let close = format!("</{name}>");
@@ -28,7 +28,7 @@ pub(super) fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a
     })
 }
 
-/// A listing, or nothing if the answer makes no sense.
+/// A listing, or `None` if the response is not valid.
 pub(super) fn listing(xml: &str) -> Option<Listing> {
     if !xml.contains("<ListBucketResult") {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn listing(xml: &str) -> Option<Listing> {
     Some(listing)
 }
 
-/// Takes back the five names that XML has for characters.
+/// Replaces the five named character entities of XML.
 pub(super) fn unescape(text: &str) -> String {
     if !text.contains('&') {
         return text.to_owned();
@@ -56,7 +56,7 @@ pub(super) fn unescape(text: &str) -> String {
     named.replace("&#34;", "\"").replace("&#39;", "'").replace("&amp;", "&")
 }
 
-/// Writes a text so that it can stand inside an element.
+/// Escapes a text for use inside an element.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,8 +1,9 @@
 //! The database below the store: SQLite in a file, or a PostgreSQL server. Statements are written once, with `?` for
-//! their values, in the SQL that both understand; this module carries them to whichever is there.
+//! their values, in the SQL that both understand. This module sends them to the database in use.
 //!
-//! What differs is kept here: placeholders, how a transaction begins, how values are typed. Truth values are integers, 0
-//! and 1, in both. A lock that SQLite's one writer gives by itself is asked for by name (`Transaction::lock`).
+//! It hides the differences: placeholders, the start of a transaction, and the types of values. Booleans are the
+//! integers 0 and 1 in both. SQLite has only one writer; in PostgreSQL, a transaction takes a lock by its name instead
+//! (`Transaction::lock`).
 
 mod pool;
 mod query;

@@ -3,15 +3,15 @@
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool};
 
-/// Connections to the database; clones share them.
+/// Connections to the database. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) enum Pool {
-    /// With the words that a transaction begins with.
+    /// The pool, and the statement that starts a transaction.
     Sqlite(SqlitePool, &'static str),
     Postgres(PgPool),
 }
 
-/// Several statements that happen together or not at all: not at all unless they are committed.
+/// Several statements that take effect together when they are committed, or not at all.
 #[derive(Debug)]
 pub(crate) enum Transaction {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
@@ -25,13 +25,13 @@ pub(crate) enum Target<'t> {
     Transaction(&'t mut Transaction),
 }
 
-/// A connection to run one statement on.
+/// A connection on which to run one statement.
 pub(super) enum Held<'t> {
     Sqlite(Borrowed<'t, Sqlite>),
     Postgres(Borrowed<'t, Postgres>),
 }
 
-/// Its own, or the one of a transaction.
+/// A connection of its own, or that of a transaction.
 pub(super) enum Borrowed<'t, D: sqlx::Database> {
     Own(PoolConnection<D>),
     Of(&'t mut D::Connection),
@@ -45,7 +45,7 @@ impl Pool {
         }
     }
 
-    /// The end of a subquery whose rows are to be changed: those that another server is changing are left to it.
+    /// The end of a subquery that selects rows to change. Rows that another server is changing are skipped.
     pub(crate) fn skip_locked(&self) -> &'static str {
         match self {
             Self::Sqlite(..) => "",
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    /// How many connections are open, and how many of them have nothing to do.
+    /// The number of open connections, and how many of them are idle.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let (open, idle) = match self {
             Self::Sqlite(pool, _) => (pool.size(), pool.num_idle()),
@@ -85,8 +85,8 @@ impl Transaction {
         }
     }
 
-    /// From here to the end of the transaction nobody else is between here and there with the same name. SQLite has one
-    /// writer at a time anyway.
+    /// Takes a lock with this name until the end of the transaction. In SQLite this does nothing, because there is only
+    /// one writer at a time.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<(), sqlx::Error> {
         if let Self::Postgres(transaction) = self {
             let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name);

@@ -1,4 +1,4 @@
-//! Statements with their values, and how they are put together piece by piece.
+//! Statements with their values, and a builder for them.
 
 use std::fmt::Display;
 
@@ -18,18 +18,18 @@ pub(crate) struct Query<'q> {
     values: Vec<Value<'q>>,
 }
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done(u64);
 
-/// A statement in the making.
+/// A statement that is being built.
 #[derive(Debug)]
 pub(crate) struct QueryBuilder<'q> {
     text: String,
     values: Vec<Value<'q>>,
 }
 
-/// A list in the making.
+/// A list that is being built.
 #[derive(Debug)]
 pub(crate) struct Separated<'b, 'q> {
     builder: &'b mut QueryBuilder<'q>,
@@ -37,7 +37,7 @@ pub(crate) struct Separated<'b, 'q> {
     is_first: bool,
 }
 
-/// A statement that is written in the program.
+/// A statement with a fixed text.
 pub(crate) fn query<'q>(text: impl SqlSafeStr) -> Query<'q> {
     Query { text: text.into_sql_str(), values: Vec::new() }
 }
@@ -97,7 +97,7 @@ impl<'q> Query<'q> {
         }
     }
 
-    /// Reads row by row for as long as `goes_on` says so.
+    /// Reads row by row as long as `goes_on` returns true.
     pub(crate) async fn fetch_while<'t>(
         self,
         on: impl Into<Target<'t>>,
@@ -133,7 +133,7 @@ impl<'q> Query<'q> {
     }
 }
 
-/// The same statement with `$1`, `$2` and so on. A question mark between quotes is a question mark.
+/// The same statement with `$1`, `$2` and so on. A question mark inside quotes stays.
 fn numbered(text: &str) -> String {
     let mut made = String::with_capacity(text.len() + 32);
     let (mut count, mut is_quoted) = (0_u32, false);
@@ -155,10 +155,10 @@ impl<'q> QueryBuilder<'q> {
         Self { text: text.into(), values: Vec::new() }
     }
 
-    /// Adds words of the program, never of anybody outside it.
+    /// Adds text from the program, never from outside.
     pub(crate) fn push(&mut self, words: impl Display) -> &mut Self {
         use std::fmt::Write as _;
-        write!(self.text, "{words}").expect("a string takes whatever is written to it");
+        write!(self.text, "{words}").expect("writing to a string cannot fail");
         self
     }
 
@@ -172,7 +172,7 @@ impl<'q> QueryBuilder<'q> {
         Separated { builder: self, separator, is_first: true }
     }
 
-    /// `VALUES (…), (…)`, one pair of parentheses for each item.
+    /// Adds `VALUES (…), (…)`, with one pair of parentheses for each item.
     pub(crate) fn push_values<I: IntoIterator>(
         &mut self,
         items: I,
@@ -187,7 +187,7 @@ impl<'q> QueryBuilder<'q> {
         self
     }
 
-    /// The same statement as a question about how it would be done.
+    /// A statement that explains how this statement would be executed.
     #[cfg(test)]
     pub(crate) fn explained(mut self, word: &str) -> Query<'q> {
         self.text.insert_str(0, word);

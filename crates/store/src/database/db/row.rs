@@ -1,18 +1,17 @@
-//! Rows that came back. Columns are read by their place; what a statement selects and what its reader expects stand next
-//! to each other, so a mismatch is a bug and panics in the first test.
+//! Result rows. Columns are read by their position. A statement and its reader are next to each other in the code, so a
+//! mismatch is a bug that panics in the first test.
 
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Column as _, Row as _, TypeInfo as _};
 
-/// One row.
 #[derive(Debug)]
 pub(crate) enum Row {
     Sqlite(SqliteRow),
     Postgres(PgRow),
 }
 
-/// What can be read from a column.
+/// A type that can be read from a column.
 pub(crate) trait Read<'r>: Sized {
     fn read(row: &'r Row, index: usize) -> Result<Self, sqlx::Error>;
 }
@@ -21,12 +20,12 @@ impl Row {
     pub(crate) fn get<'r, T: Read<'r>>(&'r self, index: usize) -> T {
         match T::read(self, index) {
             Ok(value) => value,
-            Err(error) => panic!("column {index} is not what its reader expects: {error}"),
+            Err(error) => panic!("column {index} does not have the type that its reader expects: {error}"),
         }
     }
 }
 
-/// Types that both drivers read alike.
+/// Types that both drivers read in the same way.
 macro_rules! read_alike {
     ($($kind:ty),*) => {
         $(impl<'r> Read<'r> for $kind {
@@ -52,7 +51,7 @@ impl<'r> Read<'r> for Option<i64> {
     }
 }
 
-/// Columns are 64 bits wide, but what is computed may be a plain integer or a truth value.
+/// Columns have 64 bits, but a computed value may be a 32-bit integer or a boolean.
 fn integer(row: &PgRow, index: usize) -> Result<Option<i64>, sqlx::Error> {
     match row.columns().get(index).map(|column| column.type_info().name()) {
         Some("INT4") => Ok(row.try_get::<Option<i32>, _>(index)?.map(i64::from)),

@@ -1,4 +1,4 @@
-//! Values that go into statements. A missing one keeps its type, because PostgreSQL wants to know it.
+//! Values for statements. A missing value keeps its type, because PostgreSQL needs it.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, Error};
 
-/// One value. Borrowed ones are copied once, where the driver takes them.
+/// A value. A borrowed one is copied once, when the driver takes it.
 #[derive(Clone, Debug)]
 pub(crate) enum Value<'q> {
     Integer(Option<i64>),
@@ -37,7 +37,7 @@ impl Value<'_> {
     }
 }
 
-/// PostgreSQL's texts have no NUL; output of programs may. It becomes the sign for what cannot be shown.
+/// Replaces NUL characters, which the output of programs may contain but PostgreSQL's text may not, with U+FFFD.
 pub(crate) fn without_nul(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { text }
 }
