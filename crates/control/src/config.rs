@@ -23,8 +23,12 @@ pub struct ServeConfig {
     pub store: Store,
     /// Speak TLS with this certificate; none means plain HTTP.
     pub tls: Option<TlsIdentity>,
+    /// With TLS: who speaks plain HTTP is answered too, on the same ports. Only where nobody else hears it.
+    pub plain_beside_tls: bool,
     /// `host[:port]` under which sandboxes have their names: `{port}-{id}.{domain}`.
     pub domain: String,
+    /// Other domains that clients may know the server by. Who comes by one of them is told of sandboxes below it.
+    pub other_domains: Vec<String>,
     /// Web pages of these origins may call the API, besides those of loopback and of the domain itself.
     pub allowed_origins: Vec<String>,
     /// Browsers may reach the API under these host names, besides loopback, addresses and the domain itself.
@@ -79,7 +83,9 @@ impl ServeConfig {
         Self {
             store,
             tls: None,
+            plain_beside_tls: false,
             domain: "isopod.localhost".to_owned(),
+            other_domains: Vec::new(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             outbound: Policy::default(),

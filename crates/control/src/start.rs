@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServeConfig;
-use crate::edge::{Domain, Edge};
+use crate::edge::{Domains, Edge};
 use crate::files::FileStore;
 use crate::http::{ApiSettings, App, Authenticator, BrowserRules};
 use crate::identity::TokenCheck;
@@ -89,7 +89,7 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
     let with_files = |workspace: Workspace| (workspace.clone(), Arc::new(FileStore::new(workspace, config.files)));
     let settings = ApiSettings {
         domain: config.domain.clone(),
-        is_tls: config.tls.is_some(),
+        domains: Domains::new(&config.domain, &config.other_domains),
         webhook_policy: config.webhook_policy(),
         sandbox_networks: config.sandbox_networks.clone(),
         share_build_cache: config.share_build_cache,
@@ -100,15 +100,19 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
 
 /// What takes connections: requests for sandboxes go to the edge, all others to `api`.
 pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connections {
-    let domain = Domain::new(&config.domain);
+    let domains = Domains::new(&config.domain, &config.other_domains);
     let browsers = BrowserRules {
-        domain: domain.clone(),
+        domains: domains.clone(),
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
     };
-    let edge = Edge { fleet: Arc::clone(&app.fleet), domain, tokens: app.authenticator.tokens.clone() };
-    let settings =
-        ListenerSettings { limits: config.connections, tls: config.tls.clone(), unacknowledged: config.unacknowledged };
+    let edge = Edge { fleet: Arc::clone(&app.fleet), domains, tokens: app.authenticator.tokens.clone() };
+    let settings = ListenerSettings {
+        limits: config.connections,
+        tls: config.tls.clone(),
+        plain_beside_tls: config.plain_beside_tls,
+        unacknowledged: config.unacknowledged,
+    };
     Connections::new(edge, browsers, api, settings)
 }
 

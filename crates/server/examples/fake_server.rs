@@ -38,6 +38,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.service.backend = Some(backend::fake());
     config.control.domain = format!("isopod.localhost:{}", listener.local_addr()?.port());
     tracing::info!(%address, key = KEY, "serving sandboxes that run nothing");
-    serve(config, listener, node::FakeNode::new(), std::future::pending::<()>()).await?;
+    serve(config, vec![listener], node::FakeNode::new(), std::future::pending::<()>()).await?;
     Ok(())
 }

@@ -3,11 +3,12 @@
 
 mod config;
 mod health;
+mod local_names;
 mod openapi;
 mod parts;
 mod routes;
 mod serve;
 
-pub use config::ServerConfig;
+pub use config::{LocalNames, ServedNames, ServerConfig};
 pub use routes::declared_routes;
 pub use serve::{ServeError, serve};

@@ -6,9 +6,12 @@ use isopod_agents::Agents;
 use isopod_control::App;
 use isopod_service::Service;
 
+use crate::config::LocalNames;
+
 /// What requests can reach.
 pub(crate) struct Parts {
     pub(crate) app: Arc<App>,
     pub(crate) agents: Arc<Agents>,
     pub(crate) service: Arc<Service>,
+    pub(crate) local_names: LocalNames,
 }

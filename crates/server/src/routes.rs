@@ -5,18 +5,18 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use isopod_control::audit::Recorder;
-use isopod_control::http::Needs::{MetricsKey, Nothing};
+use isopod_control::http::Needs::{MetricsKey, Nothing, TeamKey};
 use isopod_control::http::{
     Actions, Audit, DeclaredRoute, Durability, Routes, audited, get, reads, routes, unsupported_routes, with_fallbacks,
 };
 
 use crate::parts::Parts;
-use crate::{health, openapi};
+use crate::{health, local_names, openapi};
 
 /// Answers every request that is for the API.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     let parts = Arc::new(parts);
-    let Parts { app, agents, service } = &*parts;
+    let Parts { app, agents, service, .. } = &*parts;
     let authenticator = &app.authenticator;
     let actions = Actions::of(routes().declared().chain(isopod_agents::routes().declared()));
     let audit = Audit { recorder, actions, durability: Durability::Queued };
@@ -46,6 +46,7 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
 fn server_routes() -> Routes<Arc<Parts>> {
     Routes::new()
         .route("/health", [get(reads(Nothing), health::health)])
+        .route("/isopod/env", [get(reads(TeamKey), local_names::get)])
         .route("/metrics", [get(reads(MetricsKey), health::metrics)])
         .route("/openapi.json", [get(reads(Nothing), openapi::document)])
         .route("/docs", [get(reads(Nothing), openapi::page)])

@@ -42,11 +42,11 @@ pub enum ServeError {
 /// When something that a former server left cannot be taken over.
 pub async fn serve(
     config: ServerConfig,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     node: Arc<dyn NodeApi>,
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
-    let ServerConfig { control: config, agents: agents_config, service: service_config } = config;
+    let ServerConfig { control: config, agents: agents_config, service: service_config, local_names } = config;
     let stop = CancellationToken::new();
     // Also when this future is dropped: nothing of the server outlives it.
     let _stopped_at_the_end = stop.clone().drop_guard();
@@ -66,15 +66,15 @@ pub async fn serve(
     }
     let streams_end = fleet.streams_end.clone();
     drop(fleet);
-    let api = router(Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service }, recorder);
+    let api = router(Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names }, recorder);
     let connections = open_connections(&config, &app, api);
     // Kept, it would hold the fleet, and with it the journal, beyond the end of the connections.
     drop(app);
     tokio::select! {
-        () = accept_all(&listener, &connections, config.connections.total) => {}
+        () = accept_all(&listeners, &connections, config.connections.total) => {}
         _ = shutdown => {}
     }
-    drop(listener);
+    drop(listeners);
     closing.cancel();
     connections.drain(config.drain, &streams_end).await;
     agents.finish_cleanups(CLEANUP_PATIENCE).await;

@@ -745,3 +745,50 @@ async fn header_names_arrive_as_they_were_written_both_ways() {
     }
     assert!(head.contains("\r\nX-Request-Id: ") && head.contains("\r\ncontent-LENGTH: "), "{head}");
 }
+
+#[tokio::test]
+async fn a_server_of_several_domains_answers_with_the_one_that_it_was_asked_by() {
+    let server = Server::start_with(|config| config.control.other_domains = vec!["e2b.app".to_owned()]).await;
+    let ask = |method: Method, path: String, host: &'static str, body: &'static str| {
+        let headers = [("x-api-key", support::server::KEY), ("host", host), ("content-type", "application/json")];
+        let client = &server.client;
+        async move { client.raw(method, &path, &headers, Bytes::from_static(body.as_bytes())).await.json }
+    };
+    let made = ask(Method::POST, "/sandboxes".into(), "api.e2b.app", r#"{"templateID":"base"}"#).await;
+    let id = made["sandboxID"].as_str().unwrap().to_owned();
+    assert_eq!(made["domain"], "e2b.app");
+    for (host, domain) in [("api.e2b.app", "e2b.app"), ("127.0.0.1:3000", "isopod.localhost")] {
+        let detail = ask(Method::GET, format!("/sandboxes/{id}"), host, "").await;
+        assert_eq!(detail["domain"], domain);
+        for version in ["/v2", ""] {
+            let path = format!("{version}/sandboxes/{id}/connect");
+            let connected = ask(Method::POST, path, host, r#"{"timeout":60}"#).await;
+            assert_eq!(connected["domain"], domain, "{version}");
+        }
+    }
+    for (domain, message) in [
+        ("e2b.app", "The sandbox is running but port is not open"),
+        ("isopod.localhost", "The sandbox is running but port is not open"),
+        ("e2b.dev", "This server does not answer for that domain; its sandboxes have names below isopod.localhost"),
+    ] {
+        let host = format!("81-{id}.{domain}");
+        let answer = server.client.raw(Method::GET, "/", &[("host", &host)], Bytes::new()).await;
+        assert_eq!(answer.json["message"], message, "{domain}");
+    }
+    // Whoever forwards the server's port may give it such a name.
+    let forwarded = [("host", "3000-someone.forwarded.example")];
+    assert_eq!(server.client.raw(Method::GET, "/health", &forwarded, Bytes::new()).await.status, 204);
+}
+
+#[tokio::test]
+async fn pages_of_other_domains_are_not_the_servers_own() {
+    let server = Server::start_with(|config| config.control.other_domains = vec!["e2b.app".to_owned()]).await;
+    let status = |host: &'static str, origin: &'static str| {
+        let headers = [("x-api-key", support::server::KEY), ("host", host), ("origin", origin)];
+        let client = &server.client;
+        async move { client.raw(Method::GET, "/teams", &headers, Bytes::new()).await.status }
+    };
+    assert_eq!(status("api.e2b.app", "http://localhost:5173").await, 200);
+    assert_eq!(status("api.e2b.dev", "http://localhost:5173").await, 403);
+    assert_eq!(status("127.0.0.1:3000", "https://e2b.app").await, 403);
+}

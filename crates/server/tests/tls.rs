@@ -19,10 +19,15 @@ use support::Server;
 const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
 
 async fn start() -> (Server, CertificateDer<'static>) {
+    start_with_plain(false).await
+}
+
+async fn start_with_plain(beside: bool) -> (Server, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let server = Server::start_with(move |config| {
         config.control.tls = Some(TlsIdentity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap());
+        config.control.plain_beside_tls = beside;
         config.control.connections.head_timeout = HEAD_TIMEOUT;
     })
     .await;
@@ -94,5 +99,36 @@ async fn a_handshake_under_way_does_not_hold_up_the_end() {
     let (mut server, _) = start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(&[0x16, 3, 1]).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), server.stop()).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_port_speaks_both_where_that_is_wanted_and_links_have_the_scheme_of_their_request() {
+    let (server, certificate) = start_with_plain(true).await;
+    assert_eq!(server.client.get("/health").await.status, 204);
+    let template = server.client.post("/v3/templates", serde_json::json!({ "name": "both" })).await.json;
+    let path = format!("/templates/{}/files/{}", template["templateID"].as_str().unwrap(), "a".repeat(64));
+    let plain = server.client.get(&path).await.json;
+    assert!(plain["url"].as_str().unwrap().starts_with("http://"), "{plain}");
+    let mut stream = connect(&server, &certificate, &[]).await.unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {}\r\nconnection: close\r\n\r\n",
+        support::server::KEY
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.contains(r#""url":"https://localhost/"#), "{answer}");
+}
+
+#[tokio::test]
+async fn who_says_nothing_to_a_port_of_both_does_not_hold_up_the_end() {
+    let (mut server, _) = start_with_plain(true).await;
+    let _silent = TcpStream::connect(server.address).await.unwrap();
+    let mut half = TcpStream::connect(server.address).await.unwrap();
+    half.write_all(&[0x16, 3, 1]).await.unwrap();
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(HEAD_TIMEOUT * 10, half.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "half a handshake held its connection");
     tokio::time::timeout(Duration::from_secs(5), server.stop()).await.unwrap();
 }

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, Request, Uri};
 
 use super::frames::{Farewell, Frames};
 use super::headers::{strip_hop_by_hop, wanted_upgrade};
-use super::route::{Domain, Form, by_headers, by_host, by_path, host_name};
+use super::route::{Domains, Form, by_headers, by_host, by_path, host_name};
 use super::signature::Signed;
 
 /// Lines: path, host, the two routing headers, connection, upgrade.
@@ -20,9 +20,9 @@ pub fn edge_route(data: &[u8]) {
         }
     }
     let (mut parts, ()) = request.into_parts();
-    let domain = Domain::new("isopod.localhost:3000");
+    let domains = Domains::new("isopod.localhost:3000", &[]);
     for found in
-        [by_host(&parts, &domain), by_headers(&parts.headers), by_path(&parts.uri)].into_iter().flatten().flatten()
+        [by_host(&parts, &domains), by_headers(&parts.headers), by_path(&parts.uri)].into_iter().flatten().flatten()
     {
         assert_ne!(found.port, 0);
         assert!(found.sandbox.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric()), "{found:?}");

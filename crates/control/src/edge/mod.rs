@@ -17,7 +17,7 @@ mod tunnel;
 
 pub use headers::Peer;
 pub(crate) use proxy::proxy;
-pub(crate) use route::{Domain, Route, host_name, host_of, route};
+pub(crate) use route::{Domains, Route, host_name, host_of, route};
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ use crate::lifecycle::Fleet;
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) fleet: Arc<Fleet>,
-    /// Sandboxes have names below it.
-    pub(crate) domain: Domain,
+    /// Sandboxes have names below them.
+    pub(crate) domains: Domains,
     /// Tells which tokens this server would believe; none where only keys count.
     pub(crate) tokens: Option<TokenCheck>,
 }

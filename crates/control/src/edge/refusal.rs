@@ -18,6 +18,8 @@ pub(crate) enum Refusal {
     NotFound(SandboxId),
     /// Another server on the same database has it.
     Elsewhere(SandboxId, String),
+    /// It was asked for under a domain that this server does not answer for; the right one.
+    StrangeDomain(SandboxId, String),
     PortClosed(SandboxId, u16),
     /// Nothing listens where a code interpreter would.
     NoInterpreter(SandboxId),
@@ -39,7 +41,7 @@ impl Refusal {
             }
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
-            Self::Elsewhere(..) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Elsewhere(..) | Self::StrangeDomain(..) => StatusCode::MISDIRECTED_REQUEST,
             Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
             // Of a 502 the SDKs say that the sandbox has probably reached its time-out. Of a 404 they show the message.
             Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
@@ -56,6 +58,9 @@ impl Refusal {
             Self::MissingHeader(name) => format!("missing header {name}"),
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
             Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
+            Self::StrangeDomain(_, domain) => {
+                format!("This server does not answer for that domain; its sandboxes have names below {domain}")
+            }
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
             Self::NoInterpreter(_) => {
                 "The sandbox's template has no code interpreter; create the sandbox from code-interpreter-v1 or from a \
@@ -79,6 +84,7 @@ impl Refusal {
         match self {
             Self::NotFound(id)
             | Self::Elsewhere(id, _)
+            | Self::StrangeDomain(id, _)
             | Self::PortClosed(id, _)
             | Self::NoInterpreter(id)
             | Self::TokenMissing(id)

@@ -8,6 +8,7 @@ use isopod_wire::{GUEST_PORT, SandboxId};
 use super::refusal::Refusal;
 use super::signature;
 use crate::lifecycle::Fleet;
+use crate::tls::is_or_is_below;
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -47,32 +48,56 @@ impl Form {
     }
 }
 
-/// The name under which sandboxes have theirs.
+/// The names under which sandboxes have theirs: the server's own, and others that it answers for.
 #[derive(Clone, Debug)]
-pub(crate) struct Domain {
-    host: String,
+pub(crate) struct Domains {
+    /// `host[:port]`, as clients are told it.
+    told: String,
+    own: String,
+    others: Vec<String>,
 }
 
 const ID_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
 const PATH_PREFIX: &str = "/sandbox/";
 
-impl Domain {
-    /// From `host[:port]`.
-    pub(crate) fn new(domain: &str) -> Self {
-        Self { host: host_name(domain).to_ascii_lowercase() }
+impl Domains {
+    /// From `host[:port]`, and the names of others.
+    pub(crate) fn new(domain: &str, others: &[String]) -> Self {
+        let lower = |domain: &str| host_name(domain).to_ascii_lowercase();
+        let others = others.iter().map(|other| lower(other)).collect();
+        Self { told: domain.to_owned(), own: lower(domain), others }
     }
 
-    pub(crate) fn host(&self) -> &str {
-        &self.host
+    pub(crate) fn own(&self) -> &str {
+        &self.own
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.own.as_str()).chain(self.others.iter().map(String::as_str))
+    }
+
+    /// The domain for the answer to a request, with its port. Who came by another domain than the server's own looks for
+    /// sandboxes there, and can perhaps not resolve any other.
+    pub(crate) fn told_to(&self, parts: &Parts) -> String {
+        let host = host_of(parts).unwrap_or_default();
+        let name = host_name(host);
+        let Some(other) = self.others.iter().find(|other| is_or_is_below(name.trim_end_matches('.'), other)) else {
+            return self.told.clone();
+        };
+        match host.strip_prefix(name) {
+            Some(port) if !matches!(port, ":443" | ":80") => format!("{other}{port}"),
+            _ => other.clone(),
+        }
     }
 }
 
-pub(crate) fn route(parts: &Parts, domain: &Domain, fleet: &Fleet) -> Route {
-    let found = by_host(parts, domain)
+pub(crate) fn route(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Route {
+    let found = by_host(parts, domains)
         .or_else(|| by_headers(&parts.headers))
         .or_else(|| by_path(&parts.uri))
-        .or_else(|| by_signature(parts, fleet));
+        .or_else(|| by_signature(parts, fleet))
+        .or_else(|| below_a_strange_domain(parts, domains, fleet));
     match found {
         None => Route::Api,
         Some(Ok(address)) => Route::Sandbox(address),
@@ -83,12 +108,28 @@ pub(crate) fn route(parts: &Parts, domain: &Domain, fleet: &Fleet) -> Route {
 /// `None`: this form was not used. An error: it was, but wrongly.
 pub(super) type Found = Option<Result<Address, Refusal>>;
 
-pub(super) fn by_host(parts: &Parts, domain: &Domain) -> Found {
+pub(super) fn by_host(parts: &Parts, domains: &Domains) -> Found {
     let host = host_of(parts)?.to_ascii_lowercase();
     let (label, rest) = host_name(&host).split_once('.')?;
-    if rest.trim_end_matches('.') != domain.host && rest != "localhost" {
+    let rest = rest.trim_end_matches('.');
+    if rest != "localhost" && !domains.all().any(|domain| rest == domain) {
         return None;
     }
+    named_by(label)
+}
+
+/// A sandbox of ours under a name of somebody else's: without this it would be a request for the API, whose answer tells
+/// nobody what is wrong. Other names of this shape may be the server's own, given by those who forward its port.
+fn below_a_strange_domain(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Found {
+    let host = host_of(parts)?.to_ascii_lowercase();
+    let (label, _) = host_name(&host).split_once('.')?;
+    let address = named_by(label)?.ok()?;
+    fleet.find(&address.sandbox)?;
+    Some(Err(Refusal::StrangeDomain(address.sandbox, domains.own.clone())))
+}
+
+/// `{port}-{id}`
+fn named_by(label: &str) -> Found {
     let mut pieces = label.split('-');
     let (port, id) = (pieces.next()?, pieces.next());
     if !port.bytes().all(|byte| byte.is_ascii_digit()) || port.is_empty() {
@@ -165,13 +206,27 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn domain() -> Domain {
-        Domain::new("Isopod.localhost:3000")
+    fn domain() -> Domains {
+        Domains::new("Isopod.localhost:3000", &["E2B.app".to_owned()])
+    }
+
+    #[test]
+    fn an_answer_names_the_domain_that_the_request_came_by() {
+        let told = |host: &str| domain().told_to(&parts(host, "/", &[]));
+        for host in ["api.e2b.app", "e2b.app", "API.E2B.APP:443", "sandbox.e2b.app.", "api.e2b.app:80"] {
+            assert_eq!(told(host), "e2b.app", "{host}");
+        }
+        assert_eq!(told("api.e2b.app:8443"), "e2b.app:8443");
+        for host in ["127.0.0.1:3000", "api.isopod.localhost:3000", "evil.com", "xe2b.app", "e2b.app.evil.com", ""] {
+            assert_eq!(told(host), "Isopod.localhost:3000", "{host}");
+        }
     }
 
     #[test]
     fn hosts_that_name_no_sandbox_are_for_the_api() {
-        for host in ["localhost:3000", "127.0.0.1", "[::1]:3000", "isopod.localhost", "api.isopod.localhost"] {
+        for host in
+            ["localhost:3000", "127.0.0.1", "[::1]:3000", "isopod.localhost", "api.isopod.localhost", "api.e2b.app"]
+        {
             assert!(by_host(&parts(host, "/", &[]), &domain()).is_none(), "{host}");
         }
         assert!(by_host(&parts("3000-iabc.evil.com", "/", &[]), &domain()).is_none());
@@ -188,7 +243,13 @@ mod tests {
 
     #[test]
     fn a_host_names_port_and_sandbox() {
-        for host in ["3000-iabc.isopod.localhost:3000", "3000-IABC.ISOPOD.localhost", "3000-iabc-x.localhost"] {
+        for host in [
+            "3000-iabc.isopod.localhost:3000",
+            "3000-IABC.ISOPOD.localhost",
+            "3000-iabc-x.localhost",
+            "3000-iabc.e2b.app",
+            "3000-iabc.e2b.app.:443",
+        ] {
             let found = by_host(&parts(host, "/", &[]), &domain()).unwrap().unwrap();
             assert_eq!((found.sandbox.as_str(), found.port), ("iabc", 3000), "{host}");
         }

@@ -6,6 +6,7 @@ use isopod_outbound::Policy;
 use isopod_wire::Cidr;
 
 use super::auth::Authenticator;
+use crate::edge::Domains;
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;
 use crate::shares::Shares;
@@ -34,8 +35,8 @@ pub struct App {
 pub(crate) struct ApiSettings {
     /// `host[:port]` under which sandboxes have their names, as told to clients.
     pub(crate) domain: String,
-    /// Whether clients speak TLS with us.
-    pub(crate) is_tls: bool,
+    /// The same, and the others that clients may know us by.
+    pub(crate) domains: Domains,
     /// Where webhooks may go.
     pub(crate) webhook_policy: Policy,
     /// What `allowOut` may name of private networks.

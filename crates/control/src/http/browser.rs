@@ -7,12 +7,12 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::error::ApiError;
-use crate::edge::{Domain, host_name, host_of};
+use crate::edge::{Domains, host_name, host_of};
 
 /// Which pages may use the API, and under which names of the server.
 #[derive(Debug)]
 pub(crate) struct BrowserRules {
-    pub(crate) domain: Domain,
+    pub(crate) domains: Domains,
     /// Pages of these origins may, besides those of loopback and of the domain itself.
     pub(crate) allowed_origins: Vec<String>,
     /// Browsers may use these host names, besides loopback, addresses and the domain itself.
@@ -63,14 +63,16 @@ impl BrowserRules {
     fn is_our_host(&self, parts: &Parts) -> bool {
         let Some(host) = host_of(parts) else { return false };
         let name = host_name(host).to_ascii_lowercase();
+        let is_below = |domain| name.strip_suffix(domain).is_some_and(|label| label == "api." || label == "sandbox.");
         self.is_ours(&name)
-            || name.strip_suffix(self.domain.host()).is_some_and(|label| label == "api." || label == "sandbox.")
+            || self.domains.all().any(is_below)
             || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
             // An address is never rebound: whoever typed it meant this machine.
             || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
     }
 
-    /// Pages from loopback or from the domain itself, but not from a sandbox's name below it.
+    /// Pages from loopback or from the domain itself, but not from a sandbox's name below it, and not from the other domains
+    /// that we answer for: for most browsers these are somebody else's.
     fn is_our_origin(&self, origin: &str) -> bool {
         let Some((_, host)) = origin.split_once("://") else { return false };
         let name = host_name(host).to_ascii_lowercase();
@@ -80,7 +82,7 @@ impl BrowserRules {
     }
 
     fn is_ours(&self, name: &str) -> bool {
-        name == "localhost" || name == self.domain.host()
+        name == "localhost" || name == self.domains.own()
     }
 }
 

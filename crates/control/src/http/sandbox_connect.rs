@@ -14,7 +14,7 @@ use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::new_sandbox::{V1, V2, checked_timeout};
-use super::sandbox_views::made;
+use super::sandbox_views::{ToldDomain, made};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +36,7 @@ type Answer = Result<(StatusCode, Json<Value>), ApiError>;
 pub(super) async fn connect_v1(
     State(app): State<Arc<App>>,
     caller: Caller,
+    domain: ToldDomain,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
@@ -44,23 +45,25 @@ pub(super) async fn connect_v1(
         return Err(ApiError::bad_request("timeout is required"));
     }
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
-    connect(&app, &caller, &id, timeout, body.memory, None).await
+    connect(&app, &caller, &domain, &id, timeout, body.memory, None).await
 }
 
 pub(super) async fn connect_v2(
     State(app): State<Arc<App>>,
     caller: Caller,
+    domain: ToldDomain,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
     let body: ConnectBody = body.parse_lenient()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V2.timeout);
-    connect(&app, &caller, &id, timeout, body.memory, None).await
+    connect(&app, &caller, &domain, &id, timeout, body.memory, None).await
 }
 
 pub(super) async fn resume(
     State(app): State<Arc<App>>,
     caller: Caller,
+    domain: ToldDomain,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Answer {
@@ -71,13 +74,14 @@ pub(super) async fn resume(
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
     }
-    let (_, answer) = connect(&app, &caller, &id, timeout, body.memory, body.auto_pause).await?;
+    let (_, answer) = connect(&app, &caller, &domain, &id, timeout, body.memory, body.auto_pause).await?;
     Ok((StatusCode::CREATED, answer))
 }
 
 async fn connect(
     app: &App,
     caller: &Caller,
+    domain: &ToldDomain,
     id: &str,
     timeout: Duration,
     memory: Option<bool>,
@@ -86,5 +90,5 @@ async fn connect(
     let sandbox = caller.sandbox(&app.fleet, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(made(app.domain(), &sandbox.view().row))))
+    Ok((status, Json(made(&domain.0, &sandbox.view().row))))
 }

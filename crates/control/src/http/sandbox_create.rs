@@ -14,24 +14,37 @@ use super::body::JsonBody;
 use super::error::ApiError;
 use super::idempotency;
 use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
-use super::sandbox_views::made;
+use super::sandbox_views::{ToldDomain, made};
 use super::volume_mounts;
 use crate::audit::Subject;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
 type Answer = Result<Response, ApiError>;
 
-pub(super) async fn create_v1(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
-    create(state, caller, &headers, body, V1).await
+pub(super) async fn create_v1(
+    state: State<Arc<App>>,
+    caller: Caller,
+    domain: ToldDomain,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Answer {
+    create(state, caller, &domain, &headers, body, V1).await
 }
 
-pub(super) async fn create_v2(state: State<Arc<App>>, caller: Caller, headers: HeaderMap, body: JsonBody) -> Answer {
-    create(state, caller, &headers, body, V2).await
+pub(super) async fn create_v2(
+    state: State<Arc<App>>,
+    caller: Caller,
+    domain: ToldDomain,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Answer {
+    create(state, caller, &domain, &headers, body, V2).await
 }
 
 async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
+    domain: &ToldDomain,
     headers: &HeaderMap,
     body: JsonBody,
     defaults: Defaults,
@@ -52,8 +65,7 @@ async fn create(
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
     let subject = Subject::sandbox(sandbox.id().as_str());
-    let answer =
-        (StatusCode::CREATED, Extension(subject), Json(made(app.domain(), &sandbox.view().row))).into_response();
+    let answer = (StatusCode::CREATED, Extension(subject), Json(made(&domain.0, &sandbox.view().row))).into_response();
     Ok(match receipt {
         Some(receipt) => receipt.on(answer),
         None => answer,

@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::sandbox_views::detail;
+use super::sandbox_views::{ToldDomain, detail};
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
+    domain: ToldDomain,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    Ok(Json(detail(app.domain(), &sandbox.view().row)))
+    Ok(Json(detail(&domain.0, &sandbox.view().row)))
 }

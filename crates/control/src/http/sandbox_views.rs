@@ -1,7 +1,11 @@
 //! How sandboxes are shown: after they were made, in lists, and in detail.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
+use http::request::Parts;
 use isopod_store::clock::Timestamp;
 use isopod_store::{SandboxRow, State, VolumeMount};
 use isopod_wire::node::PauseMode;
@@ -9,8 +13,21 @@ use isopod_wire::{ENVD_VERSION, SandboxId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::app::App;
+
 /// A required field of old; nothing depends on what it says.
 const CLIENT_ID: &str = "isopod";
+
+/// `host[:port]` of sandboxes, for answers that name one. It follows the name that the request was sent to.
+pub(super) struct ToldDomain(pub(super) String);
+
+impl FromRequestParts<Arc<App>> for ToldDomain {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        Ok(Self(app.settings.domains.told_to(parts)))
+    }
+}
 
 /// The answer to create, connect and resume.
 pub(super) fn made(domain: &str, row: &SandboxRow) -> Value {

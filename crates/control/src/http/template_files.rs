@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use crate::edge::host_of;
+use crate::edge::{Peer, host_of};
 use crate::templates::is_files_hash;
 
 /// The link is given also when the files are there: a client may insist.
@@ -29,7 +29,7 @@ pub(super) async fn link(
     let present = app.catalogue.store.touch_template_file(&template.team, &hash).await?;
     let token = app.catalogue.uploads.new_link(&template.team, &hash);
     let host = host_of(&parts).ok_or_else(|| ApiError::bad_request("the request has no Host"))?;
-    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(app.settings.is_tls, &parts.headers));
+    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(&parts));
     Ok((StatusCode::CREATED, Json(json!({ "present": present, "url": url }))))
 }
 
@@ -47,7 +47,8 @@ pub(super) async fn upload(
 
 /// Behind a proxy that speaks TLS for us, the client's scheme is what the proxy says. Only the caller's own link is
 /// made of it.
-fn scheme(is_tls: bool, headers: &HeaderMap) -> &'static str {
-    let forwarded = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+fn scheme(parts: &Parts) -> &'static str {
+    let is_tls = parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls);
+    let forwarded = parts.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
     if is_tls || forwarded { "https" } else { "http" }
 }

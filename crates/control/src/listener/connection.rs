@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::dispatch::Dispatch;
-use super::handshake::shake_hands;
+use super::handshake::{begins_with_handshake, shake_hands};
 use super::limits::ConnectionLimits;
 use super::patience::{Patience, PatientStream};
 use super::socket::Socket;
@@ -45,6 +45,8 @@ pub(crate) struct ListenerSettings {
     pub(crate) limits: ConnectionLimits,
     /// None means plain HTTP.
     pub(crate) tls: Option<TlsIdentity>,
+    /// With TLS, plain HTTP is answered too.
+    pub(crate) plain_beside_tls: bool,
     pub(crate) unacknowledged: Unacknowledged,
 }
 
@@ -54,6 +56,7 @@ struct Shared {
     builder: auto::Builder<TokioExecutor>,
     limits: ConnectionLimits,
     tls: Option<TlsIdentity>,
+    plain_beside_tls: bool,
     unacknowledged: Unacknowledged,
     /// No further requests: finish what is under way.
     draining: CancellationToken,
@@ -69,7 +72,7 @@ impl fmt::Debug for Connections {
 
 impl Connections {
     pub(crate) fn new(edge: Edge, browsers: BrowserRules, api: Router, settings: ListenerSettings) -> Self {
-        let ListenerSettings { limits, tls, unacknowledged } = settings;
+        let ListenerSettings { limits, tls, plain_beside_tls, unacknowledged } = settings;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // Patience is ours: hyper's timer does not tell an idle connection from a slow head.
         builder.http1().header_read_timeout(None).max_buf_size(limits.max_head.max(8 << 10));
@@ -88,6 +91,7 @@ impl Connections {
             builder,
             limits,
             tls,
+            plain_beside_tls,
             unacknowledged,
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
@@ -125,10 +129,16 @@ impl Connections {
 
 impl Shared {
     async fn serve(&self, stream: TcpStream, address: IpAddr) {
-        let socket = Socket::new(stream, self.unacknowledged);
+        let mut socket = Socket::new(stream, self.unacknowledged);
         let outbox = socket.outbox();
-        let Some(tls) = &self.tls else {
-            return self.serve_http(socket, outbox, Peer { address, tls: false }).await;
+        let wants_tls = match self.tls {
+            Some(_) if self.plain_beside_tls => self.wants_tls(&mut socket).await,
+            _ => Some(true),
+        };
+        let tls = match (&self.tls, wants_tls) {
+            (_, None) => return,
+            (Some(tls), Some(true)) => tls,
+            _ => return self.serve_http(socket, outbox, Peer { address, tls: false }).await,
         };
         let encrypted = tokio::select! {
             encrypted = shake_hands(tls, socket, self.limits.head_timeout) => encrypted,
@@ -139,6 +149,14 @@ impl Shared {
             Err(error) => {
                 tracing::debug!(%address, error = isopod_wire::error_chain(&error), "no TLS connection came about")
             }
+        }
+    }
+
+    /// Tells by the first byte, which may take as long as any request. None if it does not come.
+    async fn wants_tls(&self, socket: &mut Socket) -> Option<bool> {
+        tokio::select! {
+            begun = tokio::time::timeout(self.limits.idle_timeout, begins_with_handshake(socket)) => begun.ok()?.ok(),
+            () = self.draining.cancelled() => None,
         }
     }
 

@@ -61,7 +61,7 @@ impl Dispatch {
 
     async fn route(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        let way = route(&parts, &self.edge.domain, &self.edge.fleet);
+        let way = route(&parts, &self.edge.domains, &self.edge.fleet);
         let (kind, response) = match way {
             Route::Sandbox(address) => {
                 let request = Request::from_parts(parts, body);

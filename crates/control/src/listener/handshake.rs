@@ -37,6 +37,12 @@ pub(super) async fn shake_hands(
     tokio::time::timeout(limit, begin(tls, stream)).await.unwrap_or(Err(HandshakeError::Slow))
 }
 
+/// Whether the client speaks TLS. Nothing is taken from the connection.
+pub(super) async fn begins_with_handshake(stream: &mut Socket) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE_RECORD)
+}
+
 async fn begin(tls: &TlsIdentity, mut stream: Socket) -> Result<TlsStream<Socket>, HandshakeError> {
     let mut first = [0];
     match stream.peek(&mut first).await.map_err(HandshakeError::Failed)? {

@@ -1,4 +1,4 @@
-//! One listener, one task per connection.
+//! Listeners, and one task per connection.
 
 mod connection;
 mod dispatch;
@@ -22,10 +22,14 @@ pub(crate) use connection::ListenerSettings;
 pub use limits::ConnectionLimits;
 
 /// Accepts connections for ever, as many at the same time as is allowed.
-pub async fn accept_all(listener: &TcpListener, connections: &Connections, most: usize) {
+pub async fn accept_all(listeners: &[TcpListener], connections: &Connections, most: usize) {
     let places = Arc::new(Semaphore::new(most));
+    futures::future::join_all(listeners.iter().map(|listener| accept(listener, connections, &places))).await;
+}
+
+async fn accept(listener: &TcpListener, connections: &Connections, places: &Arc<Semaphore>) {
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => connections.start(stream, peer.ip(), place),
             Err(error) => {

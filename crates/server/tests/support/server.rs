@@ -85,7 +85,8 @@ impl Server {
             changing(&mut config);
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let running = tokio::spawn(async move { serve(config, listener, serving_node, stopped).await.unwrap() });
+            let running =
+                tokio::spawn(async move { serve(config, vec![listener], serving_node, stopped).await.unwrap() });
             (store, address, running)
         };
         let (store, address, running) = runtime.spawn(starting).await.unwrap();

@@ -127,7 +127,7 @@ async fn serve_node(
     config.control.workspace = Some(storage.workspace(&settings.storage));
     Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
     let api: Arc<dyn NodeApi> = Arc::clone(node) as Arc<dyn NodeApi>;
-    serve(config, listener, api, stop).await?;
+    serve(config, vec![listener], api, stop).await?;
     store.close().await;
     Ok(ExitCode::SUCCESS)
 }
