@@ -15,6 +15,8 @@ pub(crate) const DATABASE_URL: &str = "ISOPOD_DATABASE_URL";
 pub(crate) const NODE_NAME: &str = "ISOPOD_NODE_NAME";
 /// The domain of sandbox host names.
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
+/// Other domains that the server answers for in programs of `isopod env`.
+pub(crate) const ENV_DOMAINS: &str = "ISOPOD_ENV_DOMAINS";
 /// Templates that the server makes ready at its start.
 pub(crate) const PREPARE: &str = "ISOPOD_PREPARE";
 /// A Redis that sessions are written through to.
@@ -57,10 +59,24 @@ pub(crate) const E2B_API_URL: &str = "E2B_API_URL";
 pub(crate) const E2B_SANDBOX_URL: &str = "E2B_SANDBOX_URL";
 /// The domain of an E2B-compatible service.
 pub(crate) const E2B_DOMAIN: &str = "E2B_DOMAIN";
+/// The address of the API of volumes.
+pub(crate) const E2B_VOLUME_API_URL: &str = "E2B_VOLUME_API_URL";
+/// Makes the official SDKs go to ports of this machine. Only ever removed.
+pub(crate) const E2B_DEBUG: &str = "E2B_DEBUG";
 /// Authorities to trust for https besides the system's.
 pub(crate) const CA_FILE: &str = "ISOPOD_CA_FILE";
 /// A file with all authorities that programs of this machine trust.
 pub(crate) const SSL_CERT_FILE: &str = "SSL_CERT_FILE";
+
+/// The same for other programs: Python's requests, curl, Node and Deno.
+pub(crate) const REQUESTS_CA_BUNDLE: &str = "REQUESTS_CA_BUNDLE";
+pub(crate) const CURL_CA_BUNDLE: &str = "CURL_CA_BUNDLE";
+pub(crate) const NODE_EXTRA_CA_CERTS: &str = "NODE_EXTRA_CA_CERTS";
+pub(crate) const DENO_CERT: &str = "DENO_CERT";
+/// The user's shell.
+pub(crate) const SHELL: &str = "SHELL";
+/// From `isopod env` to the process that it becomes: what the command is to see.
+pub(crate) const ENV_PLAN: &str = "ISOPOD_ENV_PLAN";
 
 /// Of OpenTelemetry: where traces go. The server sends none unless one of these two says so.
 pub(crate) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

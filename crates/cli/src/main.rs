@@ -21,9 +21,12 @@ use args::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // The spawner must stay without threads, so nothing is started before it is told apart.
-    if let Command::Spawner(spawner) = &args.command {
-        return commands::spawner::run(spawner);
+    // These must stay without threads, so nothing is started before they are told apart.
+    match &args.command {
+        Command::Spawner(spawner) => return commands::spawner::run(spawner),
+        Command::EnvEnter(env) => return commands::env::enter::run(&env.command),
+        Command::EnvExec(env) => return commands::env::exec::run(&env.command),
+        _ => {}
     }
     match logging::init(&args).and_then(|traces| commands::dispatch(args, traces)) {
         Ok(code) => code,

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+mod served;
+
 use std::path::Path;
 use std::process::Command;
 
 use isopod_testkit::StateDir;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+use served::{BINARY, Served};
 
 /// A `$ command` line and the output that the page shows below it.
 struct Example {
@@ -50,7 +51,21 @@ fn the_examples_of_the_interpreter_page_work_as_shown() {
     try_examples("interpreter.md", 3, state);
 }
 
+#[test]
+fn the_examples_of_the_env_page_work_as_shown() {
+    let state = StateDir::new(BINARY);
+    let server = Served::start(&state, &["--listen", "127.0.0.1:0", "--prepare", "none"]);
+    run_examples("env.md", 3, &state);
+    server.stop();
+    state.assert_nothing_left();
+}
+
 fn try_examples(page: &str, least: usize, state: StateDir) {
+    run_examples(page, least, &state);
+    state.assert_nothing_left();
+}
+
+fn run_examples(page: &str, least: usize, state: &StateDir) {
     let directory = tempfile::tempdir().unwrap();
     let bin = directory.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -64,10 +79,11 @@ fn try_examples(page: &str, least: usize, state: StateDir) {
             .current_dir(directory.path())
             .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
             .env("ISOPOD_STATE_DIR", state.path())
+            .env_remove("E2B_API_KEY")
+            .env_remove("E2B_API_URL")
             .output()
             .unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert_eq!(stdout.trim_end(), expected.trim_end(), "{command}\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    state.assert_nothing_left();
 }

@@ -34,7 +34,7 @@ pub(crate) fn kept_mask() -> u64 {
 }
 
 /// Nothing that the calling process will exec can have any. What it has itself goes with [`drop_all`].
-pub(crate) fn empty_bounding_set() -> io::Result<()> {
+pub fn empty_bounding_set() -> io::Result<()> {
     (0..=LAST_POSSIBLE).try_for_each(drop_from_bounding_set)
 }
 

@@ -10,5 +10,5 @@ pub mod launch;
 mod seccomp;
 pub mod sys;
 
-pub use capabilities::kept_capabilities;
+pub use capabilities::{empty_bounding_set, kept_capabilities};
 pub use seccomp::sandbox_filter_bytes;

@@ -2,6 +2,7 @@
 
 mod audit;
 mod database;
+mod env;
 mod image;
 mod key;
 mod repl;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use database::DatabaseArgs;
+pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
 pub(crate) use repl::ReplArgs;
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     Repl(ReplArgs),
     /// Serve the E2B API on a single port.
     Serve(Box<ServeArgs>),
+    /// Print the variables that E2B programs need, or run a program so that it finds this server whatever its SDK.
+    Env(Box<EnvArgs>),
     /// Create a sandbox, and open a shell in it or leave it running.
     Create(CreateArgs),
     /// List sandboxes.
@@ -134,6 +138,12 @@ pub(crate) enum Command {
     /// Process that starts sandboxes (internal).
     #[command(name = "__spawner", hide = true)]
     Spawner(SpawnerArgs),
+    /// Process that runs a command with names and certificates of its own (internal).
+    #[command(name = "__env", hide = true)]
+    EnvEnter(EnvCommandArgs),
+    /// Process that becomes that command (internal).
+    #[command(name = "__env-exec", hide = true)]
+    EnvExec(EnvCommandArgs),
     /// Process that serves the workspace (internal).
     #[command(name = "__storaged", hide = true)]
     Storaged(StoragedArgs),

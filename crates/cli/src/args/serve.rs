@@ -18,6 +18,10 @@ pub(crate) struct ServeArgs {
     /// Domain of sandbox host names, {port}-{id}.DOMAIN [default: isopod.localhost with the port].
     #[arg(long, env = env_names::DOMAIN, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,
+    /// Other domains that programs run by `isopod env` know this server by, or `none`; comma-separated
+    /// [default: e2b.app].
+    #[arg(long, env = env_names::ENV_DOMAINS, value_name = "DOMAIN", value_delimiter = ',')]
+    pub(crate) env_domains: Option<Vec<String>>,
     /// First API key [default: a random one].
     #[arg(long, env = env_names::API_KEY, hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,

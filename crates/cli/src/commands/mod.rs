@@ -8,6 +8,7 @@ mod create;
 mod database;
 mod df;
 mod doctor;
+pub(crate) mod env;
 mod environment;
 mod exec;
 mod follow;
@@ -29,6 +30,7 @@ mod repl;
 mod resume;
 mod run;
 mod run_workflow;
+mod running;
 mod runs;
 mod serve;
 mod service;
@@ -53,6 +55,9 @@ use crate::privilege::require_root;
 /// The database of a server, in its state directory.
 const DATABASE: &str = "isopod.db";
 
+/// What `isopod env` goes by, in the state directory.
+const ENV_DIRECTORY: &str = "env";
+
 /// Where state is kept unless something else is said.
 fn default_state_dir() -> PathBuf {
     PathBuf::from("/var/lib/isopod")
@@ -67,6 +72,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
         Command::Tls(tls) => tls::run(&state_dir, &tls),
         Command::Service(service) => service::run(args.state_dir.as_deref(), &service),
+        Command::Env(env) => block_on(env::run(&state_dir, *env)),
         Command::Create(create) => block_on(create::run(create)),
         Command::Ls(ls) => block_on(ls::run(ls)),
         Command::Info(info) => block_on(info::run(info)),
@@ -83,7 +89,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Runs(runs) => block_on(runs::run(runs)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
         Command::Audit(audit) => block_on(audit::run(&state_dir, audit)),
-        Command::Spawner(_) => Ok(ExitCode::FAILURE),
+        Command::Spawner(_) | Command::EnvEnter(_) | Command::EnvExec(_) => Ok(ExitCode::FAILURE),
         command => {
             require_root()?;
             match command {

@@ -10,7 +10,7 @@ use crate::args::ServerArgs;
 use crate::failure::Hint;
 
 /// The server of this machine.
-const LOCAL: &str = "http://127.0.0.1:3000";
+pub(super) const LOCAL: &str = "http://127.0.0.1:3000";
 
 /// A client for the server that was named.
 pub(super) fn client(args: &ServerArgs) -> anyhow::Result<Client> {

@@ -14,6 +14,7 @@ pub mod peer;
 pub mod process;
 pub mod project_quota;
 pub mod seccomp;
+pub mod signal;
 pub mod socket;
 
 use std::io;

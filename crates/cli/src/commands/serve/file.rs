@@ -30,6 +30,8 @@ pub(super) struct SettingsFile {
     /// As `--open-metrics`.
     pub(super) open_metrics: bool,
     pub(super) domain: Option<String>,
+    /// As `--env-domains`.
+    pub(super) env_domains: Option<Vec<String>>,
     pub(super) database: Option<String>,
     pub(super) node_name: Option<String>,
     pub(super) prepare: Option<Vec<String>>,

@@ -12,6 +12,8 @@ pub(super) struct Greeting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) key: &'a FirstKey,
     pub(super) local_tls: Option<&'a ServerTls>,
+    /// Whether `isopod env` can run programs.
+    pub(super) runs_programs: bool,
 }
 
 impl Greeting<'_> {
@@ -25,6 +27,14 @@ impl Greeting<'_> {
         if let Some(tls) = self.local_tls {
             print_client_lines(&tls.authority, &tls.bundle);
         }
+        if self.runs_programs {
+            say!("Or let a program find it by itself, whatever its SDK: isopod env -- python app.py\n");
+        }
+    }
+
+    /// Where clients of this machine reach the API.
+    pub(super) fn api_url(&self) -> String {
+        self.urls().0
     }
 
     fn shown_key(&self) -> &str {
@@ -41,7 +51,7 @@ impl Greeting<'_> {
         match &self.settings.tls {
             TlsChoice::Given { .. } => (format!("https://api.{domain}"), format!("https://sandbox.{domain}")),
             TlsChoice::Local => self.same(format!("https://{}", self.reachable())),
-            TlsChoice::Off => self.same(format!("http://{}", self.reachable())),
+            TlsChoice::Off | TlsChoice::Beside => self.same(format!("http://{}", self.reachable())),
         }
     }
 

@@ -3,11 +3,12 @@
 mod backend;
 mod file;
 mod greeting;
+mod names;
 mod service_table;
 mod settings;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,14 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::running::RunningServer;
 use super::storage::{Storage, explain, print_what_stays};
 use super::tls::{ServerTls, ensure_for_server};
 use super::{DATABASE, node_config};
 use crate::args::ServeArgs;
 use crate::failure::Hint;
 use greeting::Greeting;
+use names::Names;
 use settings::{Settings, TlsChoice};
 
 /// How long a start waits for the storage daemon, which tells a wrong setting at once.
@@ -118,16 +121,25 @@ async fn serve_node(
     let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
     let listener = socket.listen(BACKLOG).with_context(|| format!("could not listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
+    let names = Names::open(&state, &settings.env_domains, tls).await?;
     let mut config = ServerConfig::new(store.clone());
     settings.apply(&mut config)?;
     config.control.domain = settings.domain_at(address);
-    config.control.tls = tls;
+    config.control.plain_beside_tls = matches!(settings.tls, TlsChoice::Off | TlsChoice::Beside);
+    config.control.tls.clone_from(&names.tls);
+    config.control.other_domains.clone_from(&names.domains);
+    config.local_names = names.names.clone();
     config.control.unacknowledged = isopod_isolation::sys::socket::unacknowledged;
     config.service.remote = remote_backend;
     config.control.workspace = Some(storage.workspace(&settings.storage));
-    Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref() }.print();
+    let runs_programs = names.listener.is_some();
+    let greeting = Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref(), runs_programs };
+    let running = RunningServer { api_url: greeting.api_url() }.record(&state)?;
+    greeting.print();
     let api: Arc<dyn NodeApi> = Arc::clone(node) as Arc<dyn NodeApi>;
-    serve(config, vec![listener], api, stop).await?;
+    let listeners = std::iter::once(listener).chain(names.listener).collect();
+    serve(config, listeners, api, stop).await?;
+    drop(running);
     store.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -211,7 +223,8 @@ async fn replace_storage_of_other_version(settings: &Settings, storage: &Storage
 
 /// Keys and code would cross the network for everyone to read.
 fn check_listen(settings: &Settings) -> anyhow::Result<()> {
-    let is_private = settings.listen.ip().is_loopback() || settings.tls != TlsChoice::Off;
+    let is_private =
+        settings.listen.ip().is_loopback() || matches!(settings.tls, TlsChoice::Local | TlsChoice::Given { .. });
     if is_private || settings.insecure_listen {
         return Ok(());
     }
@@ -236,16 +249,33 @@ fn check_dumpable(is_exposed: bool) -> anyhow::Result<()> {
 fn identity(settings: &Settings, state: &StateRoot) -> anyhow::Result<(Option<TlsIdentity>, Option<ServerTls>)> {
     let (certificate, key, local) = match &settings.tls {
         TlsChoice::Off => return Ok((None, None)),
+        TlsChoice::Beside => return Ok((beside(settings, state), None)),
         TlsChoice::Given { certificate, key } => (certificate.clone(), key.clone(), None),
         TlsChoice::Local => {
             let local = ensure_for_server(state, settings.domain_name(), settings.listen.ip())?;
             (local.certificate.clone(), local.key.clone(), Some(local))
         }
     };
-    let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("could not read {}", path.display()));
-    let identity = TlsIdentity::from_pem(&read(&certificate)?, &read(&key)?)
-        .with_context(|| format!("could not use {} with {}", certificate.display(), key.display()))?;
-    Ok((Some(identity), local))
+    Ok((Some(read_identity(&certificate, &key)?), local))
+}
+
+/// Nobody has asked for it, so that a server without it is better than none.
+fn beside(settings: &Settings, state: &StateRoot) -> Option<TlsIdentity> {
+    let made = ensure_for_server(state, settings.domain_name(), settings.listen.ip())
+        .and_then(|local| read_identity(&local.certificate, &local.key));
+    match made {
+        Ok(identity) => Some(identity),
+        Err(error) => {
+            tracing::warn!("the server speaks http only: {error:#}");
+            None
+        }
+    }
+}
+
+fn read_identity(certificate: &Path, key: &Path) -> anyhow::Result<TlsIdentity> {
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("could not read {}", path.display()));
+    TlsIdentity::from_pem(&read(certificate)?, &read(key)?)
+        .with_context(|| format!("could not use {} with {}", certificate.display(), key.display()))
 }
 
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {

@@ -17,9 +17,12 @@ use crate::commands::database::named;
 use crate::commands::default_state_dir;
 use crate::commands::node_config::{parse_mirrors, parse_outbound, parse_private_networks};
 use crate::commands::storage::Choice;
+use crate::commands::tls::checked_domain;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
 const DEFAULT_DOMAIN: &str = "isopod.localhost";
+/// What the SDKs go to when they are told nothing but a key.
+const DEFAULT_ENV_DOMAIN: &str = "e2b.app";
 const DEFAULT_POOL: usize = 8;
 /// What the SDKs of the code interpreter ask for.
 const DEFAULT_PREPARE: &str = "code-interpreter-v1";
@@ -31,6 +34,8 @@ pub(super) struct Settings {
     pub(super) state_dir: PathBuf,
     pub(super) listen: SocketAddr,
     domain: Option<String>,
+    /// Other domains, for programs that `isopod env` runs.
+    pub(super) env_domains: Vec<String>,
     pub(super) api_key: Option<String>,
     /// A PostgreSQL database instead of a file in the state directory.
     pub(super) database: Option<String>,
@@ -58,6 +63,8 @@ pub(super) struct Settings {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TlsChoice {
     Off,
+    /// Beside plain HTTP, with the authority of this machine's own.
+    Beside,
     /// With the authority of this machine's own.
     Local,
     Given {
@@ -76,7 +83,12 @@ impl Settings {
     }
 
     fn merge(state_dir: Option<PathBuf>, args: ServeArgs, file: SettingsFile) -> anyhow::Result<Self> {
-        let tls = choose_tls(&args, &file)?;
+        let listen = args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN);
+        let tls = choose_tls(&args, &file, listen)?;
+        let domain = args.domain.clone().or_else(|| file.domain.clone());
+        let mut env_domains = choose_env_domains(args.env_domains.as_ref().or(file.env_domains.as_ref()))?;
+        // Clients that know the server by its own domain must see its own certificate.
+        env_domains.retain(|other| !overlap(name_of(domain.as_deref()), other));
         let backend = choose_backend(&args, &file.backend)?;
         let state_dir = state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir);
         let storage = file.storage.choose(&state_dir, &args.store)?;
@@ -90,8 +102,9 @@ impl Settings {
             state_dir,
             database,
             node_name: args.node_name.or_else(|| file.node_name.clone()).filter(|name| !name.is_empty()),
-            listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
-            domain: args.domain.or_else(|| file.domain.clone()),
+            listen,
+            domain,
+            env_domains,
             api_key: args.api_key.filter(|key| !key.is_empty()),
             tls,
             redis_url: args.redis_url.filter(|url| !url.is_empty()).or_else(|| file.sessions.redis_url.clone()),
@@ -125,8 +138,7 @@ impl Settings {
 
     /// The domain without a port.
     pub(super) fn domain_name(&self) -> &str {
-        let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
-        domain.rsplit_once(':').map_or(domain, |(name, _port)| name)
+        name_of(self.domain.as_deref())
     }
 
     /// How much the files of one execution may take, by whatever way they are written.
@@ -190,7 +202,29 @@ fn choose_prepare(given: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
     }
 }
 
-fn choose_tls(args: &ServeArgs, file: &SettingsFile) -> anyhow::Result<TlsChoice> {
+fn name_of(domain: Option<&str>) -> &str {
+    let domain = domain.unwrap_or(DEFAULT_DOMAIN);
+    domain.rsplit_once(':').map_or(domain, |(name, _port)| name)
+}
+
+/// Whether one domain is the other, or below it.
+fn overlap(one: &str, other: &str) -> bool {
+    let (one, other) = (format!(".{}", one.to_ascii_lowercase()), format!(".{}", other.to_ascii_lowercase()));
+    one.ends_with(&other) || other.ends_with(&one)
+}
+
+/// Which other domains to answer for.
+fn choose_env_domains(given: Option<&Vec<String>>) -> anyhow::Result<Vec<String>> {
+    let Some(given) = given else { return Ok(vec![DEFAULT_ENV_DOMAIN.to_owned()]) };
+    if *given == [NOTHING] {
+        return Ok(Vec::new());
+    }
+    let words = given.iter().map(|word| word.trim()).filter(|word| !word.is_empty());
+    words.map(|word| checked_domain(word).context("--env-domains")).collect()
+}
+
+/// Where only this machine can listen, previews and old SDKs get the https that they insist on without being asked for.
+fn choose_tls(args: &ServeArgs, file: &SettingsFile, listen: SocketAddr) -> anyhow::Result<TlsChoice> {
     if let (Some(certificate), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
         return Ok(TlsChoice::Given { certificate, key });
     }
@@ -201,6 +235,7 @@ fn choose_tls(args: &ServeArgs, file: &SettingsFile) -> anyhow::Result<TlsChoice
         _ if file.tls.enabled == Some(false) => Ok(TlsChoice::Off),
         (Some(certificate), Some(key)) => Ok(TlsChoice::Given { certificate: certificate.clone(), key: key.clone() }),
         (None, None) if file.tls.enabled == Some(true) => Ok(TlsChoice::Local),
+        (None, None) if listen.ip().is_loopback() => Ok(TlsChoice::Beside),
         (None, None) => Ok(TlsChoice::Off),
         _ => bail!("the settings file has only one of tls.cert and tls.key"),
     }
@@ -218,7 +253,7 @@ mod tests {
     fn what_is_typed_comes_before_the_file_and_the_file_before_the_default() {
         let merge = |args, file| Settings::merge(None, args, file).unwrap();
         let default = merge(ServeArgs::default(), SettingsFile::default());
-        assert_eq!((default.listen, default.pool.ready, default.tls), (DEFAULT_LISTEN, 8, TlsChoice::Off));
+        assert_eq!((default.listen, default.pool.ready, default.tls), (DEFAULT_LISTEN, 8, TlsChoice::Beside));
         let text = "listen = '127.0.0.1:4000'\nstate_dir = '/from/file'\npool.ready = 3\ntls.enabled = true";
         let from_file = merge(ServeArgs::default(), file(text));
         assert_eq!((from_file.listen.port(), from_file.pool.ready, from_file.tls), (4000, 3, TlsChoice::Local));
@@ -281,6 +316,37 @@ mod tests {
         );
         for wrong in ["0.0.0.0/0", "169.254.0.0/16", "8.8.8.8", "10.0.0.0/7", "lan"] {
             assert!(merge(Some(wrong), "").is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn https_stands_beside_http_only_where_nobody_else_hears_it_and_nobody_minds() {
+        let of = |listen: &str, text: &str| {
+            let args = ServeArgs { listen: listen.parse().ok(), ..ServeArgs::default() };
+            Settings::merge(None, args, file(text)).unwrap().tls
+        };
+        assert_eq!(of("127.0.0.1:3000", ""), TlsChoice::Beside);
+        assert_eq!(of("[::1]:3000", ""), TlsChoice::Beside);
+        assert_eq!(of("0.0.0.0:3000", ""), TlsChoice::Off);
+        assert_eq!(of("127.0.0.1:3000", "tls.enabled = false"), TlsChoice::Off);
+        assert_eq!(of("127.0.0.1:3000", "tls.enabled = true"), TlsChoice::Local);
+    }
+
+    #[test]
+    fn other_domains_are_e2bs_unless_something_else_is_said_and_wrong_ones_are_refused() {
+        let of = |typed: Option<&str>, text: &str| {
+            let words = typed.map(|typed| typed.split(',').map(str::to_owned).collect());
+            let args = ServeArgs { env_domains: words, ..ServeArgs::default() };
+            Settings::merge(None, args, file(text)).map(|settings| settings.env_domains)
+        };
+        assert_eq!(of(None, "").unwrap(), ["e2b.app"]);
+        assert_eq!(of(None, "env_domains = ['e2b.dev']").unwrap(), ["e2b.dev"]);
+        assert_eq!(of(Some("E2B.app, box.example"), "env_domains = ['e2b.dev']").unwrap(), ["e2b.app", "box.example"]);
+        assert!(of(Some("none"), "").unwrap().is_empty());
+        assert_eq!(of(Some("e2b.app,box.example"), "domain = 'eu.Box.example:443'").unwrap(), ["e2b.app"], "its own");
+        assert_eq!(of(None, "domain = 'xe2b.app'").unwrap(), ["e2b.app"]);
+        for wrong in ["app", "*.e2b.app", "e2b.app:443", "https://e2b.app", "none,e2b.app"] {
+            assert!(of(Some(wrong), "").is_err(), "{wrong}");
         }
     }
 

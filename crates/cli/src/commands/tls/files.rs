@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use super::authority::{AUTHORITY_LASTS, CERTIFICATE_LASTS, make_authority, make_certificate};
+use super::bundles::system_bundle;
 use super::names::Names;
 use crate::env_names;
 
@@ -26,14 +27,6 @@ const RECORD: &str = "made.json";
 const RENEW_BEFORE: Duration = Duration::days(30);
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
-
-/// Where systems keep the authorities that they trust, in one file.
-const SYSTEM_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// The directory of these files, while nobody else changes it.
 #[derive(Debug)]
@@ -121,6 +114,15 @@ impl TlsFiles {
         Ok(made)
     }
 
+    /// As [`TlsFiles::ensure`], for an authority that may certify no more than this: what earlier starts asked for is
+    /// forgotten.
+    pub(super) fn ensure_only(&self, wanted: &Names) -> anyhow::Result<Made> {
+        if self.read_record().is_some_and(|record| record.names != *wanted) {
+            self.forget_record()?;
+        }
+        self.ensure(wanted)
+    }
+
     /// None when something is missing or unreadable: then all is made anew.
     fn read_record(&self) -> Option<Record> {
         let complete =
@@ -176,8 +178,7 @@ impl TlsFiles {
         let authority = fs::read_to_string(self.authority()).context("could not read the authority's certificate")?;
         let set = std::env::var_os(env_names::SSL_CERT_FILE).map(PathBuf::from);
         let system = set.filter(|path| !path.starts_with(&self.directory)).into_iter();
-        let system =
-            system.chain(SYSTEM_BUNDLES.iter().map(PathBuf::from)).find_map(|path| fs::read_to_string(path).ok());
+        let system = system.chain(system_bundle()).find_map(|path| fs::read_to_string(path).ok());
         self.write(BUNDLE, PUBLIC, &format!("{authority}\n{}", system.unwrap_or_default()))
     }
 
@@ -231,6 +232,18 @@ mod tests {
         assert_eq!(files.ensure_at(&names("a.localhost"), now).unwrap(), Made::Nothing, "earlier names stay");
         fs::remove_file(files.key()).unwrap();
         assert_eq!(files.ensure_at(&names("a.localhost"), now).unwrap(), Made::Authority);
+    }
+
+    #[test]
+    fn an_authority_for_some_domains_forgets_those_that_are_not_asked_for_any_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = TlsFiles::open(directory.path().to_owned()).unwrap();
+        let only = |domains: &[&str]| Names::only(&domains.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        assert_eq!(files.ensure_only(&only(&["a.example", "b.example"]).unwrap()).unwrap(), Made::Authority);
+        assert_eq!(files.ensure_only(&only(&["b.example", "a.example"]).unwrap()).unwrap(), Made::Nothing);
+        assert_eq!(files.ensure_only(&only(&["a.example"]).unwrap()).unwrap(), Made::Authority);
+        assert_eq!(files.read_record().unwrap().names, only(&["a.example"]).unwrap());
+        assert!(only(&["localhost"]).is_err() && only(&["*.a.example"]).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `isopod tls`: an authority of this machine's own, and what clients need to know of it.
 
 mod authority;
+mod bundles;
 mod files;
 mod names;
 
@@ -16,6 +17,9 @@ use crate::failure::Hint;
 use crate::privilege::require_root;
 use files::{Made, TlsFiles};
 use names::Names;
+
+pub(super) use bundles::system_bundle;
+pub(super) use names::checked_domain;
 
 pub(super) fn run(state_dir: &Path, args: &TlsArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
@@ -41,6 +45,20 @@ pub(super) fn ensure_for_server(state: &StateRoot, domain: &str, listen: IpAddr)
     if files.ensure(&Names::new(domain, address.as_slice())?)? == Made::Authority {
         tracing::info!(authority = %files.authority().display(), "made a certificate authority for https");
     }
+    Ok(ServerTls {
+        certificate: files.certificate(),
+        key: files.key(),
+        authority: files.authority(),
+        bundle: files.bundle(),
+    })
+}
+
+/// Sees to it that there is a certificate for these domains and all names right below them, of an authority that can
+/// certify nothing else. It is not the machine's own: only programs that `isopod env` runs trust it, and they are told of it
+/// each time.
+pub(super) fn ensure_for_domains(directory: &Path, domains: &[String]) -> anyhow::Result<ServerTls> {
+    let files = TlsFiles::open(directory.to_owned())?;
+    files.ensure_only(&Names::only(domains)?)?;
     Ok(ServerTls {
         certificate: files.certificate(),
         key: files.key(),

@@ -17,13 +17,9 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(domain: &str, others: &[String]) -> anyhow::Result<Self> {
-        let domain = domain.rsplit_once(':').map_or(domain, |(name, _port)| name).to_ascii_lowercase();
-        check_name(&domain)?;
-        if !domain.contains('.') {
-            bail!("the domain {domain:?} needs a dot: programs refuse certificates for *.{domain}");
-        }
+        let domain = domain.rsplit_once(':').map_or(domain, |(name, _port)| name);
         let mut names = Self {
-            domains: BTreeSet::from([domain]),
+            domains: BTreeSet::from([checked_domain(domain)?]),
             hosts: BTreeSet::from(["localhost".to_owned()]),
             addresses: BTreeSet::from([IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]),
         };
@@ -37,6 +33,12 @@ impl Names {
             }
         }
         Ok(names)
+    }
+
+    /// These domains, and not even this machine.
+    pub(super) fn only(domains: &[String]) -> anyhow::Result<Self> {
+        let domains = domains.iter().map(|domain| checked_domain(domain)).collect::<Result<_, _>>()?;
+        Ok(Self { domains, hosts: BTreeSet::new(), addresses: BTreeSet::new() })
     }
 
     pub(super) fn covers(&self, wanted: &Self) -> bool {
@@ -68,6 +70,16 @@ impl Names {
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().copied()
     }
+}
+
+/// A domain that has names below it, in lower case.
+pub(in crate::commands) fn checked_domain(domain: &str) -> anyhow::Result<String> {
+    let domain = domain.to_ascii_lowercase();
+    check_name(&domain)?;
+    if !domain.contains('.') {
+        bail!("the domain {domain:?} needs a dot: programs refuse certificates for *.{domain}");
+    }
+    Ok(domain)
 }
 
 fn check_name(name: &str) -> anyhow::Result<()> {
