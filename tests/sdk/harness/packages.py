@@ -15,8 +15,13 @@ JS_BY_REQUIRE = {"2.19.5"}
 CLI_VERSIONS = ["2.19.0"]
 # The first ones that go to `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
 PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
-# Later versions of `e2b` have no longer what this one calls, although it asks for no upper bound.
-CORE_OF = {("e2b-code-interpreter", "2.9.0"): "e2b==2.36.0"}
+# Later versions of `e2b` have no longer what these call, although they ask for no upper bound.
+CORE_OF = {
+    ("e2b-code-interpreter", "1.5.2"): "e2b==1.11.1",
+    ("e2b-code-interpreter", "2.4.0"): "e2b==2.15.0",
+    ("e2b-code-interpreter", "2.8.1"): "e2b==2.36.0",
+    ("e2b-code-interpreter", "2.9.0"): "e2b==2.36.0",
+}
 JS_INTERPRETER_VERSIONS = ["2.8.0", "2.7.2", "2.7.0"]
 
 

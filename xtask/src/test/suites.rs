@@ -65,6 +65,15 @@ pub(crate) const SUITES: &[Suite] = &[
         seconds: 400,
         ..PLAIN
     },
+    Suite {
+        name: "env",
+        tier: Tier::Sdk,
+        arguments: &["tests/env/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 60,
+        ..PLAIN
+    },
     Suite { name: "seeds", tier: Tier::Sdk, arguments: &["tests/seeds/run.py"], given: ISOPOD, seconds: 60, ..PLAIN },
     Suite {
         name: "seeds-storage",
