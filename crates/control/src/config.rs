@@ -9,12 +9,12 @@ use isopod_wire::{Cidr, Limits};
 
 use crate::delivery::Unacknowledged;
 use crate::files::FileLimits;
-use crate::identity::TeamTokens;
 use crate::lifecycle::TeamLimits;
 use crate::listener::ConnectionLimits;
 use crate::templates::BuildLimits;
 use crate::tls::TlsIdentity;
 use crate::workspace::Workspace;
+use isopod_identity::TeamTokens;
 
 /// How to serve.
 #[derive(Clone, Debug)]

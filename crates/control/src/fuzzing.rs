@@ -14,9 +14,9 @@ use crate::query;
 use crate::templates::{Reference, parse_tag, unpack_context};
 
 pub use crate::edge::fuzz::{edge_route, edge_stream};
-pub use crate::identity::fuzz::jwt;
 pub use crate::lifecycle::fuzz::guest_pages;
 pub use crate::listener::fuzz::http_framing;
+pub use isopod_identity::fuzz::jwt;
 
 /// A text is read as everything; what is understood names nothing outside, and is read back.
 pub fn api_text(data: &[u8]) {

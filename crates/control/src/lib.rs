@@ -13,7 +13,6 @@ pub mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
-mod identity;
 pub mod lifecycle;
 pub mod listener;
 mod query;
@@ -30,7 +29,7 @@ pub mod workspace;
 pub use config::ServeConfig;
 pub use delivery::Unacknowledged;
 pub use http::App;
-pub use identity::{TeamTokens, TokenKey};
+pub use isopod_identity::{TeamTokens, TokenKey};
 pub use lifecycle::TeamLimits;
 pub use listener::ConnectionLimits;
 pub use start::{Core, JournalWriter, StartError, open_app, open_connections};

@@ -15,7 +15,6 @@ use crate::config::ServeConfig;
 use crate::edge::{Domains, Edge};
 use crate::files::FileStore;
 use crate::http::{ApiSettings, App, Authenticator, BrowserRules};
-use crate::identity::TokenCheck;
 use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
 };
@@ -23,6 +22,7 @@ use crate::listener::{Connections, ListenerSettings};
 use crate::templates::Catalogue;
 use crate::webhooks::{Poster, run_deliveries};
 use crate::workspace::Workspace;
+use isopod_identity::TokenCheck;
 
 /// Why it could not start.
 #[derive(Debug, thiserror::Error)]

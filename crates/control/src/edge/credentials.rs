@@ -11,8 +11,8 @@ use isopod_store::secrets::{hash_key, is_token, same};
 use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 
 use super::Edge;
-use crate::identity::TokenError;
 use crate::lifecycle::View;
+use isopod_identity::TokenError;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");

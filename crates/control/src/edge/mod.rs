@@ -21,8 +21,8 @@ pub(crate) use route::{Domains, Route, host_name, host_of, route};
 
 use std::sync::Arc;
 
-use crate::identity::TokenCheck;
 use crate::lifecycle::Fleet;
+use isopod_identity::TokenCheck;
 
 /// What the edge goes by.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 use isopod_wire::node::Secret;
 
 use super::error::ApiError;
-use crate::identity::{TokenCheck, TokenError};
 use crate::lifecycle::{Fleet, Sandbox};
+use isopod_identity::{TokenCheck, TokenError};
 
 /// The team behind a request, and what it may do.
 #[derive(Clone, Debug)]

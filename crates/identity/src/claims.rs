@@ -10,9 +10,9 @@ use super::TokenError;
 
 /// The claims that matter here.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Claims {
+pub struct Claims {
     /// Who it speaks of.
-    pub(crate) sub: String,
+    pub sub: String,
     exp: Option<f64>,
     nbf: Option<f64>,
     iss: Option<String>,
@@ -34,7 +34,7 @@ const LEEWAY: Duration = Duration::from_secs(30);
 
 impl Claims {
     /// Whether the token itself says that its subject belongs to the team.
-    pub(crate) fn names_team(&self, team: &str) -> bool {
+    pub fn names_team(&self, team: &str) -> bool {
         let metadata = self.app_metadata.clone().unwrap_or_default();
         let lists = [self.teams.as_ref(), metadata.teams.as_ref()];
         lists.into_iter().flatten().flatten().any(|one| one == team) || metadata.team_id.as_deref() == Some(team)

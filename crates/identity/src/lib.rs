@@ -1,4 +1,5 @@
-//! People instead of keys: a team's id and a signed token that says who asks, in the headers of `wire::compat`.
+//! Team tokens: people instead of keys. A request has a team's id and a signed token that
+//! says who asks, in the headers of `wire::compat`.
 //!
 //! The token is a JWT of an identity service that the operator names, by its secret or by its public keys. What it says
 //! is believed only after its signature, its time and the person's membership in the team were checked. Nothing that a
@@ -6,7 +7,7 @@
 
 mod claims;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod fuzz;
+pub mod fuzz;
 mod jwks;
 mod jwt;
 mod remote_keys;
@@ -17,7 +18,7 @@ use std::time::SystemTime;
 
 use isopod_wire::node::Secret;
 
-pub(crate) use claims::Claims;
+pub use claims::Claims;
 use isopod_outbound::{RequestError, Trust};
 use isopod_store::clock::Timestamp;
 
@@ -50,7 +51,7 @@ pub enum TokenKey {
 
 /// Why a token does not count. The caller learns which of these, never more.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TokenError {
+pub enum TokenError {
     #[error("the token is not a JWT")]
     Malformed,
     #[error("the token is signed by a method that does not count here")]
@@ -71,7 +72,7 @@ pub(crate) enum TokenError {
 
 /// Why there are no public keys.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyError {
+pub enum KeyError {
     #[error("could not read {path}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("could not fetch {url}")]
@@ -87,7 +88,7 @@ type KeyFile = (SystemTime, Arc<KeySet>);
 
 /// Checks tokens. Clones share the key file's contents.
 #[derive(Clone, Debug)]
-pub(crate) struct TokenCheck {
+pub struct TokenCheck {
     tokens: TeamTokens,
     /// The key file as last read, with the time of its change. Written when the file has changed.
     known: Arc<Mutex<Option<KeyFile>>>,
@@ -97,7 +98,7 @@ pub(crate) struct TokenCheck {
 
 impl TokenCheck {
     /// `authorities` are PEM certificates that count beside those which this machine trusts.
-    pub(crate) fn new(tokens: TeamTokens, authorities: Vec<u8>) -> Self {
+    pub fn new(tokens: TeamTokens, authorities: Vec<u8>) -> Self {
         let remote = match &tokens.key {
             TokenKey::JwksUrl(url) => {
                 let remote = RemoteKeys::new(url.clone(), Trust::new(authorities), remote_keys::PACE);
@@ -109,7 +110,7 @@ impl TokenCheck {
     }
 
     /// What the token says, if it may be believed now.
-    pub(crate) async fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
+    pub async fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
         let token = Token::parse(text)?;
         match (&self.tokens.key, &self.remote) {
             (TokenKey::Secret(secret), _) => token.verify_secret(secret.0.as_bytes())?,
