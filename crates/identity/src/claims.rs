@@ -6,7 +6,7 @@ use isopod_store::clock::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::TokenError;
+use crate::error::TokenError;
 
 /// The claims that matter here.
 #[derive(Clone, Debug, Deserialize)]

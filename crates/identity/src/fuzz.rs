@@ -2,7 +2,8 @@
 
 use isopod_store::clock::Timestamp;
 
-use super::{KeySet, Token};
+use crate::jwks::KeySet;
+use crate::jwt::Token;
 
 /// A token in the first line, and a key set after it. No stranger's token is believed.
 pub fn jwt(data: &[u8]) {

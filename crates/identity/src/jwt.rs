@@ -6,8 +6,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::{hmac, signature};
 use serde::Deserialize;
 
-use super::jwks::{KeySet, PublicKey};
-use super::{Claims, TokenError};
+use crate::claims::Claims;
+use crate::error::TokenError;
+use crate::jwks::{KeySet, PublicKey};
 
 /// A token whose signature has not been checked.
 pub(super) struct Token<'a> {

@@ -11,8 +11,8 @@ use axum::body::Body;
 use http::Request;
 use isopod_outbound::{Policy, RequestError, Target, Trust, fetch};
 
-use super::KeyError;
-use super::jwks::KeySet;
+use crate::error::KeyError;
+use crate::jwks::KeySet;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Key sets have a few kilobytes.
