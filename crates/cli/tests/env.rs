@@ -215,7 +215,7 @@ fn a_port_that_is_taken_costs_the_names_and_not_the_server() {
          python3 -c 'import socket,time; s=socket.socket(); s.bind((\"0.0.0.0\",443)); s.listen(); time.sleep(60)' & other=$!; \
          while [ -z \"$(ss -Hltn sport = 443)\" ]; do sleep 0.05; done; \
          {BINARY} serve --listen 127.0.0.1:3000 --prepare none --pool-ready 0 --pool-prepared 0 > {log} 2>&1 & server=$!; \
-         for i in $(seq 200); do grep -q 'is ready' {log} && break; sleep 0.05; done; \
+         for i in $(seq 1200); do grep -q 'is ready' {log} && break; sleep 0.05; done; \
          {BINARY} env -- true; echo $?; kill $server $other; wait $server",
         log = state.path().join("log").display()
     );
@@ -244,7 +244,8 @@ fn exit_status_and_signals_go_through() {
     let start = |script: &str| -> Child {
         let _ = fs::remove_file(&ready);
         let script = format!("{script}; touch {}; while :; do sleep 0.05; done", ready.display());
-        let child = env(&state, &["--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = env(&state, &["--", "sh", "-c", &script]);
+        let child = command.env("TMPDIR", place.path()).stdout(Stdio::piped()).spawn().unwrap();
         wait_for("the command", || ready.exists());
         child
     };
@@ -266,12 +267,11 @@ fn exit_status_and_signals_go_through() {
     send(&child, Signal::KILL);
     child.wait().unwrap();
     wait_for("the end of the command", || !command.exists() || is_zombie(&command));
-    for left in fs::read_dir("/tmp").unwrap().filter_map(Result::ok) {
-        // What is killed by force leaves an empty directory. Others' are not empty for them, but for us.
-        if left.file_name().to_string_lossy().starts_with("isopod-env-") {
-            assert_eq!(fs::read_dir(left.path()).unwrap().count(), 0);
-        }
-    }
+    // The others have left nothing, and this one an empty directory.
+    let left = fs::read_dir(place.path()).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let left: Vec<PathBuf> = left.filter(|path| path.is_dir()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(fs::read_dir(&left[0]).unwrap().count(), 0);
     server.stop();
     state.assert_nothing_left();
 }

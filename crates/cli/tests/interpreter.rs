@@ -96,14 +96,15 @@ facts['cgroup'] = open('/proc/self/cgroup').read()
 facts['root'] = sorted(os.listdir('/'))
 ";
 
-/// The same of an ordinary process of the sandbox.
+/// The same of an ordinary process of the sandbox's root.
 async fn facts_of_a_command(sandbox: &Sandbox) -> Value {
     sandbox
         .guest()
         .write_file("/tmp/facts.py", format!("import json\n{SELF}\nprint(json.dumps(facts))"))
         .await
         .unwrap();
-    let output = sandbox.guest().run("python3 /tmp/facts.py").await.unwrap();
+    let root = sandbox.guest().clone().with_user("root");
+    let output = root.run("python3 /tmp/facts.py").await.unwrap();
     serde_json::from_str(&output.text()).unwrap()
 }
 

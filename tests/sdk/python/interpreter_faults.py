@@ -65,10 +65,10 @@ async def a_kernel_killed_from_outside_is_reported_too(sdk):
         if sdk.name == "async":
             run = asyncio.create_task(sandbox.run_code("import time; time.sleep(60)"))
             await asyncio.sleep(1)
-            await sandbox.commands.run(f"kill -9 {pid}")
+            await sandbox.commands.run(f"kill -9 {pid}", user="root")
             execution = await run
         else:
-            killer = threading.Timer(1, lambda: sandbox.commands.run(f"kill -9 {pid}"))
+            killer = threading.Timer(1, lambda: sandbox.commands.run(f"kill -9 {pid}", user="root"))
             killer.start()
             execution = sandbox.run_code("import time; time.sleep(60)")
             killer.join()
