@@ -63,9 +63,7 @@ impl Refusal {
             }
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
             Self::NoInterpreter(_) => {
-                "The sandbox's template has no code interpreter; create the sandbox from code-interpreter-v1 or from a \
-                 template that is built on it"
-                    .to_owned()
+                "The template has no code interpreter; use code-interpreter-v1 or one that is built on it".to_owned()
             }
             Self::TokenMissing(_) => {
                 format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")

@@ -53,17 +53,11 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
                     let value = self.below(value, &name);
                     (name, value)
                 });
-                let mut map = MapDeserializer::new(below);
-                let read = visitor.visit_map(&mut map)?;
-                map.end()?;
-                Ok(read)
+                MapDeserializer::new(below).deserialize_any(visitor)
             }
             Value::Array(values) => {
                 let below = values.into_iter().enumerate().map(|(index, value)| self.below(value, &index));
-                let mut list = SeqDeserializer::new(below);
-                let read = visitor.visit_seq(&mut list)?;
-                list.end()?;
-                Ok(read)
+                SeqDeserializer::new(below).deserialize_any(visitor)
             }
             plain => plain.deserialize_any(visitor),
         }

@@ -77,10 +77,8 @@ impl NetworkUpdate {
 }
 
 fn refuse_unknown(fields: &BTreeMap<String, Value>) -> Result<(), ApiError> {
-    match fields.iter().find(|(_, value)| !value.is_null()) {
-        Some((name, _)) => Err(ApiError::unsupported(&format!("network.{name}"))),
-        None => Ok(()),
-    }
+    let unknown = fields.iter().find(|(_, value)| !value.is_null());
+    unknown.map_or(Ok(()), |(name, _)| Err(ApiError::unsupported(&format!("network.{name}"))))
 }
 
 fn refuse_later_work(
