@@ -27,8 +27,10 @@ pub(super) fn leave_shared_mounts() -> anyhow::Result<()> {
     // In a user namespace the kernel lets nobody take apart what came from outside.
     if is_privileged {
         let mounts = fs::read_to_string("/proc/self/mountinfo").context("could not read the table of mounts")?;
-        disks_of_servers(&mounts, |directory| directory.join(STATE_MARK).is_file())
-            .for_each(|disk| drop(unmount(disk, UnmountFlags::DETACH)));
+        for disk in disks_of_servers(&mounts, |directory| directory.join(STATE_MARK).is_file()) {
+            // One that is gone meanwhile needs no more.
+            let _ = unmount(disk, UnmountFlags::DETACH);
+        }
     }
     Ok(())
 }
