@@ -1,5 +1,5 @@
-//! Team tokens: people instead of keys. A request has a team's id and a signed token that
-//! says who asks, in the headers of `wire::compat`.
+//! Team tokens: people instead of keys. A request carries a team's id and a signed token that says who asks, in the
+//! headers of `wire::compat`.
 //!
 //! The token is a JWT of an identity service that the operator names, by its secret or by its public keys. What it says
 //! is believed only after its signature, its time and the person's membership in the team were checked. Nothing that a
