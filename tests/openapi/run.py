@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 VERSION = "4.32.5"
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api-keys/{id}",
-          "DELETE /templates/{id}", "DELETE /api/v1/executions/{id}", "DELETE /api/v1/sandboxes/{id}"]
+          "POST /api-keys/{id}/rotate", "DELETE /templates/{id}", "DELETE /api/v1/executions/{id}", "DELETE /api/v1/sandboxes/{id}"]
 # They go on until the client leaves.
 ENDLESS = ["GET /api/v1/sse"]
 # Its body is an archive, which the tool cannot make; control's own tests send broken ones.

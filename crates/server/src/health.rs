@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
-use http::{StatusCode, header};
+use isopod_control::http::{Empty, MetricsText, NoContent};
 use isopod_control::telemetry::{render, render_database, render_stock};
 
 use crate::parts::Parts;
 
-pub(super) async fn health() -> StatusCode {
-    StatusCode::NO_CONTENT
+pub(super) async fn health() -> NoContent {
+    Empty
 }
 
-pub(super) async fn metrics(State(parts): State<Arc<Parts>>) -> impl IntoResponse {
+pub(super) async fn metrics(State(parts): State<Arc<Parts>>) -> MetricsText {
     let states: Vec<_> = parts.app.fleet.all().iter().filter_map(|sandbox| sandbox.view().row.state.shown()).collect();
     let count = |wanted: &str| states.iter().filter(|state| **state == wanted).count();
     let live = [("running", count("running")), ("paused", count("paused"))];
@@ -21,5 +20,5 @@ pub(super) async fn metrics(State(parts): State<Arc<Parts>>) -> impl IntoRespons
     render_stock(&mut text, &parts.app.fleet.node.pool_status().await);
     render_database(&mut text, parts.app.fleet.store.connections());
     text += &parts.service.metrics_text().await;
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    MetricsText(text)
 }

@@ -1,20 +1,46 @@
 //! `GET /isopod/env`: how programs of this machine find the server under other domains than its own.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::config::{LocalNames, ServedNames};
 use crate::parts::Parts;
 
-pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
+/// How programs find the server.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ProgramEnvironment)]
+pub(super) struct Environment {
+    /// The server's own.
+    domain: String,
+    names: Option<NamesView>,
+    /// Why there are no names.
+    problem: Option<String>,
+}
+
+/// Names that the server answers for besides its own.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LocalNames)]
+struct NamesView {
+    domains: Vec<String>,
+    /// Of the resolver, and of the server's https.
+    #[schema(value_type = String, format = Ipv4)]
+    address: Ipv4Addr,
+    /// The certificate of the authority, as PEM.
+    authority: String,
+}
+
+pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Environment> {
     let (names, problem) = match &parts.local_names {
         LocalNames::Served(ServedNames { domains, address, authority }) => {
-            (json!({ "domains": domains, "address": address, "authority": authority }), None)
+            let names = NamesView { domains: domains.clone(), address: *address, authority: authority.clone() };
+            (Some(names), None)
         }
-        LocalNames::Missing(reason) => (Value::Null, Some(reason)),
+        LocalNames::Missing(reason) => (None, Some(reason.clone())),
     };
-    Json(json!({ "domain": parts.app.domain(), "names": names, "problem": problem }))
+    Json(Environment { domain: parts.app.domain().to_owned(), names, problem })
 }

@@ -1,29 +1,44 @@
-//! The API described for machines (`/openapi.json`) and for people (`/docs`). The document is written by hand and
-//! checked in, E2B's part and the service's each in a file of its own; a test asks the server for every route in it.
+//! The API described for machines (`/openapi.json`) and for people (`/docs`). The document is made of the route tables, and
+//! of the types that the handlers take and give, when somebody asks for it first.
 
 use std::sync::LazyLock;
 
-use axum::response::{Html, IntoResponse};
+use axum::response::{Html, IntoResponse, Response};
 use http::header;
+use isopod_control::http::{DescribeAnswer, Description};
 use serde_json::Value;
 
+use crate::routes::documented_routes;
+
+const ABOUT: &str = "The E2B API on your own machine. Traffic to sandboxes does not go through these routes: name a sandbox \
+    by the headers E2b-Sandbox-Id and E2b-Sandbox-Port, by the host {port}-{id}.{domain} or by the path \
+    /sandbox/{id}/{port}/.";
+
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let parse = |text: &str| serde_json::from_str::<Value>(text).expect("a test reads both files");
-    let mut document = parse(include_str!("openapi.json"));
-    let mut service = parse(isopod_service::OPENAPI);
-    add(&mut document["paths"], service["paths"].take());
-    add(&mut document["components"]["schemas"], service["schemas"].take());
-    document
+    let document = documented_routes().finish("Isopod", env!("CARGO_PKG_VERSION"), ABOUT);
+    serde_json::to_value(document).expect("it has no keys but texts")
 });
 
-fn add(to: &mut Value, more: Value) {
-    if let (Value::Object(to), Value::Object(more)) = (to, more) {
-        to.extend(more);
+/// The same as text.
+static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+
+/// The document itself, which is whatever OpenAPI says.
+pub(super) struct OpenApiDocument;
+
+pub(super) async fn document() -> OpenApiDocument {
+    OpenApiDocument
+}
+
+impl IntoResponse for OpenApiDocument {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
     }
 }
 
-pub(super) async fn document() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.to_string())
+impl DescribeAnswer for OpenApiDocument {
+    fn describe(operation: &mut Description) {
+        operation.json_answer::<Value>(200);
+    }
 }
 
 /// A plain list, so that nothing has to be loaded from anywhere.

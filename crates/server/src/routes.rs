@@ -7,7 +7,8 @@ use axum::middleware::from_fn_with_state;
 use isopod_control::audit::Recorder;
 use isopod_control::http::Needs::{MetricsKey, Nothing, TeamKey};
 use isopod_control::http::{
-    Actions, Audit, DeclaredRoute, Durability, Routes, audited, get, reads, routes, unsupported_routes, with_fallbacks,
+    Actions, Audit, DeclaredRoute, Document, Durability, Routes, audited, get, reads, routes, unsupported_routes,
+    with_fallbacks,
 };
 
 use crate::parts::Parts;
@@ -42,12 +43,32 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
     declared
 }
 
+/// What all routes take and give.
+pub(crate) fn documented_routes() -> Document {
+    Document::new()
+        .with(&routes())
+        .with(&isopod_agents::routes())
+        .with(&isopod_service::routes())
+        .with(&unsupported_routes())
+        .with(&server_routes())
+}
+
 /// About the server itself.
 fn server_routes() -> Routes<Arc<Parts>> {
     Routes::new()
-        .route("/health", [get(reads(Nothing), health::health)])
-        .route("/isopod/env", [get(reads(TeamKey), local_names::get)])
-        .route("/metrics", [get(reads(MetricsKey), health::metrics)])
-        .route("/openapi.json", [get(reads(Nothing), openapi::document)])
-        .route("/docs", [get(reads(Nothing), openapi::page)])
+        .route("/health", [get(reads(Nothing), "Whether the server answers", health::health)])
+        .route(
+            "/isopod/env",
+            [get(reads(TeamKey), "How programs of this machine find the server under other domains", local_names::get)],
+        )
+        .route(
+            "/metrics",
+            [get(
+                reads(MetricsKey),
+                "Counts for Prometheus, for an admin key; without a key where the server opened them",
+                health::metrics,
+            )],
+        )
+        .route("/openapi.json", [get(reads(Nothing), "This document", openapi::document)])
+        .route("/docs", [get(reads(Nothing), "A list of all operations, for people", openapi::page)])
 }

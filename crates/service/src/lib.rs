@@ -47,6 +47,3 @@ pub use reconcile::run_reconciler;
 pub(crate) use service::SERVER_LABEL;
 pub use service::Service;
 pub(crate) use tasks::{NewTask, TaskEnd};
-
-/// The service's part of the description of the API.
-pub const OPENAPI: &str = include_str!("http/openapi.json");

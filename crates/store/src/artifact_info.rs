@@ -1,11 +1,13 @@
 //! The description of a file that a run produced.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::clock::Timestamp;
 
 /// One artifact. Its fields have the names that clients know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Artifact)]
 pub struct ArtifactInfo {
     pub filename: String,
     pub agent_id: Option<String>,

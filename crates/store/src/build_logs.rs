@@ -2,17 +2,21 @@
 //! number on.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Direction, Level, Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::QueryBuilder;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = BuildLogEntry)]
 pub struct BuildLine {
     #[serde(rename = "timestamp")]
     pub at: Timestamp,
     pub level: Level,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub step: Option<String>,
     pub message: String,
 }

@@ -1,8 +1,10 @@
 //! Lifecycle events: what happened to sandboxes, for clients that follow them.
 
 use isopod_wire::{ExecutionId, SandboxId};
+use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
+use utoipa::ToSchema;
 
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
@@ -22,6 +24,28 @@ pub struct Event {
     pub data: Value,
 }
 
+/// An event in the words of E2B.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Event)]
+pub struct ShownEvent {
+    version: &'static str,
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    timestamp: Timestamp,
+    event_category: &'static str,
+    event_label: String,
+    #[schema(value_type = Object)]
+    event_data: Value,
+    sandbox_id: String,
+    sandbox_execution_id: Option<String>,
+    sandbox_template_id: String,
+    sandbox_build_id: &'static str,
+    sandbox_team_id: String,
+}
+
+/// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Created,
@@ -81,21 +105,21 @@ impl Event {
 
 impl Event {
     /// The form in lists and in webhook deliveries.
-    pub fn json(&self) -> Value {
-        json!({
-            "version": "v2",
-            "id": self.id,
-            "type": self.kind,
-            "timestamp": self.at,
-            "eventCategory": "lifecycle",
-            "eventLabel": self.kind.rsplit('.').next(),
-            "eventData": self.data,
-            "sandboxId": self.sandbox,
-            "sandboxExecutionId": self.execution,
-            "sandboxTemplateId": self.template,
-            "sandboxBuildId": "",
-            "sandboxTeamId": self.team,
-        })
+    pub fn shown(self) -> ShownEvent {
+        ShownEvent {
+            version: "v2",
+            id: self.id,
+            event_label: self.kind.rsplit('.').next().unwrap_or_default().to_owned(),
+            kind: self.kind,
+            timestamp: self.at,
+            event_category: "lifecycle",
+            event_data: self.data,
+            sandbox_id: self.sandbox,
+            sandbox_execution_id: self.execution,
+            sandbox_template_id: self.template,
+            sandbox_build_id: "",
+            sandbox_team_id: self.team.0,
+        }
     }
 }
 
@@ -131,7 +155,7 @@ impl Store {
             query(AssertSqlSafe(text))
                 .bind(new_uuid().replace('-', ""))
                 .bind(webhook)
-                .bind(event.json().to_string())
+                .bind(json!(event.clone().shown()).to_string())
                 .bind(event.at.0)
                 .execute(&mut transaction)
                 .await

@@ -47,7 +47,7 @@ pub use artifact_info::ArtifactInfo;
 pub use build_logs::{BuildLine, BuildLogQuery};
 pub use builds::{Build, BuildReason, BuildStatus, Tag};
 pub use database::{Connections, Store, StoreError, StoreFile};
-pub use events::{Event, EventQuery, EventType};
+pub use events::{Event, EventQuery, EventType, ShownEvent};
 pub use execution_name::{ExecutionName, ExecutionNameError, is_workspace_id};
 pub use executions::ExecutionClaim;
 pub use file_record::{FileFacts, FileHash, FileRecord, Side};

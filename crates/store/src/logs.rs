@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use isopod_wire::SandboxId;
 use serde::Serialize;
 use sqlx::AssertSqlSafe;
+use utoipa::ToSchema;
 
 use super::{Store, StoreError};
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 
-#[derive(Clone, Debug, Serialize)]
+/// One line.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = LogEntry)]
 pub struct LogLine {
     pub timestamp: Timestamp,
     pub level: Level,
@@ -19,8 +22,9 @@ pub struct LogLine {
 }
 
 /// The severity of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = LogLevel)]
 pub enum Level {
     Debug,
     Info,

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use isopod_control::files::{Key, KeyQuery, Metadata, Opened, blocking};
-use isopod_control::http::{ApiError, Caller, Query, expected_size, receive, send};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, header};
+use isopod_control::files::{Key, KeyQuery, ListedFile, Metadata, Opened, blocking};
+use isopod_control::http::{
+    ApiError, Caller, Created, DescribeInput, Description, Download, Empty, Headers, Listing, NoContent, Param, Query,
+    QueryParams, expected_size, receive, send,
+};
 use isopod_store::clock::Timestamp;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::executions::{claimed_files, known_files};
 use crate::Agents;
@@ -22,39 +26,77 @@ const METADATA_HEADER: &str = "x-isopod-metadata";
 const MODIFIED_HEADER: &str = "x-isopod-modified-at";
 const MAX_LISTED: i64 = 10_000;
 
+pub(super) enum ListFiles {}
+
+impl QueryParams for ListFiles {
+    const PARAMS: &'static [Param] = &[
+        Param::text("prefix"),
+        Param::time("modifiedSince"),
+        Param::number("limit", 1, MAX_LISTED),
+        Param::text("nextToken").about("where to go on, from the header x-next-token of the page before"),
+    ];
+}
+
+/// What is to be noted about a file.
+pub(super) struct Notes(Option<Metadata>);
+
+impl<S: Sync> FromRequestParts<S> for Notes {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        metadata_of(&parts.headers).map(Self)
+    }
+}
+
+impl DescribeInput for Notes {
+    fn describe(operation: &mut Description) {
+        operation.header(&Param::text("X-Isopod-Metadata").about("a JSON object that is kept with the file"));
+    }
+}
+
+/// A file that was written.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PutFile)]
+pub(super) struct Put {
+    key: String,
+    /// Where sandboxes have it.
+    path: String,
+    size: u64,
+}
+
 pub(super) async fn put(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, key)): Path<(String, String)>,
+    Notes(metadata): Notes,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Created<Put>, ApiError> {
     let key = Key::parse_new(&key)?;
-    let metadata = metadata_of(&headers)?;
     let expected = expected_size(&headers);
     let files = claimed_files(&app, &caller, &id).await?;
     let (shown, path) = (key.as_str().to_owned(), format!("{}/{}", files.root_path(), key.as_str()));
     let size = receive(body, move || files.begin_put(key, metadata, expected)).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "key": shown, "path": path, "size": size }))))
+    Ok(Created(Put { key: shown, path, size }))
 }
 
 pub(super) async fn get(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, key)): Path<(String, String)>,
-) -> Result<Response, ApiError> {
+) -> Result<Download, ApiError> {
     let opened = open(&app, &caller, &id, &key).await?;
     let headers = head_of(&opened);
-    Ok((headers, send(opened.file)).into_response())
+    Ok(Download((headers, send(opened.file)).into_response()))
 }
 
 pub(super) async fn head(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, key)): Path<(String, String)>,
-) -> Result<Response, ApiError> {
+) -> Result<Headers, ApiError> {
     let opened = open(&app, &caller, &id, &key).await?;
-    Ok((head_of(&opened), Body::empty()).into_response())
+    Ok(Headers((head_of(&opened), Body::empty()).into_response()))
 }
 
 async fn open(app: &Agents, caller: &Caller, id: &str, key: &str) -> Result<Opened, ApiError> {
@@ -67,11 +109,11 @@ pub(super) async fn delete(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, key)): Path<(String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let key = Key::parse(&key)?;
     let files = known_files(&app, &caller, &id).await?;
     blocking(move || files.delete(&key)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }
 
 /// The keys in their order; the header `x-next-token` says where to go on.
@@ -79,10 +121,9 @@ pub(super) async fn list(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Response, ApiError> {
-    let query = query.only(&["prefix", "modifiedSince", "limit", "nextToken"])?;
-    let limit = query.number("limit", 1, MAX_LISTED)?.unwrap_or(MAX_LISTED);
+    query: Query<ListFiles>,
+) -> Result<(HeaderMap, Listing<ListedFile>), ApiError> {
+    let limit = query.number("limit")?.unwrap_or(MAX_LISTED);
     let wanted = KeyQuery {
         prefix: query.text("prefix").unwrap_or_default().to_owned(),
         modified_since: query.text("modifiedSince").map(parse_time).transpose()?,
@@ -96,7 +137,7 @@ pub(super) async fn list(
         let token = URL_SAFE_NO_PAD.encode(&last.key);
         headers.insert("x-next-token", HeaderValue::try_from(token).expect("base64 is letters and digits"));
     }
-    Ok((headers, Json(json!(listed))).into_response())
+    Ok((headers, Listing(listed)))
 }
 
 fn parse_token(text: &str) -> Result<String, ApiError> {

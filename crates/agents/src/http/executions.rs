@@ -5,21 +5,33 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
-use isopod_control::files::{Files, Key, blocking, is_used};
-use isopod_control::http::{ApiError, Caller, JsonBody, claimed_execution, file_store, known_execution};
+use isopod_control::files::{Files, Key, StorageInfo, blocking, is_used};
+use isopod_control::http::{
+    ApiError, Caller, Empty, JsonBody, Listing, NoContent, claimed_execution, file_store, known_execution,
+};
 use isopod_store::clock::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Agents;
 
-pub(super) async fn list(State(app): State<Arc<Agents>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+/// An execution in a list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedExecution)]
+pub(super) struct ExecutionView {
+    execution_id: String,
+    created_at: Timestamp,
+    used_at: Timestamp,
+}
+
+pub(super) async fn list(State(app): State<Arc<Agents>>, caller: Caller) -> Result<Listing<ExecutionView>, ApiError> {
     let executions = app.fleet.store.list_executions(&caller.team).await?;
-    let shown = executions
-        .into_iter()
-        .map(|(id, created, used)| json!({ "execution_id": id, "created_at": created, "used_at": used }));
-    Ok(Json(shown.collect()))
+    let shown = executions.into_iter().map(|(execution_id, created_at, used_at)| ExecutionView {
+        execution_id,
+        created_at,
+        used_at,
+    });
+    Ok(Listing(shown.collect()))
 }
 
 /// Makes the execution's directories, and says what is there.
@@ -27,7 +39,7 @@ pub(super) async fn open(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<StorageInfo>, ApiError> {
     let files = claimed_files(&app, &caller, &id).await?;
     let info = blocking(move || {
         files.ensure()?;
@@ -40,7 +52,7 @@ pub(super) async fn info(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<StorageInfo>, ApiError> {
     let files = known_files(&app, &caller, &id).await?;
     Ok(Json(blocking(move || files.info()).await?))
 }
@@ -50,7 +62,7 @@ pub(super) async fn remove(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let execution = known_execution(&app.fleet.store, &caller, &id).await?;
     let files = file_store(app.files.as_ref())?.files(execution.clone()).await?;
     app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
@@ -63,13 +75,15 @@ pub(super) async fn remove(
     }
     blocking(move || files.remove_everything()).await?;
     app.fleet.store.forget_execution(&execution).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct CleanupBody {
+#[schema(as = Cleanup)]
+pub(super) struct CleanupBody {
     #[serde(default = "a_day")]
+    #[schema(minimum = 0, default = 24)]
     older_than_hours: f64,
 }
 
@@ -77,53 +91,74 @@ fn a_day() -> f64 {
     24.0
 }
 
+#[derive(Serialize, ToSchema)]
+#[schema(as = CleanedUp)]
+pub(super) struct Removed {
+    /// How many files.
+    removed: u64,
+}
+
 /// Removes temporary files that were not written for so long; zero means all.
 pub(super) async fn cleanup(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<CleanupBody>,
+) -> Result<Json<Removed>, ApiError> {
     let CleanupBody { older_than_hours } = body.parse()?;
     let wrong = || ApiError::bad_request("older_than_hours must be a number of hours, 0 or more");
     let older_than = Duration::try_from_secs_f64(older_than_hours * 3600.0).map_err(|_| wrong())?;
     let files = known_files(&app, &caller, &id).await?;
     let removed = blocking(move || files.clean_temp(older_than)).await?;
-    Ok(Json(json!({ "removed": removed })))
+    Ok(Json(Removed { removed }))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct TransferBody {
+#[schema(as = Transfer)]
+pub(super) struct TransferBody {
     from: String,
     to: String,
+}
+
+/// A file under its new key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TransferredFile)]
+pub(super) struct Transferred {
+    key: String,
+    size: u64,
 }
 
 pub(super) async fn copy(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<TransferBody>,
+) -> Result<Json<Transferred>, ApiError> {
     let (files, from, to) = transfer(&app, &caller, &id, body).await?;
     let key = to.as_str().to_owned();
     let size = blocking(move || files.copy(&from, to)).await?;
-    Ok(Json(json!({ "key": key, "size": size })))
+    Ok(Json(Transferred { key, size }))
 }
 
 pub(super) async fn rename(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<TransferBody>,
+) -> Result<Json<Transferred>, ApiError> {
     let (files, from, to) = transfer(&app, &caller, &id, body).await?;
     let key = to.as_str().to_owned();
     let size = blocking(move || files.rename(&from, &to)).await?;
-    Ok(Json(json!({ "key": key, "size": size })))
+    Ok(Json(Transferred { key, size }))
 }
 
-async fn transfer(app: &Agents, caller: &Caller, id: &str, body: JsonBody) -> Result<(Files, Key, Key), ApiError> {
+async fn transfer(
+    app: &Agents,
+    caller: &Caller,
+    id: &str,
+    body: JsonBody<TransferBody>,
+) -> Result<(Files, Key, Key), ApiError> {
     let TransferBody { from, to } = body.parse()?;
     let (from, to) = (Key::parse(&from)?, Key::parse_new(&to)?);
     Ok((known_files(app, caller, id).await?, from, to))

@@ -6,19 +6,20 @@ use axum::Json;
 use axum::extract::{Path, State};
 use isopod_control::http::{ApiError, Caller, JsonBody};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::runtime_runs::parse_run_id;
+use super::runtime_runs::{Told, parse_run_id};
 use crate::Agents;
 use crate::runs::{Command, CommandError, Refusal};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NoBody {}
+pub(super) struct NoBody {}
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ApproveBody {
+#[schema(as = Approval)]
+pub(super) struct ApproveBody {
     /// One node; all that wait without it.
     #[serde(alias = "agent_id", alias = "node_id")]
     node: Option<String>,
@@ -34,8 +35,8 @@ pub(super) async fn stop(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<NoBody>,
+) -> Result<Json<Told>, ApiError> {
     let NoBody {} = body.parse()?;
     command(&app, &caller, &id, Command::Stop).await
 }
@@ -44,8 +45,8 @@ pub(super) async fn resume(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<NoBody>,
+) -> Result<Json<Told>, ApiError> {
     let NoBody {} = body.parse()?;
     command(&app, &caller, &id, Command::Resume).await
 }
@@ -54,16 +55,16 @@ pub(super) async fn approve(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<ApproveBody>,
+) -> Result<Json<Told>, ApiError> {
     let ApproveBody { node, approved } = body.parse()?;
     command(&app, &caller, &id, Command::Approve { node, approved }).await
 }
 
-async fn command(app: &Agents, caller: &Caller, id: &str, command: Command) -> Result<Json<Value>, ApiError> {
+async fn command(app: &Agents, caller: &Caller, id: &str, command: Command) -> Result<Json<Told>, ApiError> {
     let run = parse_run_id(id)?;
     app.runs.command(&caller.team, &run, command).await?;
-    Ok(Json(json!({ "success": true, "run_id": run.as_str() })))
+    Ok(Json(Told::new(&run)))
 }
 
 /// Ends the run if there is one that lives. Says whether there was.

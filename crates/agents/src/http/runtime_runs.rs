@@ -8,28 +8,94 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Path, State};
 use http::{Request, header};
 use isopod_control::http::Needs::TeamKey;
-use isopod_control::http::{ApiError, Caller, MaxBody, Query, Routes, changes, get, post, reads};
+use isopod_control::http::{
+    ApiError, Caller, DescribeInput, Description, Listing, MaxBody, Param, Query, QueryParams, Routes, changes, get,
+    post, reads,
+};
 use isopod_store::{Owner, RunId, RunQuery, RunRow, RunStatus};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::runtime::ClientId;
+use super::runtime::{ClientId, RUN_ID};
 use super::{runtime_commands, runtime_watch};
 use crate::Agents;
-use crate::runs::{Workflow, summary};
+use crate::runs::{Document, RunSummary, Workflow, summary};
 use crate::sessions::RelPath;
 
 pub(super) fn routes() -> Routes<Arc<Agents>> {
     Routes::new()
-        .route("/runtime/start", [post(changes(TeamKey, "run.start"), start)])
-        .route("/runtime/state", [get(reads(TeamKey), state)])
-        .route("/runtime/signatures", [get(reads(TeamKey), signatures)])
-        .route("/runtime/runs", [get(reads(TeamKey), list)])
-        .route("/runtime/{run_id}/stop", [post(changes(TeamKey, "run.stop"), runtime_commands::stop)])
-        .route("/runtime/{run_id}/resume", [post(changes(TeamKey, "run.resume"), runtime_commands::resume)])
-        .route("/runtime/{run_id}/approve", [post(changes(TeamKey, "run.approve"), runtime_commands::approve)])
-        .route("/runtime/{run_id}/artifact/{node}", [get(reads(TeamKey), node_output)])
-        .route("/runtime/{run_id}/events", [get(reads(TeamKey), runtime_watch::events)])
-        .route("/ws/runtime/{run_id}", [get(reads(TeamKey), runtime_watch::socket)])
+        .route(
+            "/runtime/start",
+            [post(changes(TeamKey, "run.start"), "Start a workflow", start).may_refuse(&[404, 409])],
+        )
+        .route("/runtime/state", [get(reads(TeamKey), "Everything about a run", state).may_refuse(&[404])])
+        .route(
+            "/runtime/signatures",
+            [get(reads(TeamKey), "What agents of a run signed their thoughts with", signatures).may_refuse(&[404])],
+        )
+        .route("/runtime/runs", [get(reads(TeamKey), "List runs, the newest first", list)])
+        .route("/runtime/{run_id}/artifact/{node}", [get(reads(TeamKey), "What a node gave", node_output)])
+        .route("/runtime/{run_id}/events", [get(reads(TeamKey), "Follow a run to its end", runtime_watch::events)])
+        .route(
+            "/ws/runtime/{run_id}",
+            [get(reads(TeamKey), "Follow a run over a WebSocket", runtime_watch::socket).never_refuses(404)],
+        )
+        .merge(command_routes())
+        .path_parameter(RUN_ID)
+}
+
+/// They reach a run only on the server that runs it.
+fn command_routes() -> Routes<Arc<Agents>> {
+    Routes::new()
+        .route("/runtime/{run_id}/stop", [post(changes(TeamKey, "run.stop"), "End a run", runtime_commands::stop)])
+        .route(
+            "/runtime/{run_id}/resume",
+            [post(
+                changes(TeamKey, "run.resume"),
+                "Let everything go on that waits for a person",
+                runtime_commands::resume,
+            )],
+        )
+        .route(
+            "/runtime/{run_id}/approve",
+            [post(
+                changes(TeamKey, "run.approve"),
+                "Say yes or no to what waits for a person",
+                runtime_commands::approve,
+            )],
+        )
+        .may_refuse(&[409, 421])
+}
+
+pub(super) enum NamedRun {}
+
+impl QueryParams for NamedRun {
+    const PARAMS: &'static [Param] = &[Param::text("run_id").required()];
+}
+
+pub(super) enum ListRuns {}
+
+impl QueryParams for ListRuns {
+    const PARAMS: &'static [Param] = &[
+        Param::one_of("status", &["idle", "running", "completed", "failed", "awaitingapproval"]),
+        Param::number("limit", 1, 1000),
+        Param::number("offset", 0, u32::MAX as i64),
+    ];
+}
+
+/// A run that does what it was told.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ToldRun)]
+pub(super) struct Told {
+    success: bool,
+    run_id: String,
+}
+
+impl Told {
+    pub(super) fn new(run: &RunId) -> Self {
+        Self { success: true, run_id: run.as_str().to_owned() }
+    }
 }
 
 /// The text of a workflow, in JSON or YAML.
@@ -53,18 +119,26 @@ impl<S: Sync> FromRequest<S> for WorkflowText {
     }
 }
 
+impl DescribeInput for WorkflowText {
+    fn describe(operation: &mut Description) {
+        let schema = operation.schema_of::<Document>();
+        operation.body(["application/json", "application/yaml"], schema, true);
+        operation.may_refuse(&[400, 408, 413]);
+    }
+}
+
 async fn start(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     ClientId(client): ClientId,
     text: WorkflowText,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Told>, ApiError> {
     let workflow = Workflow::parse(&text.0)?;
     app.runs.check(&workflow)?;
     let run = RunId::random();
     attach(&app, &caller, &client, &run, &workflow.settings.attached_files).await?;
     app.runs.start(run.clone(), caller.team, client, workflow).await?;
-    Ok(Json(json!({ "success": true, "run_id": run.as_str() })))
+    Ok(Json(Told::new(&run)))
 }
 
 /// Copies files of the library into the run's input, where its nodes find them.
@@ -79,13 +153,21 @@ async fn attach(app: &Agents, caller: &Caller, client: &str, run: &RunId, names:
     Ok(())
 }
 
-async fn state(State(app): State<Arc<Agents>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
-    let row = named_run(&app, &caller, query).await?;
+async fn state(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    query: Query<NamedRun>,
+) -> Result<Json<Value>, ApiError> {
+    let row = named_run(&app, &caller, &query).await?;
     Ok(Json(app.runs.state(&row).await?))
 }
 
-async fn signatures(State(app): State<Arc<Agents>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
-    let row = named_run(&app, &caller, query).await?;
+async fn signatures(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    query: Query<NamedRun>,
+) -> Result<Json<Value>, ApiError> {
+    let row = named_run(&app, &caller, &query).await?;
     Ok(Json(app.runs.signatures(&row.id).await?))
 }
 
@@ -100,8 +182,11 @@ async fn node_output(
     output.map(Json).ok_or_else(|| ApiError::not_found("the run has no such node, or it has given nothing yet"))
 }
 
-async fn list(State(app): State<Arc<Agents>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["status", "limit", "offset"])?;
+async fn list(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+    query: Query<ListRuns>,
+) -> Result<Listing<RunSummary>, ApiError> {
     let status = match query.text("status") {
         None => None,
         Some(text) => Some(
@@ -113,15 +198,14 @@ async fn list(State(app): State<Arc<Agents>>, caller: Caller, query: Query) -> R
     let wanted = RunQuery {
         team: caller.team,
         status,
-        limit: bounded(query.number("limit", 1, 1000)?, 100),
-        offset: bounded(query.number("offset", 0, i64::from(u32::MAX))?, 0),
+        limit: bounded(query.number("limit")?, 100),
+        offset: bounded(query.number("offset")?, 0),
     };
     let runs = app.fleet.store.list_runs(&wanted).await?;
-    Ok(Json(runs.iter().map(summary).collect()))
+    Ok(Listing(runs.iter().map(summary).collect()))
 }
 
-async fn named_run(app: &Agents, caller: &Caller, query: Query) -> Result<RunRow, ApiError> {
-    let query = query.only(&["run_id"])?;
+async fn named_run(app: &Agents, caller: &Caller, query: &Query<NamedRun>) -> Result<RunRow, ApiError> {
     let id = query.text("run_id").ok_or_else(|| ApiError::bad_request("run_id is required"))?;
     find_run(app, caller, id).await
 }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use futures::Stream;
-use http::HeaderMap;
-use isopod_control::http::{ApiError, Caller, Query};
+use http::HeaderValue;
+use http::request::Parts;
+use isopod_control::http::{
+    ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams, Upgraded,
+};
 use isopod_store::clock::Timestamp;
 use isopod_store::{RunEvent, RunId, RunRow, StoreError};
 use serde_json::{Value, json};
@@ -62,28 +65,52 @@ impl Reading {
     }
 }
 
+pub(super) enum Events {}
+
+impl QueryParams for Events {
+    const PARAMS: &'static [Param] = &[Param::number("after", 0, i64::MAX).about("only events after this one")];
+}
+
+/// The last event that the client has, which counts where the query says nothing.
+pub(super) struct LastEventId(Option<HeaderValue>);
+
+impl<S: Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.headers.get("last-event-id").cloned()))
+    }
+}
+
+impl DescribeInput for LastEventId {
+    fn describe(operation: &mut Description) {
+        operation.header(&Param::text("Last-Event-ID").about("the same as `after`, which goes before it"));
+    }
+}
+
 /// `GET /runtime/{run_id}/events`
 pub(super) async fn events(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    headers: HeaderMap,
-    query: Query,
-) -> Result<Response, ApiError> {
-    let query = query.only(&["after"])?;
+    last: LastEventId,
+    query: Query<Events>,
+) -> Result<EventStream, ApiError> {
     let row = find_run(&app, &caller, &id).await?;
-    let after = match query.number("after", 0, i64::MAX)? {
+    let after = match query.number("after")? {
         Some(after) => after,
-        None => last_event_id(&headers)?,
+        None => last.number()?,
     };
     let reading = Reading::new(Arc::clone(&app), row.id, after);
-    Ok(Sse::new(as_stream(reading)).keep_alive(KeepAlive::default()).into_response())
+    Ok(EventStream(Sse::new(as_stream(reading)).keep_alive(KeepAlive::default()).into_response()))
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<i64, ApiError> {
-    let Some(given) = headers.get("last-event-id") else { return Ok(0) };
-    let number = given.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|number| *number >= 0);
-    number.ok_or_else(|| ApiError::bad_request("Last-Event-ID must be the id of an event"))
+impl LastEventId {
+    fn number(&self) -> Result<i64, ApiError> {
+        let Some(given) = &self.0 else { return Ok(0) };
+        let number = given.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|number| *number >= 0);
+        number.ok_or_else(|| ApiError::bad_request("Last-Event-ID must be the id of an event"))
+    }
 }
 
 fn as_stream(reading: Reading) -> impl Stream<Item = Result<Event, Infallible>> {
@@ -114,15 +141,15 @@ pub(super) async fn socket(
     caller: Caller,
     Path(id): Path<String>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
-) -> Result<Response, ApiError> {
+) -> Result<Upgraded, ApiError> {
     let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this is a WebSocket: {error}")))?;
     let found = find_run(&app, &caller, &id).await;
-    Ok(upgrade.on_upgrade(move |socket| async move {
+    Ok(Upgraded(upgrade.on_upgrade(move |socket| async move {
         match found {
             Ok(row) => follow(app, row, socket).await,
             Err(_) => refuse(socket).await,
         }
-    }))
+    })))
 }
 
 async fn refuse(mut socket: WebSocket) {

@@ -4,16 +4,41 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, JsonBody, claimed_execution, known_execution};
+use axum::response::IntoResponse as _;
+use isopod_control::http::{ApiError, Caller, JsonBody, Listing, Prepared, claimed_execution, known_execution};
 use isopod_store::ExecutionName;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::Agents;
-use crate::toolkit::{Tool, ToolError, Toolkit, ToolkitConfig, schemas};
+use crate::toolkit::{StartedToolkit, Tool, ToolError, ToolSchema, Toolkit, ToolkitConfig, schemas};
+
+/// What every result of a tool has. Each tool has more.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ToolkitResult)]
+pub(super) struct CallResult {
+    success: bool,
+    /// The same.
+    ok: bool,
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    sandbox_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    restarted: Option<bool>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct EndedToolkit {
+    /// Whether there was a sandbox.
+    killed: bool,
+}
 
 /// What the tools are and take.
-pub(super) async fn tools(_: Caller) -> Json<Value> {
-    Json(schemas())
+pub(super) async fn tools(_: Caller) -> Listing<ToolSchema> {
+    Listing(schemas())
 }
 
 pub(super) async fn config(
@@ -30,9 +55,9 @@ pub(super) async fn configure(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<ToolkitConfig>,
 ) -> Result<Json<ToolkitConfig>, ApiError> {
-    let config: ToolkitConfig = body.parse()?;
+    let config = body.parse()?;
     config.check().map_err(ApiError::bad_request)?;
     let execution = claimed_execution(&app.fleet.store, &caller, &id).await?;
     app.fleet.store.set_toolkit_config(&execution, &json!(config).to_string()).await?;
@@ -44,7 +69,7 @@ pub(super) async fn start(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<StartedToolkit>, ApiError> {
     let toolkit = toolkit_of(app, caller, &id).await?;
     Ok(Json(toolkit.start().await.map_err(refusal)?))
 }
@@ -54,28 +79,30 @@ pub(super) async fn end(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<EndedToolkit>, ApiError> {
     known_execution(&app.fleet.store, &caller, &id).await?;
     let toolkit = toolkit_of(app, caller, &id).await?;
     let killed = toolkit.end().await.map_err(refusal)?;
-    Ok(Json(json!({ "killed": killed })))
+    Ok(Json(EndedToolkit { killed }))
 }
 
 pub(super) async fn call(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, tool)): Path<(String, String)>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<Value>,
+) -> Result<Prepared<Json<CallResult>>, ApiError> {
     let tool = Tool::parse(&tool).ok_or_else(|| ApiError::not_found("there is no such tool"))?;
     let toolkit = toolkit_of(app, caller, &id).await?;
     if !toolkit.config.has(tool) {
         return Err(ApiError::forbidden("this tool is not among those of the execution"));
     }
     match toolkit.call(tool, body.0).await {
-        Ok(result) => Ok(Json(result)),
+        Ok(result) => Ok(Prepared::new(Json(result).into_response())),
         Err(error @ (ToolError::Gone | ToolError::Stopped | ToolError::Guest(_))) => {
-            Ok(Json(json!({ "success": false, "ok": false, "error": error.told() })))
+            let error = Some(error.told());
+            let failed = CallResult { success: false, ok: false, error, sandbox_id: None, restarted: None };
+            Ok(Prepared::new(Json(failed).into_response()))
         }
         Err(error) => Err(refusal(error)),
     }

@@ -37,8 +37,8 @@ use tokio::sync::{oneshot, watch};
 pub(crate) use engine::{Command, Refusal};
 pub(crate) use open::open_runs;
 pub(crate) use shared::RunParts;
-pub(crate) use view::summary;
-pub(crate) use workflow::{Workflow, WorkflowError};
+pub(crate) use view::{RunSummary, summary};
+pub(crate) use workflow::{Document, Workflow, WorkflowError};
 
 use isopod_store::{Resource, RunRow, StoreError, TeamId};
 

@@ -1,7 +1,10 @@
 //! A run as its API shows it, in the words of the agent kernel.
 
+use isopod_store::clock::Timestamp;
 use isopod_store::{NodeRow, NodeState, RunId, RunRow, StoreError};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::Runs;
 
@@ -10,7 +13,7 @@ impl Runs {
     pub(crate) async fn state(&self, row: &RunRow) -> Result<Value, StoreError> {
         let nodes = self.shared.store.run_nodes(&row.id).await?;
         let attempts = self.shared.store.run_invocations(&row.id).await?;
-        let mut state = summary(row);
+        let mut state = json!(summary(row));
         let fields = json!({
             "active_agents": ids(&nodes, NodeState::Running),
             "completed_agents": ids(&nodes, NodeState::Done),
@@ -56,21 +59,39 @@ impl Runs {
 }
 
 /// A run in a list.
-pub(crate) fn summary(row: &RunRow) -> Value {
-    json!({
-        "run_id": row.id.as_str(),
-        "workflow_id": row.workflow,
-        "name": row.name,
-        "client_id": row.client,
-        "status": row.status.text(),
-        "reason": row.reason,
-        "error": row.error,
-        "paused": row.paused,
-        "total_tokens_used": row.tokens_used,
-        "start_time": row.created_at,
-        "end_time": row.ended_at,
-        "last_event_id": row.last_seq,
-    })
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(crate) struct RunSummary {
+    run_id: String,
+    workflow_id: String,
+    name: String,
+    client_id: String,
+    status: &'static str,
+    reason: Option<String>,
+    error: Option<String>,
+    /// Why nothing starts at the moment.
+    paused: Option<String>,
+    total_tokens_used: u64,
+    start_time: Timestamp,
+    end_time: Option<Timestamp>,
+    last_event_id: i64,
+}
+
+pub(crate) fn summary(row: &RunRow) -> RunSummary {
+    RunSummary {
+        run_id: row.id.as_str().to_owned(),
+        workflow_id: row.workflow.clone(),
+        name: row.name.clone(),
+        client_id: row.client.clone(),
+        status: row.status.text(),
+        reason: row.reason.clone(),
+        error: row.error.clone(),
+        paused: row.paused.clone(),
+        total_tokens_used: row.tokens_used,
+        start_time: row.created_at,
+        end_time: row.ended_at,
+        last_event_id: row.last_seq,
+    }
 }
 
 fn ids(nodes: &[NodeRow], state: NodeState) -> Vec<&str> {

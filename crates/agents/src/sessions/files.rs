@@ -6,6 +6,7 @@ use std::sync::Arc;
 use isopod_store::clock::Timestamp;
 use isopod_store::{ArtifactInfo, Owner, Resource, TeamId};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::workspace::{HostTree, RelPath, RunFiles, WorkspaceError, content_type};
 use super::{SessionError, Sessions};
@@ -19,7 +20,8 @@ const MAX_LISTED: usize = 100_000;
 pub(crate) const PUBLIC: &str = "public";
 
 /// A file of a run or of a library.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = RunFile)]
 pub(crate) struct ListedFile {
     pub(crate) filename: String,
     /// `output`, `input` or the client whose library it is in.

@@ -31,7 +31,7 @@ use isopod_store::TeamOwner;
 use isopod_wire::SandboxId;
 
 pub(crate) use error::SessionError;
-pub(crate) use files::{FileError, PUBLIC, copy};
+pub(crate) use files::{FileError, ListedFile, PUBLIC, copy};
 pub(crate) use map::{RedisMap, RedisUrlError};
 pub(crate) use report::NO_SANDBOX;
 pub use settings::SessionSettings;

@@ -6,6 +6,7 @@ use isopod_guest_client::interpreter::CodeResult;
 use isopod_store::ArtifactInfo;
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::workspace::{RelPath, Skipped};
 
@@ -46,17 +47,20 @@ impl ToolCall {
 }
 
 /// What became of a call. A failure of the code is a result too.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ToolResult {
     pub(crate) success: bool,
     /// What the agent reads when it went well.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) result: Option<String>,
     /// What the agent reads when it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) error: Option<String>,
     /// What was written before it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) logs: Option<String>,
     pub(crate) files_generated: Vec<String>,
     pub(crate) artifacts: Vec<ArtifactInfo>,
@@ -65,29 +69,33 @@ pub(crate) struct ToolResult {
     /// The run had another sandbox before, which is gone with all that was in it.
     pub(crate) restarted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) previous_sandbox_id: Option<String>,
     pub(crate) restarts: u32,
     pub(crate) sync: SyncReport,
 }
 
 /// What ran wrote and showed, in its parts.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ToolOutput {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     /// Some of the output was left out because there was too much of it.
     pub(crate) truncated: bool,
     #[serde(serialize_with = "shown")]
+    #[schema(value_type = Vec<Object>)]
     pub(crate) results: Vec<CodeResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) error: Option<ToolFailure>,
     /// Of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) exit_code: Option<i32>,
 }
 
 /// How what ran has failed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ToolFailure {
     pub(crate) name: String,
     pub(crate) value: String,
@@ -95,7 +103,7 @@ pub(crate) struct ToolFailure {
 }
 
 /// What was moved into the sandbox and out of it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct SyncReport {
     pub(crate) uploaded: u64,
     pub(crate) unchanged: u64,

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::tool::Tool;
 
 /// The fields of ROMA's own configuration, without the key: the request has shown one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ToolkitConfig {
     /// Seconds that the sandbox lives after the last call.
+    #[schema(minimum = 1, maximum = 86400)]
     pub(crate) timeout: u32,
     /// After so long it is replaced before the next call.
+    #[schema(exclusive_minimum = 0, maximum = 24)]
     pub(crate) max_lifetime_hours: f64,
     pub(crate) template: String,
     /// Make a new sandbox when the last one is gone; else a call says that it is gone.

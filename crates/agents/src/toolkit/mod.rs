@@ -19,5 +19,6 @@ mod tool;
 
 pub(crate) use config::ToolkitConfig;
 pub(crate) use errors::ToolError;
-pub(crate) use schemas::schemas;
+pub(crate) use sandbox::StartedToolkit;
+pub(crate) use schemas::{ToolSchema, schemas};
 pub(crate) use tool::{Tool, Toolkit};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use isopod_control::lifecycle::{GuestConnection, Sandbox};
 use isopod_control::workspace::Workspace;
 use isopod_store::clock::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::errors::ToolError;
 use super::lease::{Healthy, Lessee};
@@ -36,6 +37,15 @@ fn default_port() -> u16 {
     8000
 }
 
+/// Which sandbox the tools have.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StartedToolkit {
+    sandbox_id: String,
+    /// Whether another one was there before, which is gone.
+    restarted: bool,
+    old_sandbox_id: Option<String>,
+}
+
 impl Toolkit {
     /// The sandbox, healthy and with time enough for something that takes so long.
     pub(super) async fn hold(&self, needed: Duration) -> Result<Held, ToolError> {
@@ -59,13 +69,13 @@ impl Toolkit {
     }
 
     /// Says what the sandbox is, and made it if need be.
-    pub(crate) async fn start(&self) -> Result<Value, ToolError> {
+    pub(crate) async fn start(&self) -> Result<StartedToolkit, ToolError> {
         let held = self.hold(Duration::ZERO).await?;
-        Ok(json!({
-            "sandbox_id": held.sandbox.id(),
-            "restarted": held.restarted_from.is_some(),
-            "old_sandbox_id": held.restarted_from,
-        }))
+        Ok(StartedToolkit {
+            sandbox_id: held.sandbox.id().to_string(),
+            restarted: held.restarted_from.is_some(),
+            old_sandbox_id: held.restarted_from,
+        })
     }
 
     pub(super) async fn restart(&self) -> Result<Value, ToolError> {

@@ -1,14 +1,24 @@
 //! What the tools are and take, as language models are told of tools.
 
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::tool::Tool;
 
-/// Every tool with the JSON schema of its arguments.
-pub(crate) fn schemas() -> Value {
+/// A tool with the JSON schema of its arguments.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolSchema {
+    name: Tool,
+    description: String,
+    #[schema(value_type = Object)]
+    parameters: Value,
+}
+
+pub(crate) fn schemas() -> Vec<ToolSchema> {
     let text = |what: &str| json!({ "type": "string", "description": what });
     let path = || text("Path in the sandbox");
-    Value::Array(vec![
+    vec![
         tool(
             Tool::RunPythonCode,
             "Runs Python code in the execution's sandbox. Variables stay for the next call.",
@@ -83,20 +93,17 @@ pub(crate) fn schemas() -> Value {
             json!({ "port": { "type": "integer", "minimum": 1, "maximum": 65535, "default": 8000 } }),
             &[],
         ),
-    ])
+    ]
 }
 
-fn tool(tool: Tool, description: &str, properties: Value, required: &[&str]) -> Value {
-    json!({
-        "name": tool,
-        "description": description,
-        "parameters": {
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": false,
-        },
-    })
+fn tool(name: Tool, description: &str, properties: Value, required: &[&str]) -> ToolSchema {
+    let parameters = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    ToolSchema { name, description: description.to_owned(), parameters }
 }
 
 #[cfg(test)]
@@ -105,7 +112,7 @@ mod tests {
 
     #[test]
     fn there_are_twelve_tools_and_each_can_be_called_by_its_name() {
-        let all = schemas();
+        let all = json!(schemas());
         let names: Vec<&str> = all.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         assert_eq!(names.len(), 12);
         assert!(names.iter().all(|name| Tool::parse(name).is_some()), "{names:?}");

@@ -7,6 +7,7 @@ use isopod_store::{ExecutionName, TeamId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::config::ToolkitConfig;
 use super::errors::ToolError;
@@ -14,8 +15,9 @@ use super::sandbox::Held;
 use crate::Agents;
 
 /// One of the twelve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ToolName)]
 pub(crate) enum Tool {
     RunPythonCode,
     RunCommand,

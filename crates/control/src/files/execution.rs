@@ -6,15 +6,8 @@ use super::path::InnerPath;
 use crate::workspace::EXECUTIONS;
 
 /// The sub-directories that every execution has. The first parts of their paths are the beginnings of keys.
-pub(crate) const SUB_DIRS: [(&str, &str); 7] = [
-    ("artifacts_path", "artifacts"),
-    ("temp_path", "temp"),
-    ("results_path", "results"),
-    ("plots_path", "results/plots"),
-    ("reports_path", "results/reports"),
-    ("outputs_path", "outputs"),
-    ("logs_path", "logs"),
-];
+pub(crate) const SUB_DIRS: [&str; 7] =
+    ["artifacts", "temp", "results", "results/plots", "results/reports", "outputs", "logs"];
 
 /// Where the files of an execution are, below the top of the workspace.
 pub(crate) fn subtree(name: &ExecutionName) -> InnerPath {

@@ -1,6 +1,7 @@
 //! What an execution's files take and where they are (`get_storage_info`).
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::error::FileError;
 use super::execution::SUB_DIRS;
@@ -9,25 +10,48 @@ use super::path::InnerPath;
 use super::store::Files;
 use super::walk::Found;
 
+/// The fields that ROMA's `get_storage_info` has.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct StorageInfo {
+    execution_id: String,
+    root_path: String,
+    artifacts_path: String,
+    temp_path: String,
+    results_path: String,
+    plots_path: String,
+    reports_path: String,
+    outputs_path: String,
+    logs_path: String,
+    total_size_bytes: u64,
+    total_size_mb: f64,
+    file_count: usize,
+    max_file_size: u64,
+    quota_bytes: u64,
+}
+
 impl Files {
-    /// The fields that ROMA's `get_storage_info` has.
-    pub fn info(&self) -> Result<Value, FileError> {
+    pub fn info(&self) -> Result<StorageInfo, FileError> {
         let found = files_in(&self.tree()?, &InnerPath::root())?;
         let bytes: u64 = found.iter().map(Found::size).sum();
         let root = self.root_path();
-        let mut info = json!({
-            "execution_id": self.execution.as_str(),
-            "root_path": root,
-            "total_size_bytes": bytes,
-            "total_size_mb": megabytes(bytes),
-            "file_count": found.len(),
-            "max_file_size": self.store.limits.max_file_size,
-            "quota_bytes": self.store.limits.execution_quota,
-        });
-        for (name, dir) in SUB_DIRS {
-            info[name] = json!(format!("{root}/{dir}"));
-        }
-        Ok(info)
+        let [artifacts_path, temp_path, results_path, plots_path, reports_path, outputs_path, logs_path] =
+            SUB_DIRS.map(|dir| format!("{root}/{dir}"));
+        Ok(StorageInfo {
+            execution_id: self.execution.as_str().to_owned(),
+            artifacts_path,
+            temp_path,
+            results_path,
+            plots_path,
+            reports_path,
+            outputs_path,
+            logs_path,
+            total_size_bytes: bytes,
+            total_size_mb: megabytes(bytes),
+            file_count: found.len(),
+            max_file_size: self.store.limits.max_file_size,
+            quota_bytes: self.store.limits.execution_quota,
+            root_path: root,
+        })
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn parse_prefix(text: &str) -> String {
 }
 
 fn is_own_dir(name: &str) -> bool {
-    SUB_DIRS.iter().any(|(_, dir)| dir.split('/').next() == Some(name))
+    SUB_DIRS.iter().any(|dir| dir.split('/').next() == Some(name))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use isopod_store::clock::Timestamp;
 use rustix::fs::FileType;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::error::FileError;
 use super::key::{METADATA, parse_prefix};
@@ -23,7 +24,8 @@ pub struct KeyQuery {
 }
 
 /// One of them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ExecutionFile)]
 pub struct ListedFile {
     pub key: String,
     pub(crate) size: u64,

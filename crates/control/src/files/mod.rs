@@ -26,6 +26,7 @@ mod volume;
 mod walk;
 
 pub use error::FileError;
+pub use info::StorageInfo;
 pub use key::Key;
 pub use list::{KeyQuery, ListedFile};
 pub use metadata::Metadata;

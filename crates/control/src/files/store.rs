@@ -75,7 +75,7 @@ impl Files {
     pub fn ensure(&self) -> Result<Tree, FileError> {
         // Usually they are there: the one that is made last tells.
         if let Ok(tree) = self.tree()
-            && tree.open_dir(&InnerPath::parse(SUB_DIRS[SUB_DIRS.len() - 1].1)?).is_ok()
+            && tree.open_dir(&InnerPath::parse(SUB_DIRS[SUB_DIRS.len() - 1])?).is_ok()
         {
             return Ok(tree);
         }
@@ -83,7 +83,7 @@ impl Files {
         let failed = |source| FileError::doing("make", subtree.as_str())(source);
         self.top.ensure_dir(&subtree).map_err(failed)?;
         let tree = self.top.below(&subtree).map_err(failed)?;
-        for (_, dir) in SUB_DIRS {
+        for dir in SUB_DIRS {
             let path = InnerPath::parse(dir)?;
             tree.ensure_dir(&path).map_err(FileError::doing("make", dir))?;
         }

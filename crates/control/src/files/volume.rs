@@ -8,6 +8,7 @@ use bytes::Bytes;
 use isopod_store::clock::Timestamp;
 use rustix::fs::{FileType, Gid, Mode, Uid};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::FileSink;
 use super::error::FileError;
@@ -24,10 +25,11 @@ pub(crate) struct VolumeFiles {
 }
 
 /// An entry in the words of the API.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = VolumeEntryStat)]
 pub(crate) struct EntryStat {
     name: String,
-    r#type: &'static str,
+    r#type: EntryType,
     path: String,
     size: u64,
     mode: u32,
@@ -36,8 +38,20 @@ pub(crate) struct EntryStat {
     atime: Timestamp,
     mtime: Timestamp,
     ctime: Timestamp,
+    /// Of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     target: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = VolumeEntryType)]
+enum EntryType {
+    Unknown,
+    File,
+    Directory,
+    Symlink,
 }
 
 /// Whose an entry is to be, and what may be done with it. What is none stays as it is.
@@ -205,10 +219,10 @@ fn entry_stat(found: &Found) -> EntryStat {
     let stat = &found.stat;
     let name = found.path.split().map_or("", |(_, name)| name).to_owned();
     let kind = match found.kind() {
-        FileType::RegularFile => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        _ => "unknown",
+        FileType::RegularFile => EntryType::File,
+        FileType::Directory => EntryType::Directory,
+        FileType::Symlink => EntryType::Symlink,
+        _ => EntryType::Unknown,
     };
     EntryStat {
         name,

@@ -3,39 +3,99 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_api_key;
 use isopod_store::{ApiKey, KeyGrant, Rotation, Scope, Store};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NameBody {
+#[schema(as = ApiKeyName)]
+pub(super) struct NameBody {
+    #[schema(min_length = 1, max_length = 128)]
     name: String,
 }
 
 /// E2B's field is the name; the others are ours.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct NewKeyBody {
+#[schema(as = NewApiKey)]
+pub(super) struct NewKeyBody {
+    #[schema(min_length = 1, max_length = 128)]
     name: String,
+    /// `team`, `read_only`, `admin` or `agent`.
     scope: Option<String>,
+    /// Whose it is, with the scope `agent`.
     agent_id: Option<String>,
+    /// Seconds.
     expires_in: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct RotateBody {
+#[schema(as = ApiKeyRotation)]
+pub(super) struct RotateBody {
+    /// For so many seconds the old key counts on.
     overlap: Option<u64>,
+}
+
+/// A key as it is shown.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ApiKey)]
+pub(super) struct KeyView {
+    id: String,
+    name: String,
+    mask: MaskView,
+    created_at: Timestamp,
+    /// Always null: keys belong to teams, not to people.
+    created_by: Option<String>,
+    last_used: Option<Timestamp>,
+    scope: &'static str,
+    agent_id: Option<String>,
+    expires_at: Option<Timestamp>,
+    /// Only in the answer that makes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<String>,
+}
+
+/// A key that takes over from another.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = RotatedApiKey)]
+pub(super) struct RotatedKey {
+    id: String,
+    name: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    last_used: Option<String>,
+    scope: String,
+    agent: Option<String>,
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
+    /// Shown once, here.
+    key: String,
+}
+
+/// What may be seen of a key later.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ApiKeyMask)]
+struct MaskView {
+    prefix: &'static str,
+    value_length: usize,
+    masked_value_prefix: String,
+    masked_value_suffix: String,
 }
 
 /// Enough to change it everywhere on the next working day.
@@ -75,45 +135,43 @@ impl NewKeyBody {
     }
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Listing<KeyView>, ApiError> {
     let keys = app.fleet.store.list_keys(&caller.team).await?;
-    Ok(Json(keys.iter().map(shown).collect()))
+    Ok(Listing(keys.iter().map(shown).collect()))
 }
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let body = body.parse::<NewKeyBody>()?;
+    body: JsonBody<NewKeyBody>,
+) -> Result<Created<KeyView>, ApiError> {
+    let body = body.parse()?;
     let (name, grant) = (checked_name(&body.name)?, body.grant(&caller)?);
     let key = new_api_key();
     let made = app.fleet.store.insert_key_with(&caller.team, &name, &key, &grant).await?;
-    let mut answer = shown(&made);
-    answer["key"] = json!(key.0);
-    Ok((StatusCode::CREATED, Json(answer)))
+    Ok(Created(KeyView { key: Some(key.0), ..shown(&made) }))
 }
 
 pub(super) async fn rename(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
-    let name = checked_name(&body.parse::<NameBody>()?.name)?;
+    body: JsonBody<NameBody>,
+) -> Result<Empty<202>, ApiError> {
+    let name = checked_name(&body.parse()?.name)?;
     refuse_admins_key(&app.fleet.store, &caller, &id).await?;
     let found = app.fleet.store.rename_key(&caller.team, &id, &name).await?;
-    if found { Ok(StatusCode::ACCEPTED) } else { Err(ApiError::not_found("no such API key")) }
+    if found { Ok(Empty) } else { Err(ApiError::not_found("no such API key")) }
 }
 
 pub(super) async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     refuse_admins_key(&app.fleet.store, &caller, &id).await?;
     let found = app.fleet.store.revoke_key(&caller.team, &id).await?;
-    if found { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::not_found("no such API key")) }
+    if found { Ok(Empty) } else { Err(ApiError::not_found("no such API key")) }
 }
 
 /// `POST /api-keys/{id}/rotate`: a new key like this one, which counts on until the overlap is over.
@@ -121,18 +179,25 @@ pub(super) async fn rotate(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let body: RotateBody = body.parse()?;
+    body: JsonBody<RotateBody>,
+) -> Result<Created<RotatedKey>, ApiError> {
+    let body = body.parse()?;
     let overlap = body.overlap.map(|seconds| checked_seconds("overlap", seconds)).transpose()?;
     let overlap = overlap.unwrap_or(DEFAULT_OVERLAP);
     let is_admin = caller.scope == Scope::Admin;
     match app.fleet.store.rotate_key(&caller.team, &id, overlap, is_admin).await? {
         Rotation::Done(made) => {
             let (info, key) = *made;
-            let mut answer = json!(info);
-            answer["key"] = json!(key.0);
-            Ok((StatusCode::CREATED, Json(answer)))
+            Ok(Created(RotatedKey {
+                id: info.id,
+                name: info.name,
+                created_at: info.created_at,
+                last_used: info.last_used,
+                scope: info.scope,
+                agent: info.agent,
+                expires_at: info.expires_at,
+                key: key.0,
+            }))
         }
         Rotation::NotFound => Err(ApiError::not_found("no such API key")),
         Rotation::Forbidden => Err(only_admins()),
@@ -155,26 +220,27 @@ fn only_admins() -> ApiError {
     ApiError::forbidden("this is an admin's key").with_code("scope_forbids")
 }
 
-fn shown(key: &ApiKey) -> Value {
+fn shown(key: &ApiKey) -> KeyView {
     let (prefix, rest) = match key.mask.prefix.strip_prefix("e2b_") {
         Some(rest) => ("e2b_", rest),
         None => ("", key.mask.prefix.as_str()),
     };
     let length = usize::try_from(key.mask.length).unwrap_or_default().saturating_sub(prefix.len());
-    json!({
-        "id": key.id,
-        "name": key.name,
-        "mask": {
-            "prefix": prefix,
-            "valueLength": length,
-            "maskedValuePrefix": rest,
-            "maskedValueSuffix": key.mask.suffix,
+    KeyView {
+        id: key.id.clone(),
+        name: key.name.clone(),
+        mask: MaskView {
+            prefix,
+            value_length: length,
+            masked_value_prefix: rest.to_owned(),
+            masked_value_suffix: key.mask.suffix.clone(),
         },
-        "createdAt": key.created_at,
-        "createdBy": null,
-        "lastUsed": key.last_used_at,
-        "scope": key.scope.text(),
-        "agentId": key.scope.agent(),
-        "expiresAt": key.expires_at,
-    })
+        created_at: key.created_at,
+        created_by: None,
+        last_used: key.last_used_at,
+        scope: key.scope.text(),
+        agent_id: key.scope.agent().map(str::to_owned),
+        expires_at: key.expires_at,
+        key: None,
+    }
 }

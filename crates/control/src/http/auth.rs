@@ -14,6 +14,7 @@ use isopod_wire::SandboxId;
 use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 use isopod_wire::node::Secret;
 
+use super::describe::DescribeInput;
 use super::error::ApiError;
 use crate::lifecycle::{Fleet, Sandbox};
 use isopod_identity::{TokenCheck, TokenError};
@@ -42,6 +43,9 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         checked.ok_or_else(|| ApiError::forbidden("this route declares no access").with_code("scope_forbids"))
     }
 }
+
+/// What it takes to be one is the route's rule.
+impl DescribeInput for Caller {}
 
 /// Tells callers by what they show: a team's key, or a person's token with the team that it is shown for.
 #[derive(Debug)]

@@ -1,21 +1,46 @@
 //! Reading requests: JSON bodies of bounded size and query strings. Our own APIs refuse what they do not know; E2B's
 //! ignores it.
 
+use std::convert::Infallible;
+use std::marker::PhantomData;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts};
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa::openapi::path::ParameterIn;
 
+use super::describe::{DescribeInput, Description};
 use super::error::ApiError;
 use super::lenient;
+use super::params::{Param, QueryParams};
 use crate::query;
 use crate::stalled::BodyStalled;
 
-/// A JSON body, or `{}` where there is none.
+/// A JSON body that is to be a `T`, or `{}` where there is none.
 #[derive(Debug)]
-pub struct JsonBody(pub Value);
+pub struct JsonBody<T>(pub Value, PhantomData<fn() -> T>);
+
+/// A tar archive as the body, which the handler reads.
+#[derive(Debug)]
+pub(super) struct Archive(pub(super) Body);
+
+impl<S: Sync> FromRequest<S> for Archive {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request<Body>, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(request.into_body()))
+    }
+}
+
+impl DescribeInput for Archive {
+    fn describe(operation: &mut Description) {
+        operation.raw_body("application/x-tar");
+    }
+}
 
 /// How large the body of an API request may be. Every request carries it.
 #[derive(Clone, Copy, Debug)]
@@ -28,18 +53,14 @@ impl MaxBody {
     }
 }
 
-/// A query string: each key once.
+/// A query string with the parameters of `P`, and no others.
 #[derive(Debug)]
-pub struct Query(Vec<(String, String)>);
+pub struct Query<P>(Vec<(String, String)>, PhantomData<fn() -> P>);
 
-impl JsonBody {
-    /// The body as a type of our own APIs, which refuses fields that it does not know.
-    pub fn parse<T: DeserializeOwned>(self) -> Result<T, ApiError> {
-        serde_json::from_value(self.0).map_err(|error| invalid(&error))
-    }
-
-    /// The body as a type of E2B's API. Fields that the type does not have are ignored.
-    pub(super) fn parse_lenient<T: DeserializeOwned>(self) -> Result<T, ApiError> {
+impl<T: DeserializeOwned> JsonBody<T> {
+    /// The body as its type. Types of our own APIs refuse fields that they do not know (`deny_unknown_fields`); those of
+    /// E2B's API ignore them.
+    pub fn parse(self) -> Result<T, ApiError> {
         let (read, ignored) = lenient::from_value(self.0).map_err(|error| invalid(&error))?;
         if !ignored.is_empty() {
             tracing::debug!(fields = ?ignored, "ignored fields that are not known here");
@@ -48,7 +69,13 @@ impl JsonBody {
     }
 }
 
-impl<S: Sync> FromRequest<S> for JsonBody {
+impl<T: ToSchema> DescribeInput for JsonBody<T> {
+    fn describe(operation: &mut Description) {
+        operation.json_body::<T>();
+    }
+}
+
+impl<S: Sync, T> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request<Body>, _: &S) -> Result<Self, ApiError> {
@@ -56,14 +83,14 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         let limit = MaxBody::of(&parts);
         let bytes = to_bytes(body, limit).await.map_err(|error| read_error(&error, limit))?;
         if bytes.is_empty() {
-            return Ok(Self(Value::Object(serde_json::Map::new())));
+            return Ok(Self(Value::Object(serde_json::Map::new()), PhantomData));
         }
         if !is_json(&parts.headers) || is_encoded(&parts.headers) {
             return Err(ApiError::wrong_type());
         }
         let value = serde_json::from_slice(&bytes)
             .map_err(|error| ApiError::bad_request(format!("the request body is not JSON: {error}")))?;
-        Ok(Self(value))
+        Ok(Self(value, PhantomData))
     }
 }
 
@@ -98,34 +125,40 @@ fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-impl<S: Sync> FromRequestParts<S> for Query {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Ok(Self(query::pairs(parts.uri.query().unwrap_or_default())))
+impl<P: QueryParams> DescribeInput for Query<P> {
+    fn describe(operation: &mut Description) {
+        for parameter in P::PARAMS {
+            operation.parameter(ParameterIn::Query, parameter);
+        }
+        operation.may_refuse(&[400]);
     }
 }
 
-impl Query {
-    /// Refuses keys that the route does not know: a filter that is ignored gives wrong answers.
-    pub fn only(self, known: &[&str]) -> Result<Self, ApiError> {
-        match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-            Some((key, _)) => Err(ApiError::bad_request(format!("unknown query parameter {key:?}"))),
-            None => Ok(self),
-        }
-    }
+impl<S: Sync, P: QueryParams> FromRequestParts<S> for Query<P> {
+    type Rejection = ApiError;
 
-    /// Leaves out keys that a route of E2B's API does not know.
-    pub(super) fn known(self, known: &[&str]) -> Self {
-        let (kept, ignored): (Vec<_>, Vec<_>) = self.0.into_iter().partition(|(key, _)| known.contains(&key.as_str()));
-        if !ignored.is_empty() {
-            let names: Vec<&str> = ignored.iter().map(|(key, _)| key.as_str()).take(lenient::MAX_NAMED).collect();
-            tracing::debug!(parameters = ?names, "ignored query parameters that are not known here");
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let pairs = query::pairs(parts.uri.query().unwrap_or_default());
+        let (known, unknown): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| declared::<P>(key).is_some());
+        let names: Vec<&str> = unknown.iter().map(|(key, _)| key.as_str()).take(lenient::MAX_NAMED).collect();
+        match names.first() {
+            Some(key) if !P::IGNORES_UNKNOWN => {
+                return Err(ApiError::bad_request(format!("unknown query parameter {key:?}")));
+            }
+            Some(_) => tracing::debug!(parameters = ?names, "ignored query parameters that are not known here"),
+            None => {}
         }
-        Self(kept)
+        Ok(Self(known, PhantomData))
     }
+}
 
+fn declared<P: QueryParams>(name: &str) -> Option<&'static Param> {
+    P::PARAMS.iter().find(|parameter| parameter.name() == name)
+}
+
+impl<P: QueryParams> Query<P> {
     pub fn text(&self, name: &str) -> Option<&str> {
+        debug_assert!(declared::<P>(name).is_some(), "{name} is not declared");
         let value = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         value.filter(|value| !value.is_empty())
     }
@@ -141,10 +174,23 @@ impl Query {
         given.flat_map(|(_, value)| value.split(',')).filter(|value| !value.is_empty())
     }
 
-    pub fn number(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+    /// A number within the bounds that its declaration names.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let range = declared::<P>(name).and_then(Param::range);
+        debug_assert!(range.is_some(), "{name} is not declared as a number");
+        let (least, most) = range.unwrap_or((i64::MIN, i64::MAX));
         let Some(text) = self.text(name) else { return Ok(None) };
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         let wrong = || ApiError::bad_request(format!("{name} must be a number between {least} and {most}"));
         number.map(Some).ok_or_else(wrong)
+    }
+
+    /// `true` or `false`; not given means false.
+    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(ApiError::bad_request(format!("{name} must be true or false"))),
+        }
     }
 }

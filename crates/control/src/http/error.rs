@@ -7,12 +7,40 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use isopod_store::StoreError;
 use isopod_wire::node::{CreateError, NodeError};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::body::body_error;
+use super::describe::{DescribeAnswer, Description};
 use crate::files::FileError;
 use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
 use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
+
+/// What is said with every refusal.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub(super) struct ErrorBody<'a> {
+    /// The status.
+    code: u16,
+    message: &'a str,
+    /// A word that programs can go by. It never changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error_code: Option<&'static str>,
+    /// False, where `error` is said as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    success: Option<bool>,
+    /// The same as the message, for readers that look for `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<&'a str>,
+    /// Figures that a program may act on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    details: Option<&'a Value>,
+}
 
 /// An answer that says no.
 #[derive(Clone, Debug)]
@@ -155,17 +183,14 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut body = json!({ "code": self.status.as_u16(), "message": self.message });
-        if let Some(code) = self.code {
-            body["error_code"] = json!(code);
-        }
-        if let Some(error) = &self.error {
-            body["success"] = json!(false);
-            body["error"] = json!(error);
-        }
-        if let Some(details) = &self.details {
-            body["details"] = details.clone();
-        }
+        let body = ErrorBody {
+            code: self.status.as_u16(),
+            message: &self.message,
+            error_code: self.code,
+            success: self.error.is_some().then_some(false),
+            error: self.error.as_deref(),
+            details: self.details.as_ref(),
+        };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
@@ -179,6 +204,11 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Of handlers that only refuse.
+impl DescribeAnswer for ApiError {
+    fn describe(_: &mut Description) {}
 }
 
 impl From<StoreError> for ApiError {

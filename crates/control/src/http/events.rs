@@ -2,22 +2,33 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
-use isopod_store::{Event, EventQuery, EventType, Store};
+use isopod_store::{Event, EventQuery, EventType, ShownEvent, Store};
 use isopod_wire::SandboxId;
-use serde_json::Value;
 
+use super::answers::Listing;
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
+use super::params::{Param, QueryParams};
+
+pub(super) enum ListEvents {}
+
+impl QueryParams for ListEvents {
+    const PARAMS: &'static [Param] = &[
+        Param::number("offset", 0, u32::MAX as i64),
+        Param::number("limit", 1, 100),
+        Param::flag("orderAsc"),
+        Param::text("types").about("types of events, joined by commas"),
+    ];
+}
 
 pub(super) async fn of_team(
     State(app): State<Arc<App>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+    query: Query<ListEvents>,
+) -> Result<Listing<ShownEvent>, ApiError> {
     list(&app.fleet.store, &caller, None, query).await
 }
 
@@ -25,8 +36,8 @@ pub(super) async fn of_sandbox(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+    query: Query<ListEvents>,
+) -> Result<Listing<ShownEvent>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
     list(&app.fleet.store, &caller, Some(sandbox), query).await
 }
@@ -35,14 +46,9 @@ async fn list(
     store: &Store,
     caller: &Caller,
     sandbox: Option<SandboxId>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["offset", "limit", "orderAsc", "types"])?;
-    let ascending = match query.text("orderAsc") {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(ApiError::bad_request("orderAsc must be true or false")),
-    };
+    query: Query<ListEvents>,
+) -> Result<Listing<ShownEvent>, ApiError> {
+    let ascending = query.flag("orderAsc")?;
     let types = query.list("types").map(|text| {
         EventType::parse(text).ok_or_else(|| ApiError::bad_request(format!("unknown event type {text:?}")))
     });
@@ -51,11 +57,11 @@ async fn list(
         sandbox,
         types: types.collect::<Result<_, _>>()?,
         ascending,
-        offset: bounded(query.number("offset", 0, i64::from(u32::MAX))?, 0),
-        limit: bounded(query.number("limit", 1, 100)?, 10),
+        offset: bounded(query.number("offset")?, 0),
+        limit: bounded(query.number("limit")?, 10),
     };
     let events = store.list_events(&wanted).await?;
-    Ok(Json(events.iter().map(Event::json).collect()))
+    Ok(Listing(events.into_iter().map(Event::shown).collect()))
 }
 
 fn bounded(number: Option<i64>, default: u32) -> u32 {

@@ -5,16 +5,63 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_store::clock::Timestamp;
-use isopod_store::{Direction, Level, LogQuery};
+use isopod_store::{Direction, Level, LogLine, LogQuery};
 use isopod_wire::SandboxId;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
 
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
+use super::params::{Param, QueryParams};
 use crate::lifecycle::Fleet;
 
+pub(super) enum ListV1 {}
+
+impl QueryParams for ListV1 {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[Param::number("start", 0, i64::MAX).about("milliseconds since 1970"), LIMIT];
+}
+
+pub(super) enum ListV2 {}
+
+impl QueryParams for ListV2 {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[
+        Param::number("cursor", 0, i64::MAX).about("milliseconds since 1970"),
+        LIMIT,
+        Param::one_of("direction", &["forward", "backward"]),
+        Param::one_of("level", &["debug", "info", "warn", "error"]).about("only lines that matter at least so much"),
+        Param::text("search"),
+    ];
+}
+
+/// Once as E2B's first version has them and once as its second.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SandboxLogs)]
+pub(super) struct LogsV1 {
+    logs: Vec<PlainLine>,
+    log_entries: Vec<LogLine>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = SandboxLog)]
+struct PlainLine {
+    timestamp: Timestamp,
+    /// JSON.
+    line: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = SandboxLogsV2)]
+pub(super) struct LogsV2 {
+    logs: Vec<LogLine>,
+}
+
+const LIMIT: Param = Param::number("limit", 0, DEFAULT_LIMIT as i64);
 const DEFAULT_LIMIT: u32 = 1000;
 
 /// `GET /sandboxes/{id}/logs`
@@ -22,12 +69,11 @@ pub(super) async fn list_v1(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+    query: Query<ListV1>,
+) -> Result<Json<LogsV1>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.known(&["start", "limit"]);
     let wanted = LogQuery {
-        from: query.number("start", 0, i64::MAX)?.map(Timestamp),
+        from: query.number("start")?.map(Timestamp),
         direction: Direction::Forward,
         limit: limit(&query)?,
         least: Level::Debug,
@@ -35,12 +81,11 @@ pub(super) async fn list_v1(
     };
     fetch(&app.fleet, &sandbox).await;
     let entries = app.fleet.store.list_logs(&sandbox, &wanted).await?;
-    let line = |entry: &isopod_store::LogLine| {
+    let line = |entry: &LogLine| {
         let line = json!({ "level": entry.level, "message": entry.message, "fields": entry.fields });
-        json!({ "timestamp": entry.timestamp, "line": line.to_string() })
+        PlainLine { timestamp: entry.timestamp, line: line.to_string() }
     };
-    let lines: Vec<Value> = entries.iter().map(line).collect();
-    Ok(Json(json!({ "logs": lines, "logEntries": entries })))
+    Ok(Json(LogsV1 { logs: entries.iter().map(line).collect(), log_entries: entries }))
 }
 
 /// `GET /v2/sandboxes/{id}/logs`
@@ -48,10 +93,9 @@ pub(super) async fn list_v2(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+    query: Query<ListV2>,
+) -> Result<Json<LogsV2>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.known(&["cursor", "limit", "direction", "level", "search"]);
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
         Some("backward") => Direction::Backward,
@@ -59,14 +103,14 @@ pub(super) async fn list_v2(
     };
     let level = query.text("level").map(|text| Level::parse(text).ok_or(text)).transpose();
     let wanted = LogQuery {
-        from: query.number("cursor", 0, i64::MAX)?.map(Timestamp),
+        from: query.number("cursor")?.map(Timestamp),
         direction,
         limit: limit(&query)?,
         least: level.map_err(|text| ApiError::bad_request(format!("unknown level {text:?}")))?.unwrap_or(Level::Debug),
         search: query.text("search").map(str::to_owned),
     };
     fetch(&app.fleet, &sandbox).await;
-    Ok(Json(json!({ "logs": app.fleet.store.list_logs(&sandbox, &wanted).await? })))
+    Ok(Json(LogsV2 { logs: app.fleet.store.list_logs(&sandbox, &wanted).await? }))
 }
 
 /// The log has everything that was printed until it was asked for.
@@ -78,7 +122,7 @@ async fn fetch(fleet: &Fleet, id: &SandboxId) {
     }
 }
 
-fn limit(query: &Query) -> Result<u32, ApiError> {
-    let given = query.number("limit", 0, i64::from(DEFAULT_LIMIT))?;
+fn limit<P: QueryParams>(query: &Query<P>) -> Result<u32, ApiError> {
+    let given = query.number("limit")?;
     Ok(given.and_then(|number| u32::try_from(number).ok()).unwrap_or(DEFAULT_LIMIT))
 }

@@ -1,18 +1,62 @@
 //! What sandboxes use and used.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_store::Sample;
 use isopod_store::clock::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::answers::Listing;
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
+use super::params::{Param, QueryParams};
 use crate::lifecycle::sample_now;
+
+pub(super) enum OfOne {}
+
+impl QueryParams for OfOne {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[
+        Param::number("start", 0, LATEST_SECOND).about("seconds since 1970"),
+        Param::number("end", 0, LATEST_SECOND).about("seconds since 1970"),
+    ];
+}
+
+pub(super) enum OfMany {}
+
+impl QueryParams for OfMany {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[Param::text("sandbox_ids").required().about("ids joined by commas")];
+}
+
+/// What a sandbox used at one moment.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SandboxMetric)]
+pub(super) struct SampleView {
+    timestamp: Timestamp,
+    timestamp_unix: i64,
+    cpu_count: i64,
+    cpu_used_pct: f64,
+    mem_used: i64,
+    mem_total: i64,
+    mem_cache: i64,
+    disk_used: i64,
+    disk_total: i64,
+}
+
+/// The last of each sandbox, by its id.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SandboxesMetrics)]
+pub(super) struct LastSamples {
+    sandboxes: BTreeMap<String, SampleView>,
+}
 
 const MAX_SAMPLES: u32 = 10_000;
 const MAX_SANDBOXES: usize = 100;
@@ -24,12 +68,11 @@ pub(super) async fn of_one(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
+    query: Query<OfOne>,
+) -> Result<Listing<SampleView>, ApiError> {
     let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
-    let query = query.known(&["start", "end"]);
-    let start = query.number("start", 0, LATEST_SECOND)?;
-    let end = query.number("end", 0, LATEST_SECOND)?;
+    let start = query.number("start")?;
+    let end = query.number("end")?;
     if let (Some(start), Some(end)) = (start, end)
         && start > end
     {
@@ -46,21 +89,20 @@ pub(super) async fn of_one(
     {
         samples.extend(sample_now(&app.fleet, &live).await);
     }
-    Ok(Json(samples.iter().map(shown).collect()))
+    Ok(Listing(samples.iter().map(shown).collect()))
 }
 
 /// `GET /sandboxes/metrics?sandbox_ids=a,b`
 pub(super) async fn of_many(
     State(app): State<Arc<App>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.known(&["sandbox_ids"]);
+    query: Query<OfMany>,
+) -> Result<Json<LastSamples>, ApiError> {
     let ids: Vec<&str> = query.list("sandbox_ids").collect();
     if ids.is_empty() || ids.len() > MAX_SANDBOXES {
         return Err(ApiError::bad_request(format!("sandbox_ids must name 1 to {MAX_SANDBOXES} sandboxes")));
     }
-    let mut sandboxes = Map::new();
+    let mut sandboxes = BTreeMap::new();
     for id in ids {
         let Ok(live) = caller.sandbox(&app.fleet, id).await else { continue };
         let (from, to) = (Timestamp(0), Timestamp(i64::MAX));
@@ -73,19 +115,19 @@ pub(super) async fn of_many(
             sandboxes.insert(live.id().to_string(), shown(&sample));
         }
     }
-    Ok(Json(json!({ "sandboxes": sandboxes })))
+    Ok(Json(LastSamples { sandboxes }))
 }
 
-fn shown(sample: &Sample) -> Value {
-    json!({
-        "timestamp": sample.at,
-        "timestampUnix": sample.at.unix_seconds(),
-        "cpuCount": sample.cpu_count,
-        "cpuUsedPct": sample.cpu_percent,
-        "memUsed": sample.mem_used,
-        "memTotal": sample.mem_total,
-        "memCache": sample.mem_cache,
-        "diskUsed": sample.disk_used,
-        "diskTotal": sample.disk_total,
-    })
+fn shown(sample: &Sample) -> SampleView {
+    SampleView {
+        timestamp: sample.at,
+        timestamp_unix: sample.at.unix_seconds(),
+        cpu_count: sample.cpu_count,
+        cpu_used_pct: sample.cpu_percent,
+        mem_used: sample.mem_used,
+        mem_total: sample.mem_total,
+        mem_cache: sample.mem_cache,
+        disk_used: sample.disk_used,
+        disk_total: sample.disk_total,
+    }
 }

@@ -8,37 +8,63 @@ use isopod_store::NetworkSettings;
 use isopod_wire::{Cidr, PRIVATE_NETWORKS};
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::error::ApiError;
 
 /// `network` of a create.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Network)]
 pub(super) struct NetworkBody {
+    /// Whether everyone who knows the address may reach the sandbox's ports.
     allow_public_traffic: Option<bool>,
+    /// IPv4 addresses or networks, such as 10.0.0.0/8.
     allow_out: Option<Vec<String>>,
+    /// IPv4 addresses or networks, such as 10.0.0.0/8.
     deny_out: Option<Vec<String>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     dns_servers: Option<Vec<String>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     egress_proxy: Option<Value>,
+    /// The `Host` that services inside see; `${PORT}` stands for the port.
     mask_request_host: Option<String>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     https_ports: Option<Vec<u16>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     rules: Option<Value>,
+    /// It could be a restriction, so it is refused.
     #[serde(flatten)]
+    #[schema(ignore)]
     unknown: BTreeMap<String, Value>,
 }
 
 /// The body of `PUT …/network`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NetworkUpdate {
     #[serde(rename = "allow_internet_access")]
     pub(super) allow_internet_access: Option<bool>,
+    /// IPv4 addresses or networks, such as 10.0.0.0/8.
     allow_out: Option<Vec<String>>,
+    /// IPv4 addresses or networks, such as 10.0.0.0/8.
     deny_out: Option<Vec<String>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     dns_servers: Option<Vec<String>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     egress_proxy: Option<Value>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     rules: Option<Value>,
+    /// It could be a restriction, so it is refused.
     #[serde(flatten)]
+    #[schema(ignore)]
     unknown: BTreeMap<String, Value>,
 }
 

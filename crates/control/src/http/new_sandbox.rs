@@ -7,6 +7,9 @@ use isopod_store::{RESERVED, is_workspace_id};
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 
 use super::app::App;
 use super::auth::Caller;
@@ -17,11 +20,15 @@ use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
 use crate::workspace::EXECUTION_KEY;
 
 /// Both versions. `secure` is in the first only; sandboxes of the second always are.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = NewSandbox)]
 pub(super) struct NewSandboxBody {
     #[serde(rename = "templateID")]
+    #[schema(min_length = 1, max_length = 256)]
     template_id: String,
+    /// Seconds.
+    #[schema(minimum = 0, maximum = 86400)]
     timeout: Option<i64>,
     secure: Option<bool>,
     auto_pause: Option<bool>,
@@ -32,14 +39,41 @@ pub(super) struct NewSandboxBody {
     network: Option<NetworkBody>,
     metadata: Option<BTreeMap<String, String>>,
     env_vars: Option<BTreeMap<String, String>>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     mcp: Option<Value>,
+    /// Known so that it can be refused as not supported.
+    #[schema(ignore)]
     iam: Option<Value>,
     volume_mounts: Option<Vec<VolumeMountBody>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 struct AutoResume {
     enabled: bool,
+}
+
+/// The second version, where every sandbox is secure, whatever `secure` says.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct NewSandboxV2(pub(super) NewSandboxBody);
+
+impl PartialSchema for NewSandboxV2 {
+    fn schema() -> RefOr<Schema> {
+        match NewSandboxBody::schema() {
+            RefOr::T(Schema::Object(mut object)) => {
+                object.properties.remove("secure");
+                object.into()
+            }
+            other => other,
+        }
+    }
+}
+
+impl ToSchema for NewSandboxV2 {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        NewSandboxBody::schemas(schemas);
+    }
 }
 
 /// What the versions of the API differ in.

@@ -1,8 +1,9 @@
-//! The route table. Every route declares what its caller must show, whether the route changes something, and what
-//! the audit calls it; the check stands in front of the handler. There is no other way to register a route, so one that declares nothing does not
-//! compile.
+//! The route table. Every route declares what its caller must show, whether the route changes something, what the audit
+//! calls it, and what it is for; the check stands in front of the handler. There is no other way to register a route, so
+//! one that declares nothing does not compile, and neither does one whose handler says not what it takes and gives.
 //!
-//! `docs/security/routes.md` is the whole table, compared by `tests/routes.rs` with what the server answers.
+//! `docs/security/routes.md` is the whole table, compared by `tests/routes.rs` with what the server answers. The API's
+//! document is made of the same table by [`super::document`].
 
 use std::sync::Arc;
 
@@ -16,7 +17,9 @@ use isopod_store::Scope;
 
 use super::audited::AuditedCaller;
 use super::auth::Authenticator;
+use super::describe::{DescribedHandler, Description, begun};
 use super::error::ApiError;
+use super::params::Param;
 
 /// What a caller must show to use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,16 @@ pub struct DeclaredRoute {
     pub path: &'static str,
     /// What it needs.
     pub rule: Rule,
+    /// What follows its path in the API's document. None where that leaves it out, as all that answers to any method:
+    /// a document has no form for it.
+    documented: Option<&'static str>,
+}
+
+impl DeclaredRoute {
+    /// Its path in the API's document, if it is there.
+    pub fn documented_path(&self) -> Option<String> {
+        Some(documented_path(self.path, self.documented?))
+    }
 }
 
 /// A handler for one method, with its rule.
@@ -105,6 +118,31 @@ pub struct Endpoint<S> {
     method: &'static str,
     rule: Rule,
     handler: MethodRouter<S>,
+    operation: Option<Operation>,
+}
+
+/// What the API's document says of an endpoint, besides what follows from its rule and its path.
+#[derive(Debug)]
+struct Operation {
+    summary: &'static str,
+    suffix: &'static str,
+    needs_body: bool,
+    /// Reads it off the handler.
+    describe: fn(&mut Description),
+    refusals: Vec<u16>,
+    never: Vec<u16>,
+    path_parameters: Vec<Param>,
+}
+
+/// All of that together.
+pub(super) struct DescribedRoute {
+    pub(super) path: &'static str,
+    pub(super) suffix: &'static str,
+    pub(super) method: &'static str,
+    pub(super) rule: Rule,
+    pub(super) description: Description,
+    pub(super) path_parameters: Vec<Param>,
+    pub(super) never: Vec<u16>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
@@ -112,19 +150,65 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     pub fn without_body_limit(self) -> Self {
         Self { handler: self.handler.layer(DefaultBodyLimit::disable()), ..self }
     }
+
+    /// Statuses that its callers may get besides those that all routes of its kind give.
+    #[must_use]
+    pub fn may_refuse(mut self, statuses: &[u16]) -> Self {
+        if let Some(operation) = &mut self.operation {
+            operation.refusals.extend(statuses);
+        }
+        self
+    }
+
+    /// A body without a field is refused, although none of them is needed by itself.
+    #[must_use]
+    pub fn needs_body(mut self) -> Self {
+        if let Some(operation) = &mut self.operation {
+            operation.needs_body = true;
+        }
+        self
+    }
+
+    /// What the last name in the path must end with, which the route itself cannot say.
+    #[must_use]
+    pub fn ending_in(mut self, suffix: &'static str) -> Self {
+        if let Some(operation) = &mut self.operation {
+            operation.suffix = suffix;
+        }
+        self
+    }
+
+    /// A status that other routes of its kind give, and this one never.
+    #[must_use]
+    pub fn never_refuses(mut self, status: u16) -> Self {
+        if let Some(operation) = &mut self.operation {
+            operation.never.push(status);
+        }
+        self
+    }
 }
 
 const ANY: &str = "ANY";
 
 macro_rules! endpoint {
     ($name:ident, $method:expr) => {
-        pub fn $name<H, T, S>(rule: Rule, handler: H) -> Endpoint<S>
+        /// `summary` is what people read of it in the API's document; the rest is read off the handler.
+        pub fn $name<H, T, S>(rule: Rule, summary: &'static str, handler: H) -> Endpoint<S>
         where
-            H: Handler<T, S>,
+            H: Handler<T, S> + DescribedHandler<T>,
             T: 'static,
             S: Clone + Send + Sync + 'static,
         {
-            Endpoint { method: $method, rule, handler: routing::$name(handler) }
+            let operation = Operation {
+                summary,
+                suffix: "",
+                needs_body: false,
+                describe: H::describe,
+                refusals: Vec::new(),
+                never: Vec::new(),
+                path_parameters: Vec::new(),
+            };
+            Endpoint { method: $method, rule, handler: routing::$name(handler), operation: Some(operation) }
         }
     };
 }
@@ -135,7 +219,21 @@ endpoint!(post, "POST");
 endpoint!(put, "PUT");
 endpoint!(patch, "PATCH");
 endpoint!(delete, "DELETE");
-endpoint!(any, ANY);
+
+/// Answers to every method. Not in the API's document, which has no form for it.
+pub fn any<H, T, S>(rule: Rule, handler: H) -> Endpoint<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None }
+}
+
+/// `{*path}` takes several parts of a path; a document has no word for that.
+pub(super) fn documented_path(path: &str, suffix: &str) -> String {
+    path.replace("{*", "{") + suffix
+}
 
 /// Routes in the making, for handlers with this state.
 #[derive(Debug)]
@@ -163,17 +261,59 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 
     pub fn declared(&self) -> impl Iterator<Item = DeclaredRoute> + '_ {
-        self.0.iter().map(|(path, endpoint)| DeclaredRoute { method: endpoint.method, path, rule: endpoint.rule })
+        self.0.iter().map(|(path, endpoint)| DeclaredRoute {
+            method: endpoint.method,
+            path,
+            rule: endpoint.rule,
+            documented: endpoint.operation.as_ref().map(|operation| operation.suffix),
+        })
+    }
+
+    /// Statuses that callers of all these routes may get.
+    #[must_use]
+    pub fn may_refuse(self, statuses: &[u16]) -> Self {
+        Self(self.0.into_iter().map(|(path, endpoint)| (path, endpoint.may_refuse(statuses))).collect())
+    }
+
+    /// What a name in the paths of these routes stands for.
+    #[must_use]
+    pub fn path_parameter(mut self, parameter: Param) -> Self {
+        for operation in self.0.iter_mut().filter_map(|(_, endpoint)| endpoint.operation.as_mut()) {
+            operation.path_parameters.push(parameter);
+        }
+        self
+    }
+
+    pub(super) fn described(&self) -> impl Iterator<Item = DescribedRoute> {
+        self.0.iter().filter_map(|(path, endpoint)| {
+            let operation = endpoint.operation.as_ref()?;
+            let mut description = begun(operation.summary);
+            (operation.describe)(&mut description);
+            description.may_refuse(&operation.refusals);
+            if operation.needs_body {
+                description.needs_body();
+            }
+            Some(DescribedRoute {
+                path,
+                suffix: operation.suffix,
+                method: endpoint.method,
+                rule: endpoint.rule,
+                description,
+                path_parameters: operation.path_parameters.clone(),
+                never: operation.never.clone(),
+            })
+        })
     }
 
     /// The handlers, each behind the check of its own rule.
     pub fn into_router(self, authenticator: &Arc<Authenticator>, state: S) -> Router {
-        let routes = self.0.into_iter().fold(Router::new(), |router, (path, Endpoint { method, rule, handler })| {
-            let check = from_fn_with_state((Arc::clone(authenticator), rule), check);
-            // Of `any`, the handler is the fallback; of the others, the fallback says that there is no such method.
-            let checked = if method == ANY { handler.layer(check) } else { handler.route_layer(check) };
-            router.route(path, checked)
-        });
+        let routes =
+            self.0.into_iter().fold(Router::new(), |router, (path, Endpoint { method, rule, handler, .. })| {
+                let check = from_fn_with_state((Arc::clone(authenticator), rule), check);
+                // Of `any`, the handler is the fallback; of the others, the fallback says that there is no such method.
+                let checked = if method == ANY { handler.layer(check) } else { handler.route_layer(check) };
+                router.route(path, checked)
+            });
         routes.with_state(state)
     }
 }

@@ -3,48 +3,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::Deserialize;
-use serde_json::Value;
+use utoipa::ToSchema;
 
+use super::answers::{Created, MadeOrFound};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::new_sandbox::{V1, V2, checked_timeout};
-use super::sandbox_views::{ToldDomain, made};
+use super::sandbox_views::{Made, ToldDomain, made};
 
-#[derive(Deserialize)]
+/// The first version; there the timeout must be given.
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ConnectBody {
-    timeout: Option<i64>,
+#[schema(as = Connect)]
+pub(super) struct ConnectV1 {
+    /// Seconds.
+    #[schema(minimum = 0, maximum = 86400)]
+    timeout: i64,
+    /// Whether to take up again what was in memory.
     memory: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ResumeBody {
+pub(super) struct ConnectV2 {
+    /// Seconds.
+    #[schema(minimum = 0, maximum = 86400)]
     timeout: Option<i64>,
+    /// Whether to take up again what was in memory.
+    memory: Option<bool>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Resume)]
+pub(super) struct ResumeBody {
+    /// Seconds.
+    #[schema(minimum = 0, maximum = 86400)]
+    timeout: Option<i64>,
+    /// Whether to take up again what was in memory.
     memory: Option<bool>,
     auto_pause: Option<bool>,
 }
 
-type Answer = Result<(StatusCode, Json<Value>), ApiError>;
+type Answer = Result<MadeOrFound<Made>, ApiError>;
 
 pub(super) async fn connect_v1(
     State(app): State<Arc<App>>,
     caller: Caller,
     domain: ToldDomain,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<ConnectV1>,
 ) -> Answer {
-    let body: ConnectBody = body.parse_lenient()?;
-    if body.timeout.is_none() {
-        return Err(ApiError::bad_request("timeout is required"));
-    }
-    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
+    let body = body.parse()?;
+    let timeout = checked_timeout(Some(body.timeout), &app.fleet)?.unwrap_or(V1.timeout);
     connect(&app, &caller, &domain, &id, timeout, body.memory, None).await
 }
 
@@ -53,9 +68,9 @@ pub(super) async fn connect_v2(
     caller: Caller,
     domain: ToldDomain,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<ConnectV2>,
 ) -> Answer {
-    let body: ConnectBody = body.parse_lenient()?;
+    let body = body.parse()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V2.timeout);
     connect(&app, &caller, &domain, &id, timeout, body.memory, None).await
 }
@@ -65,17 +80,18 @@ pub(super) async fn resume(
     caller: Caller,
     domain: ToldDomain,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Answer {
-    let body: ResumeBody = body.parse_lenient()?;
+    body: JsonBody<ResumeBody>,
+) -> Result<Created<Made>, ApiError> {
+    let body = body.parse()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
     // Unlike connect, it is only for what is paused.
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
     }
-    let (_, answer) = connect(&app, &caller, &domain, &id, timeout, body.memory, body.auto_pause).await?;
-    Ok((StatusCode::CREATED, answer))
+    match connect(&app, &caller, &domain, &id, timeout, body.memory, body.auto_pause).await? {
+        MadeOrFound::Made(sandbox) | MadeOrFound::Found(sandbox) => Ok(Created(sandbox)),
+    }
 }
 
 async fn connect(
@@ -89,6 +105,6 @@ async fn connect(
 ) -> Answer {
     let sandbox = caller.sandbox(&app.fleet, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
-    let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(made(&domain.0, &sandbox.view().row))))
+    let shown = made(&domain.0, &sandbox.view().row);
+    Ok(if resumed { MadeOrFound::Made(shown) } else { MadeOrFound::Found(shown) })
 }

@@ -2,55 +2,55 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
-use http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse as _;
 
 use super::acknowledged::make_for_answer;
+use super::answers::{Created, Prepared};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
-use super::idempotency;
-use super::new_sandbox::{Defaults, NewSandboxBody, V1, V2};
-use super::sandbox_views::{ToldDomain, made};
+use super::idempotency::{Attempt, IdempotencyKey};
+use super::new_sandbox::{Defaults, NewSandboxBody, NewSandboxV2, V1, V2};
+use super::sandbox_views::{Made, ToldDomain, made};
 use super::volume_mounts;
 use crate::audit::Subject;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
-type Answer = Result<Response, ApiError>;
+type Answer = Result<Prepared<Created<Made>>, ApiError>;
 
 pub(super) async fn create_v1(
     state: State<Arc<App>>,
     caller: Caller,
     domain: ToldDomain,
-    headers: HeaderMap,
-    body: JsonBody,
+    key: IdempotencyKey,
+    body: JsonBody<NewSandboxBody>,
 ) -> Answer {
-    create(state, caller, &domain, &headers, body, V1).await
+    let attempt = Attempt::of(key, &body.0, V1);
+    create(state, caller, &domain, attempt, body.parse()?, V1).await
 }
 
 pub(super) async fn create_v2(
     state: State<Arc<App>>,
     caller: Caller,
     domain: ToldDomain,
-    headers: HeaderMap,
-    body: JsonBody,
+    key: IdempotencyKey,
+    body: JsonBody<NewSandboxV2>,
 ) -> Answer {
-    create(state, caller, &domain, &headers, body, V2).await
+    let attempt = Attempt::of(key, &body.0, V2);
+    create(state, caller, &domain, attempt, body.parse()?.0, V2).await
 }
 
 async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     domain: &ToldDomain,
-    headers: &HeaderMap,
-    body: JsonBody,
+    attempt: Option<Attempt>,
+    mut body: NewSandboxBody,
     defaults: Defaults,
 ) -> Answer {
-    let attempt = idempotency::Attempt::from_request(headers, &body.0, defaults)?;
-    let mut body = body.parse_lenient::<NewSandboxBody>()?;
     let volumes = body.take_volumes();
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
@@ -65,11 +65,11 @@ async fn create(
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
     let subject = Subject::sandbox(sandbox.id().as_str());
-    let answer = (StatusCode::CREATED, Extension(subject), Json(made(&domain.0, &sandbox.view().row))).into_response();
-    Ok(match receipt {
+    let answer = (Extension(subject), Created(made(&domain.0, &sandbox.view().row))).into_response();
+    Ok(Prepared::new(match receipt {
         Some(receipt) => receipt.on(answer),
         None => answer,
-    })
+    }))
 }
 
 /// Makes what is asked for; with a session key, only if it is not there.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 
+use super::answers::{Empty, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
@@ -13,7 +13,7 @@ pub(super) async fn kill(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     caller.sandbox(&app.fleet, &id).await?.kill().await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }

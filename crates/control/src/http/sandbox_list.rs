@@ -2,29 +2,55 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
 use isopod_store::SandboxRow;
 use isopod_store::clock::Timestamp;
 
+use super::answers::{Listing, Prepared};
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
-use super::sandbox_views::listed;
+use super::params::{Param, QueryParams};
+use super::sandbox_views::{Listed, listed};
 use super::templates::without_default_tag;
 use crate::lifecycle::{Cursor, ListQuery, Order};
 use crate::query::metadata_filter;
 
+pub(super) enum ListV1 {}
+
+impl QueryParams for ListV1 {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[METADATA];
+}
+
+pub(super) enum ListV2 {}
+
+impl QueryParams for ListV2 {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[
+        METADATA,
+        Param::text("state").about("running, paused or both, joined by a comma"),
+        Param::one_of("order", &["asc", "desc"]),
+        Param::time("startedAfter"),
+        Param::text("template"),
+        Param::number("limit", 1, PAGE as i64),
+        Param::text("nextToken").about("where to go on, from the header x-next-token of the page before"),
+    ];
+}
+
+const METADATA: Param = Param::text("metadata").about("key=value pairs, url-encoded");
 const PAGE: usize = 100;
 const ALL: usize = 100_000;
 
-pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let query = query.known(&["metadata"]);
+/// Written without a copy of the rows; see [`Listed`].
+type Answer = Result<Prepared<Listing<Listed<'static>>>, ApiError>;
+
+pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: Query<ListV1>) -> Answer {
     let wanted = ListQuery {
         running: true,
         paused: false,
@@ -33,14 +59,14 @@ pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: 
         ..everything(&caller)
     };
     let found = app.fleet.list(&wanted).sandboxes;
-    Ok(Json(found.iter().map(|view| listed(&view.row)).collect::<Vec<_>>()).into_response())
+    Ok(Prepared::new(Listing(found.iter().map(|view| listed(&view.row)).collect()).into_response()))
 }
 
-pub(super) async fn list_v2(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let wanted = wanted(&caller, query)?;
+pub(super) async fn list_v2(State(app): State<Arc<App>>, caller: Caller, query: Query<ListV2>) -> Answer {
+    let wanted = wanted(&caller, &query)?;
     let page = app.fleet.list(&wanted);
     let shown: Vec<_> = page.sandboxes.iter().map(|view| listed(&view.row)).collect();
-    let mut response = Json(shown).into_response();
+    let mut response = Listing(shown).into_response();
     let headers = response.headers_mut();
     if let (true, Some(last)) = (page.more, page.sandboxes.last()) {
         headers.insert("x-next-token", token_after(&last.row));
@@ -48,7 +74,7 @@ pub(super) async fn list_v2(State(app): State<Arc<App>>, caller: Caller, query: 
     if wanted.running {
         headers.insert("x-total-running", HeaderValue::from(page.running));
     }
-    Ok(response)
+    Ok(Prepared::new(response))
 }
 
 fn everything(caller: &Caller) -> ListQuery {
@@ -65,8 +91,7 @@ fn everything(caller: &Caller) -> ListQuery {
     }
 }
 
-fn wanted(caller: &Caller, query: Query) -> Result<ListQuery, ApiError> {
-    let query = query.known(&["metadata", "state", "order", "startedAfter", "template", "limit", "nextToken"]);
+fn wanted(caller: &Caller, query: &Query<ListV2>) -> Result<ListQuery, ApiError> {
     let mut wanted = everything(caller);
     let states: Vec<&str> = query.list("state").collect();
     if let Some(unknown) = states.iter().find(|state| !["running", "paused"].contains(state)) {
@@ -84,7 +109,7 @@ fn wanted(caller: &Caller, query: Query) -> Result<ListQuery, ApiError> {
     wanted.template = query.text("template").map(|name| without_default_tag(name).to_owned());
     wanted.metadata = query.text("metadata").map(metadata_filter).unwrap_or_default();
     wanted.after = query.text("nextToken").map(parse_token).transpose()?;
-    let limit = query.number("limit", 1, i64::try_from(PAGE).unwrap_or(i64::MAX))?;
+    let limit = query.number("limit")?;
     wanted.limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE);
     Ok(wanted)
 }

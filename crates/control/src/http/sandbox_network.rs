@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 
+use super::answers::{Empty, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
@@ -15,11 +15,11 @@ pub(super) async fn set_network(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
+    body: JsonBody<NetworkUpdate>,
+) -> Result<NoContent, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let update: NetworkUpdate = body.parse_lenient()?;
+    let update = body.parse()?;
     let allow_internet = update.allow_internet_access;
     sandbox.set_network(allow_internet, update.checked(&app.settings.sandbox_networks)?).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 use isopod_wire::node::PauseMode;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
+use super::answers::{Empty, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct PauseBody {
+#[schema(as = Pause)]
+pub(super) struct PauseBody {
     memory: Option<bool>,
     require_healthy_guest: Option<bool>,
 }
@@ -23,11 +25,11 @@ pub(super) async fn pause(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
-    let body: PauseBody = body.parse_lenient()?;
+    body: JsonBody<PauseBody>,
+) -> Result<NoContent, ApiError> {
+    let body = body.parse()?;
     let mode = if body.memory.unwrap_or(true) { PauseMode::Memory } else { PauseMode::Filesystem };
     let healthy_only = body.require_healthy_guest.unwrap_or(false);
     caller.sandbox(&app.fleet, &id).await?.pause(mode, healthy_only).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
+use super::answers::{Empty, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
@@ -14,13 +15,19 @@ use super::error::ApiError;
 use super::new_sandbox::checked_timeout;
 use crate::lifecycle::{ActError, Refusal};
 
-#[derive(Deserialize)]
-struct TimeoutBody {
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Timeout)]
+pub(super) struct TimeoutBody {
+    /// Seconds from now on.
+    #[schema(minimum = 0, maximum = 86400)]
     timeout: i64,
 }
 
-#[derive(Deserialize)]
-struct RefreshBody {
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Refresh)]
+pub(super) struct RefreshBody {
+    /// Seconds from now on, at least.
+    #[schema(minimum = 0, maximum = 86400)]
     duration: Option<i64>,
 }
 
@@ -30,26 +37,26 @@ pub(super) async fn set_timeout(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
+    body: JsonBody<TimeoutBody>,
+) -> Result<NoContent, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let body: TimeoutBody = body.parse_lenient()?;
+    let body = body.parse()?;
     let timeout = checked_timeout(Some(body.timeout), &app.fleet)?.unwrap_or_default();
     sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }
 
 pub(super) async fn refresh(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
+    body: JsonBody<RefreshBody>,
+) -> Result<NoContent, ApiError> {
     let sandbox = caller.sandbox(&app.fleet, &id).await?;
-    let body: RefreshBody = body.parse_lenient()?;
+    let body = body.parse()?;
     let duration = checked_timeout(body.duration, &app.fleet)?.unwrap_or(DEFAULT_REFRESH);
     sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }
 
 /// These two routes know of running sandboxes only.

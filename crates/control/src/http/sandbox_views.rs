@@ -7,13 +7,14 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use isopod_store::clock::Timestamp;
-use isopod_store::{SandboxRow, State, VolumeMount};
-use isopod_wire::node::PauseMode;
+use isopod_store::{NetworkSettings, SandboxRow, State, VolumeMount};
+use isopod_wire::node::{PauseMode, Secret};
 use isopod_wire::{ENVD_VERSION, SandboxId};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::app::App;
+use super::describe::DescribeInput;
 
 /// A required field of old; nothing depends on what it says.
 const CLIENT_ID: &str = "isopod";
@@ -29,26 +30,51 @@ impl FromRequestParts<Arc<App>> for ToldDomain {
     }
 }
 
+impl DescribeInput for ToldDomain {}
+
 /// The answer to create, connect and resume.
-pub(super) fn made(domain: &str, row: &SandboxRow) -> Value {
-    json!({
-        "sandboxID": row.id,
-        "templateID": row.template,
-        "alias": row.alias.as_ref().unwrap_or(&row.template),
-        "clientID": CLIENT_ID,
-        "envdVersion": ENVD_VERSION,
-        "envdAccessToken": row.access_token,
-        "trafficAccessToken": row.traffic_token,
-        "domain": domain,
-    })
-    .without_nulls(&["envdAccessToken"])
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Sandbox)]
+pub(super) struct Made {
+    #[serde(rename = "sandboxID")]
+    #[schema(value_type = String)]
+    sandbox_id: SandboxId,
+    #[serde(rename = "templateID")]
+    template_id: String,
+    alias: String,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    envd_version: &'static str,
+    /// Left out, not null, where there is none: some clients tell them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    envd_access_token: Option<Secret>,
+    #[schema(value_type = Option<String>)]
+    traffic_access_token: Option<Secret>,
+    domain: String,
+}
+
+pub(super) fn made(domain: &str, row: &SandboxRow) -> Made {
+    Made {
+        sandbox_id: row.id.clone(),
+        template_id: row.template.clone(),
+        alias: row.alias.as_ref().unwrap_or(&row.template).clone(),
+        client_id: CLIENT_ID,
+        envd_version: ENVD_VERSION,
+        envd_access_token: row.access_token.clone(),
+        traffic_access_token: row.traffic_token.clone(),
+        domain: domain.to_owned(),
+    }
 }
 
 /// One line of a list. Lists are long, so it is written without a copy of the row.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ListedSandbox)]
 pub(super) struct Listed<'a> {
     #[serde(rename = "sandboxID")]
+    #[schema(value_type = String)]
     sandbox_id: &'a SandboxId,
     #[serde(rename = "templateID")]
     template_id: &'a str,
@@ -62,8 +88,9 @@ pub(super) struct Listed<'a> {
     memory_mb: u64,
     #[serde(rename = "diskSizeMB")]
     disk_size_mb: u64,
-    state: Option<&'static str>,
+    state: ShownState,
     envd_version: &'static str,
+    #[schema(value_type = BTreeMap<String, String>)]
     metadata: &'a BTreeMap<String, String>,
     volume_mounts: &'a [VolumeMount],
 }
@@ -79,44 +106,90 @@ pub(super) fn listed(row: &SandboxRow) -> Listed<'_> {
         cpu_count: row.limits.whole_cpus(),
         memory_mb: row.limits.memory.as_mib(),
         disk_size_mb: row.limits.disk.map_or(0, |disk| disk.as_mib()),
-        state: row.state.shown(),
+        state: shown_state(row.state),
         envd_version: ENVD_VERSION,
         metadata: &row.metadata,
         volume_mounts: &row.volume_mounts,
     }
 }
 
-/// Everything about one.
-pub(super) fn detail(domain: &str, row: &SandboxRow) -> Value {
-    let mut shown = json!(listed(row));
-    shown["domain"] = json!(domain);
-    shown["envdAccessToken"] = json!(row.access_token);
-    shown["allowInternetAccess"] = json!(row.allow_internet);
-    let on_timeout = if row.auto_pause { "pause" } else { "kill" };
-    shown["lifecycle"] = json!({ "autoResume": row.auto_resume, "onTimeout": on_timeout });
-    if !row.network.is_empty() {
-        shown["network"] = json!(row.network);
-    }
-    if let State::Paused(mode) = row.state {
-        shown["pauseMode"] = json!(match mode {
-            PauseMode::Memory => "full",
-            PauseMode::Filesystem => "filesystem",
-        });
-    }
-    shown.without_nulls(&["envdAccessToken"])
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = SandboxState)]
+pub(super) enum ShownState {
+    Running,
+    Paused,
 }
 
-trait WithoutNulls {
-    /// Leaves these fields out when there is nothing in them: some clients tell absent from null.
-    fn without_nulls(self, names: &[&str]) -> Self;
+/// Clients know no others: one that is being made or ended is shown as running.
+fn shown_state(state: State) -> ShownState {
+    match state.shown() {
+        Some("paused") => ShownState::Paused,
+        _ => ShownState::Running,
+    }
 }
 
-impl WithoutNulls for Value {
-    fn without_nulls(mut self, names: &[&str]) -> Self {
-        let fields: Option<&mut Map<String, Value>> = self.as_object_mut();
-        if let Some(fields) = fields {
-            fields.retain(|name, value| !(value.is_null() && names.contains(&name.as_str())));
-        }
-        self
+/// Everything about one sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SandboxDetail)]
+pub(super) struct Detail<'a> {
+    #[serde(flatten)]
+    listed: Listed<'a>,
+    domain: &'a str,
+    /// Left out, not null, where there is none: some clients tell them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    envd_access_token: Option<&'a Secret>,
+    allow_internet_access: Option<bool>,
+    lifecycle: Lifecycle,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    network: Option<&'a NetworkSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pause_mode: Option<ShownPauseMode>,
+}
+
+/// What happens to a sandbox by itself.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SandboxLifecycle)]
+struct Lifecycle {
+    auto_resume: bool,
+    on_timeout: OnTimeout,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum OnTimeout {
+    Kill,
+    Pause,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = PauseMode)]
+enum ShownPauseMode {
+    Full,
+    Filesystem,
+}
+
+pub(super) fn detail<'a>(domain: &'a str, row: &'a SandboxRow) -> Detail<'a> {
+    Detail {
+        listed: listed(row),
+        domain,
+        envd_access_token: row.access_token.as_ref(),
+        allow_internet_access: row.allow_internet,
+        lifecycle: Lifecycle {
+            auto_resume: row.auto_resume,
+            on_timeout: if row.auto_pause { OnTimeout::Pause } else { OnTimeout::Kill },
+        },
+        network: Some(&row.network).filter(|network| !network.is_empty()),
+        pause_mode: match row.state {
+            State::Paused(PauseMode::Memory) => Some(ShownPauseMode::Full),
+            State::Paused(PauseMode::Filesystem) => Some(ShownPauseMode::Filesystem),
+            _ => None,
+        },
     }
 }

@@ -1,11 +1,24 @@
 //! `GET /teams`: what the CLI asks after a login.
 
-use axum::Json;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::answers::Listing;
 use super::auth::Caller;
 
-pub(super) async fn list(caller: Caller) -> Json<Value> {
-    let name = &caller.team_name;
-    Json(json!([{ "teamID": caller.team, "name": name, "apiKey": caller.key.0, "isDefault": true }]))
+/// The caller's team.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = CallersTeam)]
+pub(super) struct TeamView {
+    #[serde(rename = "teamID")]
+    team_id: String,
+    name: String,
+    api_key: String,
+    is_default: bool,
+}
+
+pub(super) async fn list(caller: Caller) -> Listing<TeamView> {
+    let team = TeamView { team_id: caller.team.0, name: caller.team_name, api_key: caller.key.0, is_default: true };
+    Listing(vec![team])
 }

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{Build, BuildStatus, Resource, TeamId, Template};
 use isopod_wire::build::{BuildSource, BuildSpec};
 use isopod_wire::{Bytes, Limits};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
+use super::answers::{Accepted, Empty};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
@@ -24,7 +24,7 @@ use crate::templates::{
 };
 
 /// `POST /v3/templates` and `POST /v2/templates`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RequestBuild {
     pub(super) name: Option<String>,
@@ -39,9 +39,10 @@ pub(super) struct RequestBuild {
 }
 
 /// `POST /templates`, of clients that gave a Dockerfile along and pushed an image.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct RequestLegacy {
+#[schema(as = RequestBuildV1)]
+pub(super) struct RequestLegacy {
     dockerfile: String,
     alias: Option<String>,
     start_cmd: Option<String>,
@@ -53,26 +54,48 @@ struct RequestLegacy {
     memory_mb: Option<u64>,
 }
 
-type Answer = Result<(StatusCode, Json<Value>), ApiError>;
+/// By what to start a build and to follow it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = RequestedBuild)]
+pub(super) struct Requested {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    public: bool,
+    aliases: Vec<String>,
+    names: Vec<String>,
+    tags: Vec<String>,
+}
+
+/// A build that was begun, or told to end.
+pub(super) type Begun = Empty<202>;
+
+type Answer = Result<Accepted<Requested>, ApiError>;
 
 const MAX_TAGS: usize = 100;
 
-pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
-    let wanted: RequestBuild = body.parse_lenient()?;
+pub(super) async fn request(State(app): State<Arc<App>>, caller: Caller, body: JsonBody<RequestBuild>) -> Answer {
+    let wanted = body.parse()?;
     check_team(&caller, wanted.team_id.as_deref())?;
     let (template, build) = register(&app, &caller.team, wanted, None).await?;
-    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+    Ok(Accepted(requested(&template, &build)))
 }
 
 /// `POST /templates`
-pub(super) async fn request_legacy(State(app): State<Arc<App>>, caller: Caller, body: JsonBody) -> Answer {
-    let (wanted, legacy) = body.parse_lenient::<RequestLegacy>()?.split();
+pub(super) async fn request_legacy(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    body: JsonBody<RequestLegacy>,
+) -> Answer {
+    let (wanted, legacy) = body.parse()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
     // Without a name it is found by its id only; a name of its own keeps it apart from the others.
     let name = wanted.alias.clone().unwrap_or_else(|| format!("unnamed-{}", &new_uuid()[..8]));
     let (template, build) =
         register(&app, &caller.team, RequestBuild { name: Some(name), ..wanted }, Some(legacy)).await?;
-    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+    Ok(Accepted(requested(&template, &build)))
 }
 
 /// `POST /templates/{id}`
@@ -80,13 +103,13 @@ pub(super) async fn rebuild_legacy(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<RequestLegacy>,
 ) -> Answer {
     let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
-    let (wanted, legacy) = body.parse_lenient::<RequestLegacy>()?.split();
+    let (wanted, legacy) = body.parse()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
     let build = insert(&app, &template, vec![DEFAULT_TAG.to_owned()], &wanted, Some(legacy)).await?;
-    Ok((StatusCode::ACCEPTED, Json(requested(&template, &build))))
+    Ok(Accepted(requested(&template, &build)))
 }
 
 /// `POST /v2/templates/{id}/builds/{build}`
@@ -94,10 +117,10 @@ pub(super) async fn start(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((id, build)): Path<(String, String)>,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
+    body: JsonBody<StartBuild>,
+) -> Result<Begun, ApiError> {
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
-    let mut wanted: StartBuild = body.parse_lenient()?;
+    let mut wanted = body.parse()?;
     let (force, start, ready) = (wanted.force, wanted.start_cmd.take(), wanted.ready_cmd.take());
     let source = plan_steps(&app.catalogue, &caller.team, wanted).await?;
     let spec =
@@ -111,7 +134,7 @@ pub(super) async fn start_legacy(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((id, build)): Path<(String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<Begun, ApiError> {
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str::<LegacyBuild>(text).ok());
     let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was asked for without a Dockerfile"))?;
@@ -127,11 +150,11 @@ pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(build): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<Begun, ApiError> {
     let known = app.catalogue.store.template_of_build(&caller.team, &build).await?;
     known.ok_or_else(|| no_such_build(&build))?;
     if app.catalogue.builds.cancel(&build) {
-        return Ok(StatusCode::ACCEPTED);
+        return Ok(Empty);
     }
     app.catalogue.store.check_here(Resource::Build(&build)).await?;
     Err(ApiError::conflict("the build is not under way"))
@@ -201,11 +224,15 @@ async fn insert(
     Ok(build)
 }
 
-pub(super) fn requested(template: &Template, build: &Build) -> Value {
-    json!({
-        "templateID": template.id, "buildID": build.id, "public": template.public,
-        "aliases": template.names, "names": template.names, "tags": build.tags,
-    })
+pub(super) fn requested(template: &Template, build: &Build) -> Requested {
+    Requested {
+        template_id: template.id.clone(),
+        build_id: build.id.clone(),
+        public: template.public,
+        aliases: template.names.clone(),
+        names: template.names.clone(),
+        tags: build.tags.clone(),
+    }
 }
 
 /// What a node is told besides the source, without commands.
@@ -222,9 +249,9 @@ pub(super) fn spec(app: &App, caller: &Caller, build: &Build, source: BuildSourc
     }
 }
 
-pub(super) async fn begin(catalogue: &Catalogue, job: Job) -> Result<StatusCode, ApiError> {
+pub(super) async fn begin(catalogue: &Catalogue, job: Job) -> Result<Begun, ApiError> {
     if catalogue.builds.start(job).await? {
-        return Ok(StatusCode::ACCEPTED);
+        return Ok(Empty);
     }
     Err(ApiError::conflict("this build has been started already"))
 }

@@ -4,18 +4,25 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::answers::{Empty, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 
-#[derive(Debug, Deserialize)]
-struct Change {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = TemplateChange)]
+pub(super) struct Change {
     public: Option<bool>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChangedTemplate)]
+pub(super) struct Changed {
+    names: Vec<String>,
 }
 
 /// `PATCH /v2/templates/{id}` and `PATCH /templates/{id}`
@@ -23,14 +30,14 @@ pub(super) async fn change(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
-    let wanted: Change = body.parse_lenient()?;
+    body: JsonBody<Change>,
+) -> Result<Json<Changed>, ApiError> {
+    let wanted = body.parse()?;
     let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
     if let Some(public) = wanted.public {
         app.catalogue.store.publish_template(&template.id, public).await?;
     }
-    Ok(Json(json!({ "names": template.names })))
+    Ok(Json(Changed { names: template.names }))
 }
 
 /// `DELETE /templates/{id}`: builds under way are cancelled.
@@ -38,7 +45,7 @@ pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let (template, reference) = app.catalogue.find_own(&caller.team, &id).await?;
     if reference.tag.is_some() && reference.tag() != crate::templates::DEFAULT_TAG {
         return Err(ApiError::bad_request("name the template without a tag, or remove the tag"));
@@ -48,5 +55,5 @@ pub(super) async fn remove(
     }
     app.catalogue.store.remove_template(&template.id).await?;
     app.catalogue.builds.discard_leftovers().await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }

@@ -5,40 +5,52 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use axum::Json;
-use axum::body::Body;
 use axum::extract::State;
-use http::StatusCode;
 use isopod_store::{BuildReason, Store};
 use isopod_wire::build::{BuildSource, BuildSpec, DockerfileSource};
-use serde_json::Value;
 
+use super::answers::Accepted;
 use super::app::App;
 use super::auth::Caller;
-use super::body::Query;
+use super::body::{Archive, Query};
 use super::error::ApiError;
-use super::template_build::{RequestBuild, begin, given, register, requested, spec};
+use super::params::{Param, QueryParams};
+use super::template_build::{RequestBuild, Requested, begin, given, register, requested, spec};
 use crate::templates::{Context, ContextError, Job, Reservation, unpack_context};
 
-const KNOWN: [&str; 10] =
-    ["name", "tag", "dockerfile", "cpu_count", "memory_mb", "start_cmd", "ready_cmd", "arg", "target", "no_cache"];
+pub(super) enum BuildContext {}
+
+impl QueryParams for BuildContext {
+    const PARAMS: &'static [Param] = &[
+        Param::text("name").required(),
+        Param::several("tag"),
+        Param::text("dockerfile").about("a path inside the context; e2b.Dockerfile if not given"),
+        Param::number("cpu_count", 1, 256),
+        Param::number("memory_mb", 1, u32::MAX as i64),
+        Param::text("start_cmd"),
+        Param::text("ready_cmd"),
+        Param::several("arg").about("KEY=VALUE"),
+        Param::text("target"),
+        Param::text("no_cache").about("1 or true"),
+    ];
+}
+
 const MAX_DOCKERFILE: u64 = 1 << 20;
 
 pub(super) async fn build(
     State(app): State<Arc<App>>,
     caller: Caller,
-    query: Query,
-    body: Body,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let query = query.only(&KNOWN)?;
+    query: Query<BuildContext>,
+    Archive(body): Archive,
+) -> Result<Accepted<Requested>, ApiError> {
     let args = query.all("arg").map(argument).collect::<Result<BTreeMap<_, _>, _>>()?;
     let file = query.text("dockerfile").unwrap_or("e2b.Dockerfile").to_owned();
     check_inside(&file)?;
     let wanted = RequestBuild {
         name: query.text("name").map(str::to_owned),
         tags: Some(query.all("tag").map(str::to_owned).collect()),
-        cpu_count: query.number("cpu_count", 1, 256)?.and_then(|count| u32::try_from(count).ok()),
-        memory_mb: query.number("memory_mb", 1, i64::from(u32::MAX))?.map(i64::unsigned_abs),
+        cpu_count: query.number("cpu_count")?.and_then(|count| u32::try_from(count).ok()),
+        memory_mb: query.number("memory_mb")?.map(i64::unsigned_abs),
         ..RequestBuild::default()
     };
     if wanted.name.is_none() {
@@ -86,7 +98,7 @@ pub(super) async fn build(
     let answer = requested(&template, &build);
     let context = Some(Context { path: context, held });
     begin(&app.catalogue, Job { team: caller.team, build, spec, context, _place: place }).await?;
-    Ok((StatusCode::ACCEPTED, Json(answer)))
+    Ok(Accepted(answer))
 }
 
 /// A build that cannot start has failed, and says so to those who list it.

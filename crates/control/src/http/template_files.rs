@@ -2,18 +2,27 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use http::request::Parts;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::answers::{Created, Empty};
 use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use crate::edge::{Peer, host_of};
 use crate::templates::is_files_hash;
+
+/// Where to put files.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UploadLink)]
+pub(super) struct Link {
+    /// Whether they are there already.
+    present: bool,
+    url: String,
+}
 
 /// The link is given also when the files are there: a client may insist.
 pub(super) async fn link(
@@ -21,7 +30,7 @@ pub(super) async fn link(
     caller: Caller,
     Path((id, hash)): Path<(String, String)>,
     parts: Parts,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Created<Link>, ApiError> {
     let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
     if !is_files_hash(&hash) {
         return Err(ApiError::bad_request("the hash must have 64 hexadecimal digits"));
@@ -30,7 +39,7 @@ pub(super) async fn link(
     let token = app.catalogue.uploads.new_link(&template.team, &hash);
     let host = host_of(&parts).ok_or_else(|| ApiError::bad_request("the request has no Host"))?;
     let url = format!("{}://{host}/isopod/uploads/{token}", scheme(&parts));
-    Ok((StatusCode::CREATED, Json(json!({ "present": present, "url": url }))))
+    Ok(Created(Link { present, url }))
 }
 
 /// `PUT /isopod/uploads/{token}`: the token is all that is needed, and it works once.
@@ -38,11 +47,11 @@ pub(super) async fn upload(
     State(app): State<Arc<App>>,
     Path(token): Path<String>,
     body: Body,
-) -> Result<StatusCode, ApiError> {
+) -> Result<Empty<200>, ApiError> {
     let link = app.catalogue.uploads.use_link(&token);
     let (team, hash) = link.ok_or_else(|| ApiError::forbidden("this link was used, has ended or never was"))?;
     app.catalogue.uploads.receive(&app.catalogue.store, &team, &hash, body).await?;
-    Ok(StatusCode::OK)
+    Ok(Empty)
 }
 
 /// Behind a proxy that speaks TLS for us, the client's scheme is what the proxy says. Only the caller's own link is

@@ -5,16 +5,74 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_store::clock::Timestamp;
-use isopod_store::{BuildLogQuery, Direction, Level};
-use serde_json::{Value, json};
+use isopod_store::{BuildLine, BuildLogQuery, BuildReason, Direction, Level};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
+use super::params::{Param, QueryParams};
 use super::template_build::find_build;
-use super::templates::status_text;
+use super::templates::ShownBuildStatus;
 
+pub(super) enum Status {}
+
+impl QueryParams for Status {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] =
+        &[Param::number("logsOffset", 0, i64::MAX).about("so many lines are left out"), LIMIT, LEVEL];
+}
+
+pub(super) enum Logs {}
+
+impl QueryParams for Logs {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[
+        Param::number("cursor", 0, i64::MAX).about("milliseconds since 1970"),
+        LIMIT,
+        Param::one_of("direction", &["forward", "backward"]),
+        LEVEL,
+    ];
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = BuildProgress)]
+pub(super) struct Progress {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    status: ShownBuildStatus,
+    logs: Vec<String>,
+    log_entries: Vec<BuildLine>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<Reason>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = BuildReason)]
+struct Reason {
+    message: String,
+    /// `base`, `finalize`, or the number of a step from one on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    step: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = BuildLogs)]
+pub(super) struct Lines {
+    logs: Vec<BuildLine>,
+}
+
+const LIMIT: Param = Param::number("limit", 0, MAX_LINES);
+const LEVEL: Param =
+    Param::one_of("level", &["debug", "info", "warn", "error"]).about("only lines that matter at least so much");
 const MAX_LINES: i64 = 100;
 
 /// `GET /templates/{id}/builds/{build}/status`
@@ -22,12 +80,11 @@ pub(super) async fn status(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((id, build)): Path<(String, String)>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.known(&["logsOffset", "limit", "level"]);
+    query: Query<Status>,
+) -> Result<Json<Progress>, ApiError> {
     let wanted = BuildLogQuery {
-        offset: query.number("logsOffset", 0, i64::MAX)?.unwrap_or(0),
-        limit: query.number("limit", 0, MAX_LINES)?.unwrap_or(MAX_LINES),
+        offset: query.number("logsOffset")?.unwrap_or(0),
+        limit: query.number("limit")?.unwrap_or(MAX_LINES),
         least: level(&query)?,
         from: None,
         direction: Direction::Forward,
@@ -35,18 +92,14 @@ pub(super) async fn status(
     // First the status: a build that has ended has said everything, so that the last lines are never missed.
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let lines = app.catalogue.store.list_build_lines(&build.id, wanted).await?;
-    let messages: Vec<&str> = lines.iter().map(|line| line.message.as_str()).collect();
-    let mut answer = json!({
-        "templateID": build.template, "buildID": build.id, "status": status_text(build.status),
-        "logs": messages, "logEntries": lines,
-    });
-    if let Some(reason) = &build.reason {
-        answer["reason"] = json!({ "message": reason.message });
-        if let Some(step) = &reason.step {
-            answer["reason"]["step"] = json!(step);
-        }
-    }
-    Ok(Json(answer))
+    Ok(Json(Progress {
+        template_id: build.template,
+        build_id: build.id,
+        status: build.status.into(),
+        logs: lines.iter().map(|line| line.message.clone()).collect(),
+        log_entries: lines,
+        reason: build.reason.map(|BuildReason { message, step }| Reason { message, step }),
+    }))
 }
 
 /// `GET /templates/{id}/builds/{build}/logs`
@@ -54,9 +107,8 @@ pub(super) async fn logs(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((id, build)): Path<(String, String)>,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.known(&["cursor", "limit", "direction", "level"]);
+    query: Query<Logs>,
+) -> Result<Json<Lines>, ApiError> {
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
         Some("backward") => Direction::Backward,
@@ -64,16 +116,16 @@ pub(super) async fn logs(
     };
     let wanted = BuildLogQuery {
         offset: 0,
-        limit: query.number("limit", 0, MAX_LINES)?.unwrap_or(MAX_LINES),
+        limit: query.number("limit")?.unwrap_or(MAX_LINES),
         least: level(&query)?,
-        from: query.number("cursor", 0, i64::MAX)?.map(Timestamp),
+        from: query.number("cursor")?.map(Timestamp),
         direction,
     };
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
-    Ok(Json(json!({ "logs": app.catalogue.store.list_build_lines(&build.id, wanted).await? })))
+    Ok(Json(Lines { logs: app.catalogue.store.list_build_lines(&build.id, wanted).await? }))
 }
 
-fn level(query: &Query) -> Result<Level, ApiError> {
+fn level<P: QueryParams>(query: &Query<P>) -> Result<Level, ApiError> {
     let Some(text) = query.text("level") else { return Ok(Level::Debug) };
     Level::parse(text).ok_or_else(|| ApiError::bad_request(format!("unknown level {text:?}")))
 }

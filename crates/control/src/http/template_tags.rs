@@ -3,28 +3,72 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, RawQuery, State};
-use http::StatusCode;
+use axum::extract::{Path, State};
 use isopod_store::Tag;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use isopod_store::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
 use super::auth::Caller;
-use super::body::JsonBody;
+use super::body::{JsonBody, Query};
 use super::error::ApiError;
-use crate::query::pairs;
+use super::params::{Param, QueryParams};
 use crate::templates::parse_tag;
 
-#[derive(Debug, Deserialize)]
-struct Assign {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AssignTags)]
+pub(super) struct Assign {
+    /// `name:tag`, or `name` and a build's id.
     target: String,
     tags: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Remove {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = RemoveTags)]
+pub(super) struct Remove {
     name: String,
+    tags: Vec<String>,
+}
+
+pub(super) enum Exists {}
+
+impl QueryParams for Exists {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[Param::text("tag").required()];
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TemplateTag)]
+pub(super) struct TagView {
+    tag: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    created_at: Timestamp,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = TagCount)]
+pub(super) struct Count {
+    total: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TagExists)]
+pub(super) struct Existence {
+    exists: bool,
+    normalized_tag: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = AssignedTags)]
+pub(super) struct Assigned {
+    #[serde(rename = "buildID")]
+    build_id: String,
     tags: Vec<String>,
 }
 
@@ -33,10 +77,10 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Listing<TagView>, ApiError> {
     let (template, _) = app.catalogue.find(&caller.team, &id).await?;
-    let shown = |tag: &Tag| json!({ "tag": tag.tag, "buildID": tag.build, "createdAt": tag.assigned_at });
-    Ok(Json(app.catalogue.store.list_tags(&template.id).await?.iter().map(shown).collect()))
+    let shown = |tag: Tag| TagView { tag: tag.tag, build_id: tag.build, created_at: tag.assigned_at };
+    Ok(Listing(app.catalogue.store.list_tags(&template.id).await?.into_iter().map(shown).collect()))
 }
 
 /// `GET /templates/{id}/tags/count`
@@ -44,9 +88,9 @@ pub(super) async fn count(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Count>, ApiError> {
     let (template, _) = app.catalogue.find(&caller.team, &id).await?;
-    Ok(Json(json!({ "total": app.catalogue.store.list_tags(&template.id).await?.len() })))
+    Ok(Json(Count { total: app.catalogue.store.list_tags(&template.id).await?.len() }))
 }
 
 /// `GET /templates/{id}/tags/exists?tag=`
@@ -54,42 +98,40 @@ pub(super) async fn exists(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<Value>, ApiError> {
-    let wanted = pairs(query.as_deref().unwrap_or_default()).into_iter().find(|(name, _)| name == "tag");
-    let (_, wanted) = wanted.ok_or_else(|| ApiError::bad_request("tag must say which"))?;
-    let tag = parse_tag(&wanted)?;
+    query: Query<Exists>,
+) -> Result<Json<Existence>, ApiError> {
+    let tag = parse_tag(query.text("tag").ok_or_else(|| ApiError::bad_request("tag must say which"))?)?;
     let (template, _) = app.catalogue.find(&caller.team, &id).await?;
     let exists = app.catalogue.store.list_tags(&template.id).await?.iter().any(|found| found.tag == tag);
-    Ok(Json(json!({ "exists": exists, "normalizedTag": tag })))
+    Ok(Json(Existence { exists, normalized_tag: tag }))
 }
 
 /// `POST /templates/tags`: `target` is `name:tag`, or `name` and a build's id.
 pub(super) async fn assign(
     State(app): State<Arc<App>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let wanted: Assign = body.parse_lenient()?;
+    body: JsonBody<Assign>,
+) -> Result<Created<Assigned>, ApiError> {
+    let wanted = body.parse()?;
     let tags = checked(&wanted.tags)?;
     let (template, reference) = app.catalogue.find_own(&caller.team, &wanted.target).await?;
     let build = app.catalogue.tagged(&template, &reference).await?;
     app.catalogue.store.assign_tags(&template.id, &tags, &build.id).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "buildID": build.id, "tags": tags }))))
+    Ok(Created(Assigned { build_id: build.id, tags }))
 }
 
 /// `DELETE /templates/tags`
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<StatusCode, ApiError> {
-    let wanted: Remove = body.parse_lenient()?;
+    body: JsonBody<Remove>,
+) -> Result<NoContent, ApiError> {
+    let wanted = body.parse()?;
     let tags = checked(&wanted.tags)?;
     let (template, _) = app.catalogue.find_own(&caller.team, &wanted.name).await?;
     match app.catalogue.store.remove_tags(&template.id, &tags).await? {
         0 => Err(ApiError::not_found(format!("template '{}' has none of these tags", wanted.name))),
-        _ => Ok(StatusCode::NO_CONTENT),
+        _ => Ok(Empty),
     }
 }
 

@@ -9,33 +9,138 @@ use isopod_store::clock::Timestamp;
 use isopod_store::{Build, BuildStatus, Template};
 use isopod_wire::ENVD_VERSION;
 use isopod_wire::node::{TemplateInfo, TemplateState};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::answers::Listing;
 use super::app::App;
 use super::auth::Caller;
 use super::body::Query;
 use super::error::ApiError;
+use super::params::{Param, QueryParams};
 use crate::lifecycle::Fleet;
 use crate::templates::FindError;
+
+pub(super) enum ListTemplates {}
+
+impl QueryParams for ListTemplates {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[Param::text("teamID").about("must be the key's own"), LIMIT, NEXT];
+}
+
+pub(super) enum GetTemplate {}
+
+impl QueryParams for GetTemplate {
+    const IGNORES_UNKNOWN: bool = true;
+    const PARAMS: &'static [Param] = &[LIMIT, NEXT];
+}
+
+/// Clients ask for pages; one page has everything, so nobody looks at what these say.
+const LIMIT: Param = Param::number("limit", 1, 100);
+const NEXT: Param = Param::text("nextToken");
+
+/// A template. The figures are those of the build that a plain create would use, else of the latest.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Template)]
+pub(super) struct TemplateView {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    public: bool,
+    aliases: Vec<String>,
+    names: Vec<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    last_spawned_at: Option<Timestamp>,
+    spawn_count: i64,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u64,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u64,
+    /// Always null: templates belong to teams, not to people.
+    #[schema(value_type = Option<Object>)]
+    created_by: Option<()>,
+    build_count: usize,
+    envd_version: &'static str,
+    build_status: ShownBuildStatus,
+    is_default: bool,
+}
+
+/// With all its builds.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TemplateDetail {
+    #[serde(flatten)]
+    template: TemplateView,
+    builds: Vec<BuildView>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Build)]
+struct BuildView {
+    #[serde(rename = "buildID")]
+    build_id: String,
+    status: ShownBuildStatus,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u64,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    finished_at: Option<Timestamp>,
+    envd_version: &'static str,
+    size_bytes: Option<i64>,
+    tags: Vec<String>,
+    /// Why it failed.
+    reason: Option<String>,
+}
+
+/// In E2B's words.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = BuildStatus)]
+pub(super) enum ShownBuildStatus {
+    Waiting,
+    Building,
+    Ready,
+    Error,
+}
+
+/// What a name stands for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TemplateAlias)]
+pub(super) struct AliasView {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    public: bool,
+}
 
 const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
 
 /// `GET /templates`: the team's own first.
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller, query: Query) -> Result<Json<Value>, ApiError> {
-    let query = query.known(&["teamID", "limit", "nextToken"]);
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    query: Query<ListTemplates>,
+) -> Result<Listing<TemplateView>, ApiError> {
     check_team(&caller, query.text("teamID"))?;
     let mut shown = Vec::new();
     for template in app.catalogue.store.list_templates(&caller.team).await? {
         let builds = app.catalogue.store.list_builds(&template.id).await?;
-        shown.push(listed(&app, &template, &builds).await?);
+        shown.push(listed(&app, template, &builds).await?);
     }
     shown.extend(built_in(&app.fleet).await?);
-    Ok(Json(shown.into()))
+    Ok(Listing(shown))
 }
 
 /// `GET /default-templates`: those that come with the server.
-pub(super) async fn list_default(State(app): State<Arc<App>>, _: Caller) -> Result<Json<Value>, ApiError> {
-    Ok(Json(built_in(&app.fleet).await?.into()))
+pub(super) async fn list_default(State(app): State<Arc<App>>, _: Caller) -> Result<Listing<TemplateView>, ApiError> {
+    Ok(Listing(built_in(&app.fleet).await?))
 }
 
 /// `GET /templates/aliases/{alias}`
@@ -43,12 +148,12 @@ pub(super) async fn alias(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(alias): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AliasView>, ApiError> {
     match app.catalogue.find(&caller.team, &alias).await {
-        Ok((template, _)) => Ok(Json(json!({ "templateID": template.id, "public": template.public }))),
+        Ok((template, _)) => Ok(Json(AliasView { template_id: template.id, public: template.public })),
         Err(FindError::NotFound(_)) => {
             let template = find_built_in(&app.fleet, &alias).await?;
-            Ok(Json(json!({ "templateID": template.name, "public": true })))
+            Ok(Json(AliasView { template_id: template.name, public: true }))
         }
         Err(error) => Err(error.into()),
     }
@@ -59,60 +164,79 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+    _: Query<GetTemplate>,
+) -> Result<Json<TemplateDetail>, ApiError> {
     let template = match app.catalogue.find(&caller.team, &id).await {
         Ok((template, _)) => template,
         Err(FindError::NotFound(_)) => {
-            let mut described = described(&app.fleet, &find_built_in(&app.fleet, &id).await?).await?;
-            described["builds"] = json!([]);
-            return Ok(Json(described));
+            let template = described(&app.fleet, find_built_in(&app.fleet, &id).await?).await?;
+            return Ok(Json(TemplateDetail { template, builds: Vec::new() }));
         }
         Err(error) => return Err(error.into()),
     };
     let builds = app.catalogue.store.list_builds(&template.id).await?;
     let tags = app.catalogue.store.list_tags(&template.id).await?;
-    let mut shown = listed(&app, &template, &builds).await?;
-    let build_shown = |build: &Build| {
-        let named = tags.iter().filter(|tag| tag.build == build.id).map(|tag| &tag.tag);
-        json!({
-            "buildID": build.id, "status": status_text(build.status), "cpuCount": build.limits.whole_cpus(),
-            "memoryMB": build.limits.memory.as_mib(), "createdAt": build.created_at,
-            "updatedAt": build.finished_at.unwrap_or(build.created_at), "finishedAt": build.finished_at,
-            "diskSizeMB": build.limits.disk.map_or(0, |disk| disk.as_mib()), "envdVersion": ENVD_VERSION,
-            "sizeBytes": build.size, "tags": named.collect::<Vec<_>>(),
-            "reason": build.reason.as_ref().map(|reason| &reason.message),
-        })
-    };
-    shown["builds"] = builds.iter().map(build_shown).collect();
-    Ok(Json(shown))
+    let template = listed(&app, template, &builds).await?;
+    let builds = builds.into_iter().map(|build| {
+        let named = tags.iter().filter(|tag| tag.build == build.id).map(|tag| tag.tag.clone()).collect();
+        build_shown(build, named)
+    });
+    Ok(Json(TemplateDetail { template, builds: builds.collect() }))
 }
 
-/// One line of a list. The figures are those of the build that a plain create would use, else of the latest.
-async fn listed(app: &App, template: &Template, builds: &[Build]) -> Result<Value, ApiError> {
+fn build_shown(build: Build, tags: Vec<String>) -> BuildView {
+    BuildView {
+        build_id: build.id,
+        status: build.status.into(),
+        cpu_count: build.limits.whole_cpus(),
+        memory_mb: build.limits.memory.as_mib(),
+        disk_size_mb: build.limits.disk.map_or(0, |disk| disk.as_mib()),
+        created_at: build.created_at,
+        updated_at: build.finished_at.unwrap_or(build.created_at),
+        finished_at: build.finished_at,
+        envd_version: ENVD_VERSION,
+        size_bytes: build.size,
+        tags,
+        reason: build.reason.map(|reason| reason.message),
+    }
+}
+
+async fn listed(app: &App, template: Template, builds: &[Build]) -> Result<TemplateView, ApiError> {
     let store = &app.catalogue.store;
     let tagged = store.tagged_build(&template.id, crate::templates::DEFAULT_TAG).await?;
     let build = tagged.as_ref().or(builds.first());
     let limits = build.map_or(app.fleet.sandbox_limits(), |build| build.limits);
     let spawns = store.spawns_of(&template.id).await?;
-    Ok(json!({
-        "templateID": template.id, "buildID": build.map_or(NO_BUILD, |build| &build.id), "public": template.public,
-        "aliases": template.names, "names": template.names, "createdAt": template.created_at,
-        "updatedAt": template.updated_at, "lastSpawnedAt": spawns.last_at, "spawnCount": spawns.count,
-        "cpuCount": limits.whole_cpus(), "memoryMB": limits.memory.as_mib(),
-        "diskSizeMB": limits.disk.map_or(0, |disk| disk.as_mib()), "createdBy": null, "buildCount": builds.len(),
-        "envdVersion": ENVD_VERSION, "buildStatus": build.map_or("waiting", |build| status_text(build.status)),
-        "isDefault": false,
-    }))
+    Ok(TemplateView {
+        template_id: template.id,
+        build_id: build.map_or(NO_BUILD, |build| &build.id).to_owned(),
+        public: template.public,
+        aliases: template.names.clone(),
+        names: template.names,
+        created_at: template.created_at,
+        updated_at: template.updated_at,
+        last_spawned_at: spawns.last_at,
+        spawn_count: spawns.count,
+        cpu_count: limits.whole_cpus(),
+        memory_mb: limits.memory.as_mib(),
+        disk_size_mb: limits.disk.map_or(0, |disk| disk.as_mib()),
+        created_by: None,
+        build_count: builds.len(),
+        envd_version: ENVD_VERSION,
+        build_status: build.map_or(ShownBuildStatus::Waiting, |build| build.status.into()),
+        is_default: false,
+    })
 }
 
-/// In E2B's words.
-pub(super) fn status_text(status: BuildStatus) -> &'static str {
-    match status {
-        BuildStatus::Requested => "waiting",
-        // E2B has no word for a build that was accepted and waits for its turn.
-        BuildStatus::Queued | BuildStatus::Building => "building",
-        BuildStatus::Ready => "ready",
-        BuildStatus::Failed => "error",
+impl From<BuildStatus> for ShownBuildStatus {
+    fn from(status: BuildStatus) -> Self {
+        match status {
+            BuildStatus::Requested => Self::Waiting,
+            // E2B has no word for a build that was accepted and waits for its turn.
+            BuildStatus::Queued | BuildStatus::Building => Self::Building,
+            BuildStatus::Ready => Self::Ready,
+            BuildStatus::Failed => Self::Error,
+        }
     }
 }
 
@@ -124,34 +248,44 @@ pub(super) fn check_team(caller: &Caller, team: Option<&str>) -> Result<(), ApiE
     }
 }
 
-async fn built_in(fleet: &Fleet) -> Result<Vec<Value>, ApiError> {
-    let limits = fleet.sandbox_limits();
+async fn built_in(fleet: &Fleet) -> Result<Vec<TemplateView>, ApiError> {
     let mut shown = Vec::new();
     for template in fleet.node.templates().await {
-        let mut described = described(fleet, &template).await?;
-        let more = json!({
-            "buildID": NO_BUILD, "cpuCount": limits.whole_cpus(), "memoryMB": limits.memory.as_mib(),
-            "diskSizeMB": limits.disk.map_or(0, |disk| disk.as_mib()), "createdBy": null,
-            "buildCount": 0, "envdVersion": ENVD_VERSION, "buildStatus": build_status(&template.state),
-            "isDefault": true,
-        });
-        if let (Some(described), Value::Object(more)) = (described.as_object_mut(), more) {
-            described.extend(more);
-        }
-        shown.push(described);
+        shown.push(described(fleet, template).await?);
     }
     Ok(shown)
 }
 
 /// What lists and details have in common.
-async fn described(fleet: &Fleet, template: &TemplateInfo) -> Result<Value, ApiError> {
-    let made_at = Timestamp::from(made_at(fleet, template).await);
+async fn described(fleet: &Fleet, template: TemplateInfo) -> Result<TemplateView, ApiError> {
+    let limits = fleet.sandbox_limits();
+    let made_at = Timestamp::from(made_at(fleet, &template).await);
     let spawns = fleet.store.spawns_of(&template.name).await?;
-    let names = names(template);
-    Ok(json!({
-        "templateID": template.name, "public": true, "aliases": names, "names": names, "createdAt": made_at,
-        "updatedAt": made_at, "lastSpawnedAt": spawns.last_at, "spawnCount": spawns.count,
-    }))
+    // Its name and what else it is called.
+    let names: Vec<_> = std::iter::once(template.name.clone()).chain(template.aliases).collect();
+    Ok(TemplateView {
+        template_id: template.name,
+        build_id: NO_BUILD.to_owned(),
+        public: true,
+        aliases: names.clone(),
+        names,
+        created_at: made_at,
+        updated_at: made_at,
+        last_spawned_at: spawns.last_at,
+        spawn_count: spawns.count,
+        cpu_count: limits.whole_cpus(),
+        memory_mb: limits.memory.as_mib(),
+        disk_size_mb: limits.disk.map_or(0, |disk| disk.as_mib()),
+        created_by: None,
+        build_count: 0,
+        envd_version: ENVD_VERSION,
+        build_status: match template.state {
+            TemplateState::Ready | TemplateState::Reduced { .. } => ShownBuildStatus::Ready,
+            TemplateState::Building { .. } => ShownBuildStatus::Building,
+            TemplateState::NotBuilt => ShownBuildStatus::Waiting,
+        },
+        is_default: true,
+    })
 }
 
 /// E2B's clients expect a date, also of a template that isn't built yet. It gets that of the base it will be built on.
@@ -160,20 +294,6 @@ async fn made_at(fleet: &Fleet, template: &TemplateInfo) -> SystemTime {
     match template.made_at {
         Some(made_at) => made_at,
         None => of_base().await.unwrap_or_else(SystemTime::now),
-    }
-}
-
-/// Its name and what else it is called.
-fn names(template: &TemplateInfo) -> Vec<&String> {
-    std::iter::once(&template.name).chain(&template.aliases).collect()
-}
-
-/// In E2B's words.
-fn build_status(state: &TemplateState) -> &'static str {
-    match state {
-        TemplateState::Ready | TemplateState::Reduced { .. } => "ready",
-        TemplateState::Building { .. } => "building",
-        TemplateState::NotBuilt => "waiting",
     }
 }
 

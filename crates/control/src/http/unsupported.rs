@@ -8,8 +8,13 @@ use super::routes::Needs::TeamKey;
 use super::routes::{Routes, any, get, post, reads, refuses};
 
 macro_rules! says {
+    (any, $rule:expr, $what:literal) => {
+        [any($rule, || async { ApiError::unsupported($what) })]
+    };
     ($method:ident, $rule:expr, $what:literal) => {
-        [$method($rule, || async { ApiError::unsupported($what) })]
+        [$method($rule, concat!("Not supported: ", $what), || async { ApiError::unsupported($what) })
+            .never_refuses(404)
+            .may_refuse(&[501])]
     };
 }
 

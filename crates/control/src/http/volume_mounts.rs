@@ -3,6 +3,7 @@
 use isopod_store::VolumeMount;
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::app::App;
 use super::auth::Caller;
@@ -13,7 +14,8 @@ use crate::lifecycle::{NewSandbox, Sandbox};
 use crate::workspace::{EXECUTION_KEY, VOLUMES};
 
 /// As the SDKs send it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewVolumeMount)]
 pub(super) struct VolumeMountBody {
     name: String,
     path: String,

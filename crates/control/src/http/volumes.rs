@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use isopod_store::Volume;
 use isopod_store::secrets::{new_token, new_uuid};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use isopod_wire::node::Secret;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
@@ -18,17 +19,38 @@ use super::file_bodies::file_store;
 
 const MAX_VOLUMES: usize = 1000;
 
-#[derive(Deserialize)]
-struct NewVolume {
+#[derive(Deserialize, ToSchema)]
+pub(super) struct NewVolume {
+    #[schema(pattern = "^[A-Za-z0-9._-]{1,128}$")]
     name: String,
+}
+
+/// A volume in a list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Volume)]
+pub(super) struct VolumeView {
+    #[serde(rename = "volumeID")]
+    id: String,
+    name: String,
+}
+
+/// A volume with the token that opens its contents. Without `domain`: with one, clients would look for
+/// `https://api.{domain}` whatever E2B_VOLUME_API_URL says.
+#[derive(Serialize, ToSchema)]
+pub(super) struct VolumeAndToken {
+    #[serde(rename = "volumeID")]
+    id: String,
+    name: String,
+    #[schema(value_type = String)]
+    token: Secret,
 }
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let NewVolume { name } = body.parse_lenient()?;
+    body: JsonBody<NewVolume>,
+) -> Result<Created<VolumeAndToken>, ApiError> {
+    let NewVolume { name } = body.parse()?;
     check_name(&name)?;
     let files = file_store(app.files.as_ref())?;
     if app.fleet.store.list_volumes(&caller.team).await?.len() >= MAX_VOLUMES {
@@ -40,28 +62,28 @@ pub(super) async fn create(
     }
     // Made now, so that a workspace that cannot be written is told at once.
     files.volume(&volume.id).await?;
-    Ok((StatusCode::CREATED, Json(with_token(&volume))))
+    Ok(Created(with_token(volume)))
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Listing<VolumeView>, ApiError> {
     let volumes = app.fleet.store.list_volumes(&caller.team).await?;
-    Ok(Json(volumes.iter().map(|volume| json!({ "volumeID": volume.id, "name": volume.name })).collect()))
+    Ok(Listing(volumes.into_iter().map(|volume| VolumeView { id: volume.id, name: volume.name }).collect()))
 }
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<VolumeAndToken>, ApiError> {
     let volume = app.fleet.store.find_volume(&caller.team, &id).await?.ok_or_else(|| no_such_volume(&id))?;
-    Ok(Json(with_token(&volume)))
+    Ok(Json(with_token(volume)))
 }
 
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let files = file_store(app.files.as_ref())?;
     if !app.fleet.store.begin_removing_volume(&caller.team, &id).await? {
         return Err(no_such_volume(&id));
@@ -69,7 +91,7 @@ pub(super) async fn remove(
     // What fails here is tried again by the task that removes what is old.
     files.remove_volume(&id).await?;
     app.fleet.store.forget_volume(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }
 
 /// Names are also what a mount says, so they are simple.
@@ -81,9 +103,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     Err(ApiError::bad_request("a volume's name has 1 to 128 of a-z, A-Z, 0-9, '-', '_' and '.'"))
 }
 
-/// Without `domain`: with one, clients would look for `https://api.{domain}` whatever E2B_VOLUME_API_URL says.
-fn with_token(volume: &Volume) -> Value {
-    json!({ "volumeID": volume.id, "name": volume.name, "token": volume.token })
+fn with_token(Volume { id, name, token, .. }: Volume) -> VolumeAndToken {
+    VolumeAndToken { id, name, token }
 }
 
 pub(super) fn no_such_volume(id: &str) -> ApiError {

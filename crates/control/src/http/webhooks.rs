@@ -11,23 +11,60 @@ use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{EventType, Store, Webhook};
 use isopod_wire::node::Secret;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use super::answers::{Created, Listing};
 use super::app::App;
 use super::auth::Caller;
 use super::body::JsonBody;
 use super::error::ApiError;
 
-/// A new webhook needs all but `enabled`; a change may have any.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WebhookBody {
+#[schema(as = NewWebhook)]
+pub(super) struct NewBody {
+    #[schema(min_length = 1, max_length = 128)]
+    name: String,
+    url: String,
+    enabled: Option<bool>,
+    events: Vec<String>,
+    #[schema(min_length = 16, max_length = 1024)]
+    signature_secret: String,
+}
+
+/// What is not said stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = WebhookChange)]
+pub(super) struct ChangeBody {
+    #[schema(min_length = 1, max_length = 128)]
     name: Option<String>,
     url: Option<String>,
     enabled: Option<bool>,
     events: Option<Vec<String>>,
+    #[schema(min_length = 16, max_length = 1024)]
     signature_secret: Option<String>,
+}
+
+/// A webhook as it is shown. The secret is never shown again.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Webhook)]
+pub(super) struct WebhookView {
+    id: String,
+    team_id: String,
+    name: String,
+    url: String,
+    enabled: bool,
+    events: Vec<&'static str>,
+    created_at: Timestamp,
+}
+
+/// Which webhook it was.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RemovedWebhook {
+    id: String,
 }
 
 const MAX_WEBHOOKS: usize = 50;
@@ -36,36 +73,35 @@ const MIN_SECRET: usize = 16;
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let body: WebhookBody = body.parse()?;
+    body: JsonBody<NewBody>,
+) -> Result<Created<WebhookView>, ApiError> {
+    let body = body.parse()?;
     if app.fleet.store.list_webhooks(&caller.team).await?.len() >= MAX_WEBHOOKS {
         return Err(ApiError::bad_request(format!("a team can have {MAX_WEBHOOKS} webhooks")));
     }
-    let missing = |name: &str| ApiError::bad_request(format!("{name} is required"));
     let webhook = Webhook {
         id: new_uuid(),
-        url: checked_url(&app, &caller, body.url.ok_or_else(|| missing("url"))?).await?,
+        url: checked_url(&app, &caller, body.url).await?,
         team: caller.team,
-        name: checked_name(body.name.ok_or_else(|| missing("name"))?)?,
+        name: checked_name(body.name)?,
         enabled: body.enabled.unwrap_or(true),
-        events: checked_events(&body.events.ok_or_else(|| missing("events"))?)?,
-        secret: checked_secret(body.signature_secret.ok_or_else(|| missing("signatureSecret"))?)?,
+        events: checked_events(&body.events)?,
+        secret: checked_secret(body.signature_secret)?,
         created_at: Timestamp::now(),
     };
     app.fleet.store.save_webhook(&webhook).await?;
-    Ok((StatusCode::CREATED, Json(shown(&webhook))))
+    Ok(Created(shown(&webhook)))
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
-    Ok(Json(app.fleet.store.list_webhooks(&caller.team).await?.iter().map(shown).collect()))
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Listing<WebhookView>, ApiError> {
+    Ok(Listing(app.fleet.store.list_webhooks(&caller.team).await?.iter().map(shown).collect()))
 }
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WebhookView>, ApiError> {
     Ok(Json(shown(&find(&app.fleet.store, &caller, &id).await?)))
 }
 
@@ -73,10 +109,10 @@ pub(super) async fn change(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<ChangeBody>,
+) -> Result<Json<WebhookView>, ApiError> {
     let mut webhook = find(&app.fleet.store, &caller, &id).await?;
-    let body: WebhookBody = body.parse()?;
+    let body = body.parse()?;
     if let Some(name) = body.name {
         webhook.name = checked_name(name)?;
     }
@@ -98,9 +134,9 @@ pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<RemovedWebhook>, ApiError> {
     let removed = app.fleet.store.remove_webhook(&caller.team, &id).await?;
-    if removed { Ok(Json(json!({ "id": id }))) } else { Err(no_such_webhook()) }
+    if removed { Ok(Json(RemovedWebhook { id })) } else { Err(no_such_webhook()) }
 }
 
 async fn find(store: &Store, caller: &Caller, id: &str) -> Result<Webhook, ApiError> {
@@ -158,16 +194,14 @@ fn checked_secret(secret: String) -> Result<Secret, ApiError> {
     Err(ApiError::bad_request(format!("signatureSecret must have at least {MIN_SECRET} characters")))
 }
 
-/// The secret is never shown again.
-fn shown(webhook: &Webhook) -> Value {
-    let events: Vec<&str> = webhook.events.iter().map(|kind| kind.text()).collect();
-    json!({
-        "id": webhook.id,
-        "teamId": webhook.team,
-        "name": webhook.name,
-        "url": webhook.url,
-        "enabled": webhook.enabled,
-        "events": events,
-        "createdAt": webhook.created_at,
-    })
+fn shown(webhook: &Webhook) -> WebhookView {
+    WebhookView {
+        id: webhook.id.clone(),
+        team_id: webhook.team.0.clone(),
+        name: webhook.name.clone(),
+        url: webhook.url.clone(),
+        enabled: webhook.enabled,
+        events: webhook.events.iter().map(|kind| kind.text()).collect(),
+        created_at: webhook.created_at,
+    }
 }

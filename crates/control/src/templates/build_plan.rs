@@ -6,11 +6,12 @@ use isopod_store::{StoreError, TeamId};
 use isopod_wire::build::{BuildFrom, BuildSource, BuildStep, DockerfileSource, RegistryAuth, StepError};
 use isopod_wire::node::Secret;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, FindError};
 
 /// `POST /v2/templates/{id}/builds/{build}`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StartBuild {
     from_image: Option<String>,
@@ -24,8 +25,9 @@ pub(crate) struct StartBuild {
     pub(crate) ready_cmd: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = BuildStep)]
 struct StepBody {
     #[serde(rename = "type")]
     kind: String,
@@ -37,21 +39,25 @@ struct StepBody {
 }
 
 /// In the SDK's three kinds.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[schema(as = ImageRegistry)]
 enum RegistryBody {
     Registry {
         username: String,
+        #[schema(value_type = String)]
         password: Secret,
     },
     #[serde(rename_all = "camelCase")]
     Aws {
         aws_access_key_id: String,
+        #[schema(value_type = String)]
         aws_secret_access_key: Secret,
         aws_region: String,
     },
     #[serde(rename_all = "camelCase")]
     Gcp {
+        #[schema(value_type = String)]
         service_account_json: Secret,
     },
 }

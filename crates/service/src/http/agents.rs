@@ -4,26 +4,36 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
-use isopod_control::http::{ApiError, Caller, JsonBody, Query};
+use isopod_control::http::{ApiError, Caller, Created, Empty, JsonBody, NoContent, NoParams, Query};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::service::AgentRow;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::names::{checked_option, checked_text};
 use crate::Access;
 use crate::Service;
 use crate::{Aim, ServiceError};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewAgentBody {
+#[schema(as = NewAgent)]
+pub(super) struct NewAgentBody {
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9_.:@-]+$")]
     id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
     name: String,
+    #[schema(min_length = 1, max_length = 128)]
     role: Option<String>,
+    #[schema(min_length = 1, max_length = 2048)]
     avatar_url: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Agents)]
+pub(super) struct AgentList {
+    agents: Vec<AgentRow>,
 }
 
 const MAX_AGENTS: u32 = 1000;
@@ -31,9 +41,9 @@ const MAX_AGENTS: u32 = 1000;
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<AgentRow>), ApiError> {
-    let body: NewAgentBody = body.parse()?;
+    body: JsonBody<NewAgentBody>,
+) -> Result<Created<AgentRow>, ApiError> {
+    let body = body.parse()?;
     let now = Timestamp::now();
     let row = AgentRow {
         id: checked_option("id", body.id)?.unwrap_or_else(new_uuid),
@@ -50,19 +60,18 @@ pub(super) async fn create(
     if !service.store.insert_agent(&row).await? {
         return Err(ServiceError::conflict("agent_exists", format!("there is an agent {:?} already", row.id)).into());
     }
-    Ok((StatusCode::CREATED, Json(row)))
+    Ok(Created(row))
 }
 
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    query.only(&[])?;
+    _: Query<NoParams>,
+) -> Result<Json<AgentList>, ApiError> {
     let access = Access::from(&caller);
     let mut agents = service.store.list_agents(&caller.team, MAX_AGENTS).await?;
     agents.retain(|agent| access.check(Aim::Look, &agent.team, Some(&agent.id)).is_ok());
-    Ok(Json(json!({ "agents": agents })))
+    Ok(Json(AgentList { agents }))
 }
 
 pub(super) async fn get(
@@ -77,10 +86,10 @@ pub(super) async fn remove(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let row = service.find_agent(&Access::from(&caller), Aim::Change, &id).await?;
     if !service.store.remove_agent(&row.team, &id).await? {
         return Err(ServiceError::conflict("agent_busy", "the agent has a task").into());
     }
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Empty)
 }

@@ -5,18 +5,38 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, header};
-use isopod_control::http::{ApiError, Caller, Query};
+use isopod_control::http::{ApiError, Caller, JsonLines, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
-use isopod_store::service::AuditQuery;
+use isopod_store::service::{AuditLine, AuditQuery, Verified};
 use isopod_store::{Store, StoreError};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
 
 use crate::Access;
 use crate::Service;
+
+pub(super) enum ListAudit {}
+
+impl QueryParams for ListAudit {
+    const PARAMS: &'static [Param] = &[
+        Param::text("agent_id"),
+        Param::text("sandbox_id"),
+        Param::text("action"),
+        Param::time("from"),
+        Param::time("to"),
+        Param::number("limit", 1, PAGE),
+    ];
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct AuditLines {
+    lines: Vec<AuditLine>,
+}
 
 const PAGE: i64 = 1000;
 const EXPORT_PAGE: u32 = 1000;
@@ -24,11 +44,10 @@ const EXPORT_PAGE: u32 = 1000;
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["agent_id", "sandbox_id", "action", "from", "to", "limit"])?;
+    query: Query<ListAudit>,
+) -> Result<Json<AuditLines>, ApiError> {
     let access = Access::from(&caller);
-    let limit = query.number("limit", 1, PAGE)?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
+    let limit = query.number("limit")?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
     let wanted = AuditQuery {
         team: access.team_filter(),
         agent: access.agent_filter(query.text("agent_id"))?,
@@ -38,12 +57,12 @@ pub(super) async fn list(
         to: moment(&query, "to")?,
         limit,
     };
-    Ok(Json(json!({ "lines": service.store.list_audit(&wanted).await? })))
+    Ok(Json(AuditLines { lines: service.store.list_audit(&wanted).await? }))
 }
 
 /// This server's whole chain as JSON lines, oldest first: what `verify` computes from. It holds the lines of all teams,
 /// so its route is for admins.
-pub(super) async fn export(State(service): State<Arc<Service>>) -> Result<Response, ApiError> {
+pub(super) async fn export(State(service): State<Arc<Service>>) -> Result<JsonLines, ApiError> {
     let start = (service.store.clone(), service.server.clone(), Some(0));
     let pages = stream::try_unfold(start, |(store, server, after)| async move {
         let Some(after) = after else { return Ok(None) };
@@ -52,7 +71,7 @@ pub(super) async fn export(State(service): State<Arc<Service>>) -> Result<Respon
     });
     let mut response = Body::from_stream(pages).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jsonl"));
-    Ok(response)
+    Ok(JsonLines(response))
 }
 
 async fn page(store: &Store, server: &str, after: i64) -> Result<(String, Option<i64>), StoreError> {
@@ -61,12 +80,12 @@ async fn page(store: &Store, server: &str, after: i64) -> Result<(String, Option
     Ok((text, lines.last().map(|line| line.number())))
 }
 
-pub(super) async fn verify(State(service): State<Arc<Service>>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(json!(service.store.verify_audit(&service.server).await?)))
+pub(super) async fn verify(State(service): State<Arc<Service>>) -> Result<Json<Verified>, ApiError> {
+    Ok(Json(service.store.verify_audit(&service.server).await?))
 }
 
 /// A time such as 2026-01-31T12:00:00Z.
-pub(super) fn moment(query: &Query, name: &str) -> Result<Option<Timestamp>, ApiError> {
+pub(super) fn moment<P: QueryParams>(query: &Query<P>, name: &str) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let parsed = Timestamp::parse_rfc3339(&text.replace(' ', "+"));
     parsed.map(Some).ok_or_else(|| ApiError::bad_request(format!("{name} must be a time such as 2026-01-31T12:00:00Z")))

@@ -8,8 +8,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use bytes::Bytes;
 use isopod_control::http::{ApiError, Caller, JsonBody};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::names::checked_env;
 use crate::Access;
@@ -17,16 +17,37 @@ use crate::Execution;
 use crate::Service;
 use crate::backend::{Command, CommandLine};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Execute)]
 pub(super) struct ExecuteBody {
+    /// A line for the shell. Either this or `argv` must be given.
     command: Option<String>,
+    /// A program and its arguments.
     argv: Option<Vec<String>>,
     cwd: Option<String>,
     env: Option<BTreeMap<String, String>>,
     user: Option<String>,
     stdin: Option<String>,
+    /// Seconds.
+    #[schema(minimum = 1, maximum = 86400)]
     timeout: Option<u64>,
+}
+
+/// What a command did.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Execution)]
+pub(super) struct ExecutionView {
+    id: String,
+    sandbox_id: String,
+    stdout: String,
+    stderr: String,
+    exit_code: i32,
+    status: String,
+    timed_out: bool,
+    /// Whether there was more output than fits here.
+    truncated: bool,
+    duration_ms: u64,
 }
 
 /// As much of each stream goes into an answer; more can be had by the streaming variant.
@@ -37,11 +58,11 @@ pub(super) async fn execute(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
-    let command = body.parse::<ExecuteBody>()?.checked(&service)?;
+    body: JsonBody<ExecuteBody>,
+) -> Result<Json<ExecutionView>, ApiError> {
+    let command = body.parse()?.checked(&service)?;
     let done = service.execute(&Access::from(&caller), &id, command).await?;
-    Ok(Json(shown(&done)))
+    Ok(Json(shown(done)))
 }
 
 impl ExecuteBody {
@@ -83,17 +104,17 @@ fn refuse_zero_bytes(command: &Command) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn shown(done: &Execution) -> Value {
-    let output = &done.output;
-    json!({
-        "id": done.id,
-        "sandbox_id": done.sandbox,
-        "stdout": String::from_utf8_lossy(&output.stdout),
-        "stderr": String::from_utf8_lossy(&output.stderr),
-        "exit_code": output.exit_code,
-        "status": output.status,
-        "timed_out": output.timed_out,
-        "truncated": output.truncated,
-        "duration_ms": u64::try_from(output.duration.as_millis()).unwrap_or(u64::MAX),
-    })
+fn shown(done: Execution) -> ExecutionView {
+    let output = done.output;
+    ExecutionView {
+        id: done.id,
+        sandbox_id: done.sandbox,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        exit_code: output.exit_code,
+        status: output.status,
+        timed_out: output.timed_out,
+        truncated: output.truncated,
+        duration_ms: u64::try_from(output.duration.as_millis()).unwrap_or(u64::MAX),
+    }
 }

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, Sse};
-use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, JsonBody};
+use isopod_control::http::{ApiError, Caller, EventStream, JsonBody};
 use serde_json::{Value, json};
 
 use super::execute::ExecuteBody;
@@ -21,16 +21,16 @@ pub(super) async fn execute_stream(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    let command = body.parse::<ExecuteBody>()?.checked(&service)?;
+    body: JsonBody<ExecuteBody>,
+) -> Result<EventStream, ApiError> {
+    let command = body.parse()?.checked(&service)?;
     let running = service.start(&Access::from(&caller), &id, command).await?;
     let (command_id, sandbox) = (running.id.clone(), running.sandbox.clone());
     let mut pieces = Pieces { command_id, stdout: Tail::default(), stderr: Tail::default() };
     let events = running.map(move |event| Ok::<_, Infallible>(pieces.shown(event)));
     let mut response = Sse::new(events).into_response();
     response.extensions_mut().insert(Subject { sandbox: Some(sandbox), ..Subject::default() });
-    Ok(response)
+    Ok(EventStream(response))
 }
 
 /// Makes events of what a command did. A character that is cut in two by the way is put together again.

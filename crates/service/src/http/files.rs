@@ -6,35 +6,52 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use futures::TryStreamExt as _;
-use http::{HeaderValue, StatusCode, header};
-use isopod_control::http::{ApiError, Caller, Query};
-use serde_json::{Value, json};
+use http::{HeaderValue, header};
+use isopod_control::http::{ApiError, Caller, Download, Param, Query, QueryParams};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::Access;
 use crate::Service;
+
+pub(super) enum Place {}
+
+impl QueryParams for Place {
+    const PARAMS: &'static [Param] =
+        &[Param::text_of("path", 1, MAX_PATH).required(), Param::text("user").about("whose it is to be")];
+}
+
+/// What was written.
+#[derive(Serialize, ToSchema)]
+pub(super) struct WrittenFile {
+    path: String,
+    size: i64,
+}
+
+const MAX_PATH: usize = 4096;
 
 pub(super) async fn write(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
+    query: Query<Place>,
     request: Request,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (path, user) = place(query)?;
+) -> Result<Json<WrittenFile>, ApiError> {
+    let (path, user) = place(&query)?;
     let contents = request.into_body().into_data_stream().map_err(io::Error::other);
     let size = service.write_file(&Access::from(&caller), &id, &path, user.as_deref(), contents).await?;
-    Ok((StatusCode::OK, Json(json!({ "path": path, "size": size }))))
+    Ok(Json(WrittenFile { path, size }))
 }
 
 pub(super) async fn read(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query,
-) -> Result<Response, ApiError> {
-    let (path, user) = place(query)?;
+    query: Query<Place>,
+) -> Result<Download, ApiError> {
+    let (path, user) = place(&query)?;
     let file = service.read_file(&Access::from(&caller), &id, &path, user.as_deref()).await?;
     let size = file.size;
     let mut response = Body::from_stream(file.body).into_response();
@@ -46,13 +63,12 @@ pub(super) async fn read(
     if let Some(size) = size {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     }
-    Ok(response)
+    Ok(Download(response))
 }
 
-fn place(query: Query) -> Result<(String, Option<String>), ApiError> {
-    let query = query.only(&["path", "user"])?;
+fn place(query: &Query<Place>) -> Result<(String, Option<String>), ApiError> {
     let path = query.text("path").ok_or_else(|| ApiError::bad_request("path is missing"))?;
-    if path.len() > 4096 || path.contains('\0') {
+    if path.len() > MAX_PATH || path.contains('\0') {
         return Err(ApiError::bad_request("path must have up to 4096 bytes and no zero byte"));
     }
     Ok((path.to_owned(), query.text("user").map(str::to_owned)))

@@ -55,44 +55,89 @@ fn audited_routes() -> Routes<Arc<Service>> {
 
 /// Whether the server lives is nobody's secret and nobody's deed.
 fn open_routes() -> Routes<Arc<Service>> {
-    Routes::new().route("/api/v1/health", [get(reads(Nothing), health::health)])
+    Routes::new().route("/api/v1/health", [get(reads(Nothing), "Whether the service works", health::health)])
 }
+
+/// Whatever the service is asked may concern a sandbox on another server, or fail at its backend.
+const SERVICE_REFUSALS: &[u16] = &[400, 404, 409, 421, 429, 502, 504];
 
 fn sandbox_routes() -> Routes<Arc<Service>> {
     Routes::new()
         .route(
             "/api/v1/sandboxes",
             [
-                post(changes(AgentKey, "sandbox.create"), sandbox_create::create),
-                get(reads(AgentKey).audited_as("sandbox.list"), sandboxes::list),
+                post(
+                    changes(AgentKey, "sandbox.create"),
+                    "Make a sandbox for an agent and a task",
+                    sandbox_create::create,
+                ),
+                get(
+                    reads(AgentKey).audited_as("sandbox.list"),
+                    "List sandboxes that are not gone; an admin's key sees all teams'",
+                    sandboxes::list,
+                ),
             ],
         )
         .route(
             "/api/v1/sandboxes/{id}",
             [
-                get(reads(AgentKey).audited_as("sandbox.get"), sandboxes::get),
-                delete(changes(AgentKey, "sandbox.destroy"), sandboxes::destroy),
+                get(reads(AgentKey).audited_as("sandbox.get"), "A sandbox as it is now", sandboxes::get),
+                delete(
+                    changes(AgentKey, "sandbox.destroy"),
+                    "End a sandbox; also when it is gone already",
+                    sandboxes::destroy,
+                ),
             ],
         )
-        .route("/api/v1/sandboxes/{id}/execute", [post(changes(AgentKey, "sandbox.execute"), execute::execute)])
+        .route(
+            "/api/v1/sandboxes/{id}/execute",
+            [post(changes(AgentKey, "sandbox.execute"), "Run a command to its end", execute::execute).needs_body()],
+        )
         .route(
             "/api/v1/sandboxes/{id}/execute/stream",
-            [post(changes(AgentKey, "sandbox.execute_stream"), execute_stream::execute_stream)],
+            [post(
+                changes(AgentKey, "sandbox.execute_stream"),
+                "Run a command and follow it by server-sent events",
+                execute_stream::execute_stream,
+            )
+            .needs_body()],
         )
         .route(
             "/api/v1/sandboxes/{id}/files",
             [
-                put(changes(AgentKey, "file.write"), files::write),
-                get(reads(AgentKey).audited_as("file.read"), files::read),
+                put(changes(AgentKey, "file.write"), "Write a file", files::write),
+                get(reads(AgentKey).audited_as("file.read"), "Read a file", files::read),
             ],
         )
-        .route("/api/v1/sandboxes/{id}/pause", [post(changes(AgentKey, "sandbox.pause"), sandboxes::pause)])
-        .route("/api/v1/sandboxes/{id}/resume", [post(changes(AgentKey, "sandbox.resume"), sandboxes::resume)])
-        .route("/api/v1/git/clone", [post(changes(AgentKey, "git.clone"), git::clone)])
-        .route("/api/v1/git/branch", [post(changes(AgentKey, "git.branch"), git::branch)])
-        .route("/api/v1/git/commit", [post(changes(AgentKey, "git.commit"), git::commit)])
-        .route("/api/v1/git/push", [post(changes(AgentKey, "git.push"), git::push)])
-        .route("/api/v1/git/{id}/history", [get(reads(AgentKey).audited_as("git.history"), git::history)])
+        .route(
+            "/api/v1/sandboxes/{id}/pause",
+            [post(changes(AgentKey, "sandbox.pause"), "Pause a sandbox", sandboxes::pause)],
+        )
+        .route(
+            "/api/v1/sandboxes/{id}/resume",
+            [post(changes(AgentKey, "sandbox.resume"), "Let a paused sandbox run again", sandboxes::resume)],
+        )
+        .merge(git_routes())
+        .may_refuse(SERVICE_REFUSALS)
+}
+
+fn git_routes() -> Routes<Arc<Service>> {
+    Routes::new()
+        .route(
+            "/api/v1/git/clone",
+            [post(changes(AgentKey, "git.clone"), "Clone a repository into /workspace/repo", git::clone)],
+        )
+        .route("/api/v1/git/branch", [post(changes(AgentKey, "git.branch"), "Begin a branch", git::branch)])
+        .route(
+            "/api/v1/git/commit",
+            [post(changes(AgentKey, "git.commit"), "Commit with a conventional message", git::commit)],
+        )
+        .route("/api/v1/git/push", [post(changes(AgentKey, "git.push"), "Push the branch", git::push)])
+        .route(
+            "/api/v1/git/{id}/history",
+            [get(reads(AgentKey).audited_as("git.history"), "The last twenty commits", git::history)],
+        )
+        .may_refuse(&[422])
 }
 
 fn task_routes() -> Routes<Arc<Service>> {
@@ -100,53 +145,109 @@ fn task_routes() -> Routes<Arc<Service>> {
         .route(
             "/api/v1/agents",
             [
-                get(reads(AgentKey).audited_as("agent.list"), agents::list),
-                post(changes(TeamKey, "agent.create"), agents::create),
+                get(reads(AgentKey).audited_as("agent.list"), "List agents", agents::list),
+                post(changes(TeamKey, "agent.create"), "Record an agent", agents::create),
             ],
         )
         .route(
             "/api/v1/agents/{id}",
             [
-                get(reads(AgentKey).audited_as("agent.get"), agents::get),
-                delete(changes(AgentKey, "agent.remove"), agents::remove),
+                get(reads(AgentKey).audited_as("agent.get"), "An agent", agents::get),
+                delete(changes(AgentKey, "agent.remove"), "Remove an idle agent", agents::remove),
             ],
         )
-        .route("/api/v1/agents/{id}/start-task", [post(changes(AgentKey, "task.start"), start_task::start_task)])
+        .route(
+            "/api/v1/agents/{id}/start-task",
+            [post(
+                changes(AgentKey, "task.start"),
+                "An agent takes a task and gets a sandbox for it",
+                start_task::start_task,
+            )],
+        )
         .route(
             "/api/v1/tasks",
             [
-                get(reads(AgentKey).audited_as("task.list"), tasks::list),
-                post(changes(AgentKey, "task.create"), tasks::create),
+                get(reads(AgentKey).audited_as("task.list"), "List tasks", tasks::list),
+                post(changes(AgentKey, "task.create"), "Record a task", tasks::create),
             ],
         )
         .route(
             "/api/v1/tasks/{id}",
             [
-                get(reads(AgentKey).audited_as("task.get"), tasks::get),
-                patch(changes(AgentKey, "task.change"), tasks::change),
+                get(reads(AgentKey).audited_as("task.get"), "A task", tasks::get),
+                patch(changes(AgentKey, "task.change"), "Note a task's branch or pull request", tasks::change),
             ],
         )
-        .route("/api/v1/tasks/{id}/finish", [post(changes(AgentKey, "task.finish"), tasks::finish)])
-        .route("/api/v1/tasks/{id}/fail", [post(changes(AgentKey, "task.fail"), tasks::fail)])
-        .route("/api/v1/tasks/{id}/cancel", [post(changes(AgentKey, "task.cancel"), tasks::cancel)])
+        .route(
+            "/api/v1/tasks/{id}/finish",
+            [post(changes(AgentKey, "task.finish"), "End a task as completed, with its sandbox", tasks::finish)],
+        )
+        .route(
+            "/api/v1/tasks/{id}/fail",
+            [post(changes(AgentKey, "task.fail"), "End a task as failed, with its sandbox", tasks::fail)],
+        )
+        .route(
+            "/api/v1/tasks/{id}/cancel",
+            [post(changes(AgentKey, "task.cancel"), "End a task as cancelled, with its sandbox", tasks::cancel)],
+        )
+        .may_refuse(SERVICE_REFUSALS)
 }
 
 fn record_routes() -> Routes<Arc<Service>> {
     Routes::new()
-        .route("/api/v1/commands", [get(reads(AgentKey).audited_as("command.list"), commands::list)])
-        .route("/api/v1/commands/{id}", [get(reads(AgentKey).audited_as("command.get"), commands::get)])
-        .route("/api/v1/audit", [get(reads(AgentKey).audited_as("audit.list"), audit::list)])
-        .route("/api/v1/audit/export", [get(reads(AdminKey).audited_as("audit.export"), audit::export)])
-        .route("/api/v1/audit/verify", [get(reads(AdminKey).audited_as("audit.verify"), audit::verify)])
-        .route("/api/v1/usage", [get(reads(AgentKey).audited_as("usage.report"), usage::report)])
-        .route("/api/v1/sse", [get(reads(AgentKey).audited_as("event.follow"), sse::follow)])
-        .route("/api/v1/teams", [get(reads(AdminKey).audited_as("team.list"), teams::list)])
-        .route("/api/v1/teams/{id}", [put(changes(AdminKey, "team.ensure"), teams::ensure)])
+        .route(
+            "/api/v1/commands",
+            [get(reads(AgentKey).audited_as("command.list"), "What was run, newest first", commands::list)],
+        )
+        .route(
+            "/api/v1/commands/{id}",
+            [get(reads(AgentKey).audited_as("command.get"), "A command with what it wrote", commands::get)],
+        )
+        .route(
+            "/api/v1/audit",
+            [get(reads(AgentKey).audited_as("audit.list"), "What was done, newest first", audit::list)],
+        )
+        .route(
+            "/api/v1/audit/export",
+            [get(
+                reads(AdminKey).audited_as("audit.export"),
+                "This server's chain as JSON lines, for admins",
+                audit::export,
+            )],
+        )
+        .route(
+            "/api/v1/audit/verify",
+            [get(
+                reads(AdminKey).audited_as("audit.verify"),
+                "Compute this server's chain again, for admins",
+                audit::verify,
+            )],
+        )
+        .route("/api/v1/usage", [get(reads(AgentKey).audited_as("usage.report"), "What was used", usage::report)])
+        .route(
+            "/api/v1/sse",
+            [get(
+                reads(AgentKey).audited_as("event.follow"),
+                "Follow what happens, by server-sent events",
+                sse::follow,
+            )
+            .may_refuse(&[429])],
+        )
+        .route("/api/v1/teams", [get(reads(AdminKey).audited_as("team.list"), "List teams, for admins", teams::list)])
+        .route(
+            "/api/v1/teams/{id}",
+            [put(changes(AdminKey, "team.ensure"), "See to it that there is this team, for admins", teams::ensure)
+                .never_refuses(404)],
+        )
         .route(
             "/api/v1/teams/{id}/members/{member}",
             [
-                put(changes(AdminKey, "team.add_member"), teams::add_member),
-                delete(changes(AdminKey, "team.remove_member"), teams::remove_member),
+                put(changes(AdminKey, "team.add_member"), "Put someone into a team, for admins", teams::add_member),
+                delete(
+                    changes(AdminKey, "team.remove_member"),
+                    "Take someone out of a team, for admins",
+                    teams::remove_member,
+                ),
             ],
         )
 }

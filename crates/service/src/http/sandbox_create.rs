@@ -6,36 +6,45 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
 use axum::extract::State;
-use axum::response::Response;
-use http::{HeaderMap, StatusCode};
-use isopod_control::http::{ApiError, Caller, JsonBody, until_answered};
+use http::request::Parts;
+use isopod_control::http::{ApiError, Caller, DescribeInput, Description, JsonBody, Param, Prepared, until_answered};
 use isopod_wire::{Bytes, Limits};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use super::names::{checked_env, checked_metadata, checked_option};
-use super::views::sandbox_answer;
+use super::views::{CreatedSandbox, created_sandbox};
 use crate::Access;
 use crate::Service;
 use crate::{NewServiceSandbox, ServiceError};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewServiceSandbox)]
 pub(super) struct NewBody {
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9_.:@-]+$")]
     agent_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9_.:@-]+$")]
     task_id: Option<String>,
+    #[schema(min_length = 1, max_length = 256)]
     template: Option<String>,
     limits: Option<LimitsBody>,
     metadata: Option<BTreeMap<String, String>>,
     env: Option<BTreeMap<String, String>>,
+    /// Seconds.
+    #[schema(minimum = 1, maximum = 86400)]
     timeout: Option<u64>,
+    /// The same agent, task and attempt give the same sandbox.
     attempt: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewLimits)]
 struct LimitsBody {
     cpu_millis: Option<u32>,
     memory_mb: Option<u64>,
@@ -43,15 +52,40 @@ struct LimitsBody {
     pids: Option<u32>,
 }
 
+/// What the caller calls its create.
+#[derive(Debug)]
+pub(super) struct IdempotencyKey(Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Some(key) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_';
+        let bytes = key.as_bytes();
+        if bytes.is_empty() || bytes.len() > 255 || !bytes.iter().all(is_allowed) {
+            return Err(ApiError::bad_request("Idempotency-Key must be 1 to 255 of letters, digits, - and _"));
+        }
+        Ok(Self(Some(String::from_utf8_lossy(bytes).into_owned())))
+    }
+}
+
+impl DescribeInput for IdempotencyKey {
+    fn describe(operation: &mut Description) {
+        let key = Param::pattern("Idempotency-Key", "^[A-Za-z0-9_-]{1,255}$");
+        operation.header(&key.about("the same key gives the same sandbox"));
+    }
+}
+
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    headers: HeaderMap,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
+    key: IdempotencyKey,
+    body: JsonBody<NewBody>,
+) -> Result<Prepared<CreatedSandbox>, ApiError> {
     let request = body.0.clone();
-    let body: NewBody = body.parse()?;
-    let name = attempt_name(&headers, &body, caller.scope.agent())?;
+    let body = body.parse()?;
+    let name = attempt_name(key, &body, caller.scope.agent())?;
     let mut wanted = body.checked(&service)?;
     // An agent's key makes sandboxes for its agent.
     if let (None, Some(agent)) = (&wanted.agent, caller.scope.agent()) {
@@ -61,14 +95,14 @@ pub(super) async fn create(
     // A task or a name leads back to it. Without either, a client that hung up never finds it.
     if wanted.task.is_some() || wanted.idempotency.is_some() {
         let row = service.create(&Access::from(&caller), wanted).await?;
-        return Ok(sandbox_answer(StatusCode::CREATED, &row));
+        return Ok(Prepared::new(created_sandbox(&row)));
     }
     let (maker, access) = (Arc::clone(&service), Access::from(&caller));
     let making = async move { maker.create(&access, wanted).await };
     let undo = |row| async move { service.end_unanswered(row).await };
     let made = until_answered(making, undo).await.unwrap_or(Err(ServiceError::Aborted));
     let (row, receipt) = made?;
-    Ok(receipt.on(sandbox_answer(StatusCode::CREATED, &row)))
+    Ok(Prepared::new(receipt.on(created_sandbox(&row))))
 }
 
 impl NewBody {
@@ -117,14 +151,12 @@ fn checked_timeout(service: &Service, seconds: u64) -> Result<Duration, ApiError
 
 /// The caller's name for this create: its key, or agent, task and attempt together. What an agent's key calls it is that
 /// agent's own name for it.
-fn attempt_name(headers: &HeaderMap, body: &NewBody, agent: Option<&str>) -> Result<Option<String>, ApiError> {
-    if let Some(key) = headers.get("idempotency-key") {
-        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_';
-        let bytes = key.as_bytes();
-        if bytes.is_empty() || bytes.len() > 255 || !bytes.iter().all(is_allowed) {
-            return Err(ApiError::bad_request("Idempotency-Key must be 1 to 255 of letters, digits, - and _"));
-        }
-        let key = String::from_utf8_lossy(bytes);
+fn attempt_name(
+    IdempotencyKey(key): IdempotencyKey,
+    body: &NewBody,
+    agent: Option<&str>,
+) -> Result<Option<String>, ApiError> {
+    if let Some(key) = key {
         return Ok(Some(match agent {
             Some(agent) => format!("agent:{agent}/key:{key}"),
             None => format!("key:{key}"),

@@ -2,20 +2,40 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
-use http::StatusCode;
+use axum::{Extension, Json};
 use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, Query};
+use isopod_control::http::{ApiError, Caller, Empty, NoContent, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{ServiceQuery, Status};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::views::{sandbox, sandbox_answer};
+use super::views::{SandboxView, ShownSandbox, sandbox, sandbox_answer};
 use crate::Access;
 use crate::Aim;
 use crate::Service;
+
+pub(super) enum ListSandboxes {}
+
+impl QueryParams for ListSandboxes {
+    const PARAMS: &'static [Param] = &[
+        Param::text("agent_id"),
+        Param::text("task_id"),
+        Param::one_of("status", &["creating", "running", "paused", "stopped", "error"]),
+        Param::flag("include_ended"),
+        Param::number("limit", 1, PAGE),
+        Param::text("before").about("where to go on: `next` of the page before"),
+    ];
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ServiceSandboxes)]
+pub(super) struct SandboxPage {
+    sandboxes: Vec<SandboxView>,
+    /// Null on the last page.
+    next: Option<String>,
+}
 
 const PAGE: i64 = 100;
 
@@ -24,10 +44,10 @@ pub(super) async fn get(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+) -> Result<ShownSandbox, ApiError> {
     let row = service.find(&Access::from(&caller), Aim::Look, &id).await?;
     let row = service.settled(row).await?;
-    Ok(sandbox_answer(StatusCode::OK, &row))
+    Ok(sandbox_answer(&row))
 }
 
 /// `DELETE /api/v1/sandboxes/{id}`: also when it is gone already.
@@ -35,38 +55,35 @@ pub(super) async fn destroy(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+) -> Result<(Extension<Subject>, NoContent), ApiError> {
     let row = service.destroy(&Access::from(&caller), &id).await?;
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    response.extensions_mut().insert(Subject::from(&row));
-    Ok(response)
+    Ok((Extension(Subject::from(&row)), Empty))
 }
 
 pub(super) async fn pause(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+) -> Result<ShownSandbox, ApiError> {
     let row = service.pause(&Access::from(&caller), &id).await?;
-    Ok(sandbox_answer(StatusCode::OK, &row))
+    Ok(sandbox_answer(&row))
 }
 
 pub(super) async fn resume(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+) -> Result<ShownSandbox, ApiError> {
     let row = service.resume(&Access::from(&caller), &id).await?;
-    Ok(sandbox_answer(StatusCode::OK, &row))
+    Ok(sandbox_answer(&row))
 }
 
 /// `GET /api/v1/sandboxes`: those that are not gone, of the caller's team; an admin's key sees all teams'.
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["agent_id", "task_id", "status", "include_ended", "limit", "before"])?;
+    query: Query<ListSandboxes>,
+) -> Result<Json<SandboxPage>, ApiError> {
     let access = Access::from(&caller);
     let status = match query.text("status") {
         None => None,
@@ -75,28 +92,20 @@ pub(super) async fn list(
                 .ok_or_else(|| ApiError::bad_request("status must be creating, running, paused, stopped or error"))?,
         ),
     };
-    let limit = query.number("limit", 1, PAGE)?.unwrap_or(PAGE);
+    let limit = query.number("limit")?.unwrap_or(PAGE);
     let wanted = ServiceQuery {
         team: access.team_filter(),
         agent: access.agent_filter(query.text("agent_id"))?,
         task: query.text("task_id").map(str::to_owned),
         status,
-        with_gone: flag(&query, "include_ended")? || matches!(status, Some(Status::Stopped | Status::Error)),
+        with_gone: query.flag("include_ended")? || matches!(status, Some(Status::Stopped | Status::Error)),
         before: query.text("before").map(parse_cursor).transpose()?,
         limit: u32::try_from(limit).unwrap_or(1),
     };
     let rows = service.store.list_service_sandboxes(&wanted).await?;
     let is_full = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
     let next = rows.last().filter(|_| is_full).map(|row| format!("{}_{}", row.created_at.0, row.id));
-    Ok(Json(json!({ "sandboxes": rows.iter().map(sandbox).collect::<Vec<_>>(), "next": next })))
-}
-
-pub(super) fn flag(query: &Query, name: &str) -> Result<bool, ApiError> {
-    match query.text(name) {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(ApiError::bad_request(format!("{name} must be true or false"))),
-    }
+    Ok(Json(SandboxPage { sandboxes: rows.iter().map(sandbox).collect(), next }))
 }
 
 fn parse_cursor(text: &str) -> Result<(Timestamp, String), ApiError> {

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
 use futures::stream;
-use http::{HeaderMap, StatusCode};
-use isopod_control::http::{ApiError, Caller, Query};
+use http::StatusCode;
+use http::request::Parts;
+use isopod_control::http::{ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams};
 
 use crate::Access;
 use crate::HubEvent;
@@ -17,15 +18,37 @@ use crate::Service;
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
+pub(super) enum Follow {}
+
+impl QueryParams for Follow {
+    const PARAMS: &'static [Param] = &[Param::text("agent_id")];
+}
+
+/// The last event that the client has seen. What is none of ours is as if it had not been said.
+pub(super) struct LastEventId(Option<u64>);
+
+impl<S: Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let given = parts.headers.get("last-event-id");
+        Ok(Self(given.and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok())))
+    }
+}
+
+impl DescribeInput for LastEventId {
+    fn describe(operation: &mut Description) {
+        operation.header(&Param::text("Last-Event-ID").about("go on after this event"));
+    }
+}
+
 pub(super) async fn follow(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    headers: HeaderMap,
-    query: Query,
-) -> Result<Response, ApiError> {
-    let query = query.only(&["agent_id"])?;
+    LastEventId(last): LastEventId,
+    query: Query<Follow>,
+) -> Result<EventStream, ApiError> {
     let agent = Access::from(&caller).agent_filter(query.text("agent_id"))?;
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let following = service.hub.follow(&caller.team, agent, last, &caller.actor).map_err(|error| {
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).with_code("too_many_streams")
     })?;
@@ -39,7 +62,7 @@ pub(super) async fn follow(
     });
     // `:heartbeat` keeps proxies from closing a quiet stream.
     let alive = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
-    Ok(Sse::new(events).keep_alive(alive).into_response())
+    Ok(EventStream(Sse::new(events).keep_alive(alive).into_response()))
 }
 
 fn shown(event: &HubEvent) -> Event {

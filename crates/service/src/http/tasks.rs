@@ -4,68 +4,106 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
-use isopod_control::http::{ApiError, Caller, JsonBody, Query};
+use isopod_control::http::{ApiError, Caller, Created, JsonBody, Param, Query, QueryParams};
 use isopod_store::service::TaskRow;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::names::{checked_option, checked_text};
 use crate::Access;
 use crate::Service;
 use crate::{Aim, NewTask, TaskEnd};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewTaskBody {
+#[schema(as = NewTask)]
+pub(super) struct NewTaskBody {
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9_.:@-]+$")]
     id: Option<String>,
+    #[schema(min_length = 1, max_length = 500)]
     title: String,
+    #[schema(max_length = 65536)]
     description: Option<String>,
-    priority: Option<String>,
+    /// `medium` if not given.
+    priority: Option<Priority>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = TaskPriority)]
+enum Priority {
+    Low,
+    Medium,
+    High,
+    Urgent,
+}
+
+impl Priority {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Urgent => "urgent",
+        }
+    }
+}
+
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
+#[schema(as = TaskChange)]
+pub(super) struct ChangeBody {
+    #[schema(min_length = 1, max_length = 200)]
     git_branch: Option<String>,
+    #[schema(min_length = 1, max_length = 2048)]
     pull_request_url: Option<String>,
+}
+
+pub(super) enum ListTasks {}
+
+impl QueryParams for ListTasks {
+    const PARAMS: &'static [Param] =
+        &[Param::text("agent_id"), Param::one_of("status", &STATES), Param::number("limit", 1, MAX_LIMIT)];
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tasks)]
+pub(super) struct TaskList {
+    tasks: Vec<TaskRow>,
 }
 
 const MAX_LIMIT: i64 = 100;
 const STATES: [&str; 5] = ["pending", "in_progress", "completed", "failed", "cancelled"];
-const PRIORITIES: [&str; 4] = ["low", "medium", "high", "urgent"];
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<TaskRow>), ApiError> {
-    let body: NewTaskBody = body.parse()?;
+    body: JsonBody<NewTaskBody>,
+) -> Result<Created<TaskRow>, ApiError> {
+    let body = body.parse()?;
     let description = body.description.unwrap_or_default();
     if description.len() > 64 << 10 || description.contains('\0') {
         return Err(ApiError::bad_request("description must have at most 65536 bytes and no zero byte"));
     }
-    let priority = one_of("priority", body.priority.as_deref().unwrap_or("medium"), &PRIORITIES)?;
     let wanted = NewTask {
         id: checked_option("id", body.id)?,
         title: checked_text("title", body.title, 500)?,
         description,
-        priority: priority.to_owned(),
+        priority: body.priority.unwrap_or(Priority::Medium).text().to_owned(),
     };
-    Ok((StatusCode::CREATED, Json(service.create_task(&Access::from(&caller), wanted).await?)))
+    Ok(Created(service.create_task(&Access::from(&caller), wanted).await?))
 }
 
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["agent_id", "status", "limit"])?;
+    query: Query<ListTasks>,
+) -> Result<Json<TaskList>, ApiError> {
     let agent = Access::from(&caller).agent_filter(query.text("agent_id"))?;
     let status = query.text("status").map(|text| one_of("status", text, &STATES)).transpose()?;
-    let limit = query.number("limit", 1, MAX_LIMIT)?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
+    let limit = query.number("limit")?.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(100);
     let tasks = service.store.list_tasks(&caller.team, agent.as_deref(), status, limit).await?;
-    Ok(Json(json!({ "tasks": tasks })))
+    Ok(Json(TaskList { tasks }))
 }
 
 pub(super) async fn get(
@@ -80,9 +118,9 @@ pub(super) async fn change(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<ChangeBody>,
 ) -> Result<Json<TaskRow>, ApiError> {
-    let body: ChangeBody = body.parse()?;
+    let body = body.parse()?;
     let branch = body.git_branch.map(|name| checked_text("git_branch", name, 200)).transpose()?;
     let url = body.pull_request_url.map(|url| checked_text("pull_request_url", url, 2048)).transpose()?;
     let row = service.note_task(&Access::from(&caller), &id, branch.as_deref(), url.as_deref()).await?;

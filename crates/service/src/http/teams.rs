@@ -4,36 +4,58 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
-use isopod_control::http::{ApiError, JsonBody};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use isopod_control::http::{ApiError, Empty, JsonBody, NoContent};
+use isopod_store::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::names::{checked_name, checked_text};
 use crate::Service;
 use crate::ServiceError;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct TeamBody {
+#[schema(as = TeamName)]
+pub(super) struct TeamBody {
+    #[schema(min_length = 1, max_length = 128)]
     name: String,
 }
 
-pub(super) async fn list(State(service): State<Arc<Service>>) -> Result<Json<Value>, ApiError> {
-    let teams = service.store.list_teams().await?;
-    let shown = teams.iter().map(|team| json!({ "id": team.id, "name": team.name, "created_at": team.created_at }));
-    Ok(Json(json!({ "teams": shown.collect::<Vec<_>>() })))
+#[derive(Serialize, ToSchema)]
+#[schema(as = Teams)]
+pub(super) struct TeamList {
+    teams: Vec<TeamView>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Team)]
+pub(super) struct TeamView {
+    id: String,
+    name: String,
+    created_at: Timestamp,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct EnsuredTeam {
+    id: String,
+    name: String,
+}
+
+pub(super) async fn list(State(service): State<Arc<Service>>) -> Result<Json<TeamList>, ApiError> {
+    let teams = service.store.list_teams().await?.into_iter();
+    let teams = teams.map(|team| TeamView { id: team.id.0, name: team.name, created_at: team.created_at });
+    Ok(Json(TeamList { teams: teams.collect() }))
 }
 
 pub(super) async fn ensure(
     State(service): State<Arc<Service>>,
     Path(id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<TeamBody>,
+) -> Result<Json<EnsuredTeam>, ApiError> {
     let id = checked_team_id(id)?;
-    let name = checked_text("name", body.parse::<TeamBody>()?.name, 128)?;
+    let name = checked_text("name", body.parse()?.name, 128)?;
     service.store.ensure_team_named(&id, &name).await?;
-    Ok(Json(json!({ "id": id, "name": name })))
+    Ok(Json(EnsuredTeam { id, name }))
 }
 
 /// It becomes the name of a directory, among others that begin with a dot.
@@ -48,10 +70,10 @@ fn checked_team_id(id: String) -> Result<String, ApiError> {
 pub(super) async fn add_member(
     State(service): State<Arc<Service>>,
     Path((id, member)): Path<(String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let member = checked_name("member", member)?;
     match service.store.add_member(&id, &member).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => Ok(Empty),
         false => Err(ServiceError::not_found("team", &id).into()),
     }
 }
@@ -59,9 +81,9 @@ pub(super) async fn add_member(
 pub(super) async fn remove_member(
     State(service): State<Arc<Service>>,
     Path((id, member)): Path<(String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     match service.store.remove_member(&id, &member).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => Ok(Empty),
         false => Err(ServiceError::not_found("member", &member).into()),
     }
 }

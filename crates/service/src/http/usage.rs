@@ -4,28 +4,63 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use isopod_control::http::{ApiError, Caller, Query};
+use isopod_control::http::{ApiError, Caller, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{UsageGroup, UsageRow};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::audit::moment;
 use crate::Access;
 use crate::Service;
 use crate::ServiceError;
 
+pub(super) enum Report {}
+
+impl QueryParams for Report {
+    const PARAMS: &'static [Param] = &[
+        Param::one_of("group_by", &["task", "agent", "sandbox", "run"]),
+        Param::time("from"),
+        Param::time("to"),
+        Param::text("agent_id"),
+    ];
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = UsageReport)]
+pub(super) struct Reported {
+    usage: Vec<Usage>,
+}
+
+/// One of the four names is there, by what the report is grouped by. It is null for all that has none.
+#[derive(Default, Serialize, ToSchema)]
+pub(super) struct Usage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox_id: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<Option<String>>,
+    sandboxes: i64,
+    cpu_seconds: f64,
+    memory_mb_seconds: f64,
+    bytes_in: i64,
+    bytes_out: i64,
+}
+
 pub(super) async fn report(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    query: Query,
-) -> Result<Json<Value>, ApiError> {
-    let query = query.only(&["group_by", "from", "to", "agent_id"])?;
+    query: Query<Report>,
+) -> Result<Json<Reported>, ApiError> {
     let access = Access::from(&caller);
-    let (name, group) = match query.text("group_by").unwrap_or("task") {
-        "task" => ("task_id", UsageGroup::Task),
-        "agent" => ("agent_id", UsageGroup::Agent),
-        "sandbox" => ("sandbox_id", UsageGroup::Sandbox),
-        "run" => ("run", UsageGroup::Run),
+    let group = match query.text("group_by").unwrap_or("task") {
+        "task" => UsageGroup::Task,
+        "agent" => UsageGroup::Agent,
+        "sandbox" => UsageGroup::Sandbox,
+        "run" => UsageGroup::Run,
         _ => return Err(ApiError::bad_request("group_by must be task, agent, sandbox or run")),
     };
     let agent = access.agent_filter(query.text("agent_id"))?;
@@ -37,17 +72,24 @@ pub(super) async fn report(
     let to = moment(&query, "to")?.unwrap_or(Timestamp(i64::MAX));
     let team = access.team_filter();
     let rows = service.store.report_usage(team.as_ref(), agent.as_deref(), group, (from, to)).await?;
-    Ok(Json(json!({ "usage": rows.iter().map(|row| shown(name, row)).collect::<Vec<_>>() })))
+    Ok(Json(Reported { usage: rows.into_iter().map(|row| shown(group, row)).collect() }))
 }
 
-fn shown(name: &str, row: &UsageRow) -> Value {
-    let mut shown = json!({
-        "sandboxes": row.sandboxes,
-        "cpu_seconds": row.cpu_micros as f64 / 1e6,
-        "memory_mb_seconds": row.memory_mib_ms as f64 / 1e3,
-        "bytes_in": row.bytes_in,
-        "bytes_out": row.bytes_out,
-    });
-    shown[name] = json!(row.name);
+fn shown(group: UsageGroup, row: UsageRow) -> Usage {
+    let mut shown = Usage {
+        sandboxes: row.sandboxes,
+        cpu_seconds: row.cpu_micros as f64 / 1e6,
+        memory_mb_seconds: row.memory_mib_ms as f64 / 1e3,
+        bytes_in: row.bytes_in,
+        bytes_out: row.bytes_out,
+        ..Usage::default()
+    };
+    let name = match group {
+        UsageGroup::Task => &mut shown.task_id,
+        UsageGroup::Agent => &mut shown.agent_id,
+        UsageGroup::Sandbox => &mut shown.sandbox_id,
+        UsageGroup::Run => &mut shown.run,
+    };
+    *name = Some(row.name);
     shown
 }

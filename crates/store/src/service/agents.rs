@@ -1,13 +1,15 @@
 //! The agents of the service: who works on which task, in which sandbox.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{Store, StoreError, TeamId};
 
 /// An agent in the form that the API returns.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Agent)]
 pub struct AgentRow {
     pub id: String,
     #[serde(skip)]

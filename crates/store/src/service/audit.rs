@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, Transaction, query};
@@ -30,7 +31,7 @@ pub struct AuditEntry {
 }
 
 /// A line in the form that is shown and exported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditLine {
     #[serde(flatten)]
     body: Body,
@@ -39,10 +40,12 @@ pub struct AuditLine {
 }
 
 /// The content that the hash covers, in this order of fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AuditRecord)]
 pub(super) struct Body {
     server: String,
     number: i64,
+    #[schema(format = DateTime)]
     at: String,
     team: String,
     actor: String,
@@ -65,7 +68,8 @@ pub struct ChainEnd {
 }
 
 /// The result of verifying a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = VerifiedChain)]
 pub struct Verified {
     /// The server that the chain belongs to.
     pub server: String,

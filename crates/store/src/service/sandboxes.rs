@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isopod_wire::SandboxId;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::quota::{Claimant, QuotaExceeded, Quotas, exceeded};
 use crate::clock::Timestamp;
@@ -39,7 +41,9 @@ pub struct ServiceSandbox {
 }
 
 /// The state of a sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ServiceSandboxStatus)]
 pub enum Status {
     Creating,
     Running,

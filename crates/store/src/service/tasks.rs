@@ -1,13 +1,15 @@
 //! Tasks: what to do, which agent does it, and the status: `pending → in_progress → completed | failed | cancelled`.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::clock::Timestamp;
 use crate::database::{QueryBuilder, Row, query};
 use crate::{Store, StoreError, TeamId};
 
 /// A task in the form that the API returns.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Task)]
 pub struct TaskRow {
     pub id: String,
     #[serde(skip)]

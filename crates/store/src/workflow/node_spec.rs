@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// A node as the user writes it, and as it is stored with its run. `input_schema`, `output_schema`, `role`,
 /// `cache_policy` and `position` are the author's notes. They are stored and returned but have no effect here.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = WorkflowNode)]
 pub struct NodeSpec {
+    #[schema(required, min_length = 1, max_length = 128)]
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -22,9 +25,11 @@ pub struct NodeSpec {
     #[serde(skip_serializing_if = "Option::is_none", alias = "url")]
     pub agent: Option<String>,
     pub depends_on: Vec<String>,
+    #[schema(maximum = 100)]
     pub retries: u32,
     /// The time limit of one attempt, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(exclusive_minimum = 0)]
     pub timeout: Option<f64>,
     /// Whether a person must approve it before it starts.
     pub approval: bool,
@@ -50,8 +55,9 @@ pub struct NodeSpec {
 }
 
 /// The role of an agent among the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = AgentRole)]
 pub enum Role {
     Orchestrator,
     Worker,

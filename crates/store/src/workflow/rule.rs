@@ -5,12 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::event::EventKind;
 use super::node_spec::NodeSpec;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WorkflowRule)]
 pub struct Rule {
     pub id: String,
     #[serde(default)]
@@ -21,8 +24,9 @@ pub struct Rule {
 }
 
 /// The action of a rule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", deny_unknown_fields)]
+#[schema(as = RuleAction)]
 pub enum Action {
     /// Ends the run.
     Interrupt {

@@ -1,6 +1,7 @@
 //! Settings of a whole run.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::rule::Rule;
 
@@ -20,7 +21,7 @@ pub struct RunSettings {
 }
 
 /// What a failed node means for nodes that do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// The run ends at once.

@@ -4,42 +4,86 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::Response;
-use http::StatusCode;
-use isopod_control::http::{ApiError, Caller};
-use serde_json::{Value, json};
+use isopod_control::http::{ApiError, Caller, Created, Download};
+use isopod_store::ArtifactInfo;
+use isopod_store::clock::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::client_id::ClientId;
 use super::{parse_path, parse_run, stream};
 use crate::Agents;
 use crate::sessions::copy;
 
-pub(super) async fn list_runs(State(app): State<Arc<Agents>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+#[derive(Serialize, ToSchema)]
+pub(super) struct RunsWithArtifacts {
+    runs: Vec<RunWithArtifacts>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RunWithArtifacts {
+    run_id: String,
+    /// How many.
+    artifacts: i64,
+    last_generated_at: Timestamp,
+}
+
+/// What came out of a run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Artifacts)]
+pub(super) struct ArtifactList {
+    run_id: String,
+    artifacts: Vec<ArtifactInfo>,
+    /// Null where there are none.
+    expires_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = RemovedArtifacts)]
+pub(super) struct Removed {
+    run_id: String,
+    /// How many.
+    removed: u64,
+}
+
+/// Where it is now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PromotedArtifact)]
+pub(super) struct Promoted {
+    filename: String,
+    client_id: String,
+}
+
+pub(super) async fn list_runs(
+    State(app): State<Arc<Agents>>,
+    caller: Caller,
+) -> Result<Json<RunsWithArtifacts>, ApiError> {
     let runs = app.fleet.store.runs_with_artifacts(&caller.team).await?;
-    let shown: Vec<Value> = runs
-        .into_iter()
-        .map(|(run, count, last)| json!({ "run_id": run, "artifacts": count, "last_generated_at": last }))
-        .collect();
-    Ok(Json(json!({ "runs": shown })))
+    let shown = runs.into_iter().map(|(run_id, artifacts, last_generated_at)| RunWithArtifacts {
+        run_id,
+        artifacts,
+        last_generated_at,
+    });
+    Ok(Json(RunsWithArtifacts { runs: shown.collect() }))
 }
 
 pub(super) async fn list(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(run_id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ArtifactList>, ApiError> {
     let run = parse_run(&run_id)?;
     let artifacts = app.fleet.store.artifacts_of(&caller.team, run.id()).await?;
-    let expires = artifacts.iter().map(|artifact| artifact.generated_at).max();
-    let expires = expires.map(|last| last.plus(app.sessions.settings().keep_files));
-    Ok(Json(json!({ "run_id": run_id, "artifacts": artifacts, "expires_at": expires })))
+    let last = artifacts.iter().map(|artifact| artifact.generated_at).max();
+    let expires_at = last.map(|last| last.plus(app.sessions.settings().keep_files));
+    Ok(Json(ArtifactList { run_id, artifacts, expires_at }))
 }
 
 pub(super) async fn get(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((run_id, path)): Path<(String, String)>,
-) -> Result<Response, ApiError> {
+) -> Result<Download, ApiError> {
     let (run, path) = (parse_run(&run_id)?, parse_path(&path)?);
     let tree = app.sessions.find_artifact(&caller.team, &run, &path).await?;
     stream::send(tree, path).await
@@ -49,10 +93,10 @@ pub(super) async fn remove(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(run_id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Removed>, ApiError> {
     let run = parse_run(&run_id)?;
     let removed = app.sessions.remove_artifacts(&caller.team, &run).await?;
-    Ok(Json(json!({ "run_id": run_id, "removed": removed })))
+    Ok(Json(Removed { run_id, removed }))
 }
 
 /// `POST /runtime/artifacts/{run_id}/files/{path}/promote`: copies an artifact into the client's library.
@@ -61,11 +105,11 @@ pub(super) async fn promote(
     caller: Caller,
     ClientId(client): ClientId,
     Path((run_id, path)): Path<(String, String)>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Created<Promoted>, ApiError> {
     let path = path.strip_suffix("/promote").ok_or_else(|| ApiError::not_found("no such route"))?;
     let (run, path) = (parse_run(&run_id)?, parse_path(path)?);
     let tree = app.sessions.find_artifact(&caller.team, &run, &path).await?;
     let library = app.sessions.ensure_library(&caller.team, &client).await?;
     copy(tree, &path, library, &path).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "filename": path.as_str(), "client_id": client }))))
+    Ok(Created(Promoted { filename: path.as_str().to_owned(), client_id: client }))
 }

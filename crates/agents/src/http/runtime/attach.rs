@@ -5,16 +5,24 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_control::http::{ApiError, Caller, JsonBody};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::client_id::ClientId;
 use super::{parse_path, parse_run};
 use crate::Agents;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct AttachBody {
+#[schema(as = AttachFiles)]
+pub(super) struct AttachBody {
+    files: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = AttachedFiles)]
+pub(super) struct Attached {
+    run_id: String,
     files: Vec<String>,
 }
 
@@ -23,11 +31,11 @@ pub(super) async fn attach(
     caller: Caller,
     ClientId(client): ClientId,
     Path(run_id): Path<String>,
-    body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+    body: JsonBody<AttachBody>,
+) -> Result<Json<Attached>, ApiError> {
     let run = parse_run(&run_id)?;
-    let files = body.parse::<AttachBody>()?.files;
+    let files = body.parse()?.files;
     let paths = files.iter().map(|file| parse_path(file)).collect::<Result<Vec<_>, _>>()?;
     app.sessions.attach_library(&caller.team, &run, &client, &paths).await?;
-    Ok(Json(json!({ "run_id": run_id, "files": files })))
+    Ok(Json(Attached { run_id, files }))
 }

@@ -5,22 +5,32 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_control::http::{ApiError, Caller};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::super::runtime_commands::cancel_run;
 use super::parse_run;
 use crate::Agents;
 
+#[derive(Serialize, ToSchema)]
+#[schema(as = CleanedRun)]
+pub(super) struct Cleaned {
+    status: &'static str,
+    run_id: String,
+    /// Whether there was a sandbox.
+    killed: bool,
+}
+
 pub(super) async fn cleanup(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(run_id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Cleaned>, ApiError> {
     let run = parse_run(&run_id)?;
     // A workflow that runs under this name ends, and its own cleanup may be the one that finds the sandbox.
     let had_one = app.fleet.store.find_session_of(&caller.team, &run).await?.is_some_and(|row| row.sandbox.is_some());
     let cancelled = cancel_run(&app, &caller, &run_id).await?;
     let disposed = app.sessions.dispose(&caller.team, &run).await?;
     let killed = disposed.killed || (cancelled && had_one);
-    Ok(Json(json!({ "status": "cleaned", "run_id": run_id, "killed": killed })))
+    Ok(Json(Cleaned { status: "cleaned", run_id, killed }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use isopod_control::http::ApiError;
+use isopod_control::http::{ApiError, DescribeInput, Description, Param};
 
 use crate::Agents;
 use crate::sessions::PUBLIC;
@@ -15,6 +15,13 @@ pub(in crate::http) struct ClientId(pub(in crate::http) String);
 
 const HEADER: &str = "x-raro-client-id";
 const MAX_LENGTH: usize = 128;
+
+impl DescribeInput for ClientId {
+    fn describe(operation: &mut Description) {
+        let client = Param::pattern("X-RARO-CLIENT-ID", "^[A-Za-z0-9-]{1,128}$");
+        operation.header(&client.about("whose library; public if not said"));
+    }
+}
 
 impl FromRequestParts<Arc<Agents>> for ClientId {
     type Rejection = ApiError;

@@ -9,26 +9,34 @@ use base64::engine::general_purpose::STANDARD;
 use isopod_control::audit::Subject;
 use isopod_control::http::{ApiError, Caller, JsonBody};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::super::runtime_runs::refuse_ended;
 use super::{parse_path, parse_run};
 use crate::Agents;
 use crate::sessions::{Action, RelPath, ToolCall, ToolResult, parse_timeout};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ExecuteBody {
+#[schema(as = ToolCall)]
+pub(super) struct ExecuteBody {
+    /// Either this or `command` must be given.
     code: Option<String>,
     command: Option<String>,
+    /// Of the code.
     language: Option<String>,
     #[serde(default)]
     files: Vec<FileBody>,
+    /// Seconds.
+    #[schema(exclusive_minimum = 0, maximum = 3600)]
     timeout: Option<f64>,
+    #[schema(min_length = 1, max_length = 200)]
     agent_id: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewRunFile)]
 struct FileBody {
     path: String,
     content: String,
@@ -36,8 +44,9 @@ struct FileBody {
     encoding: Option<Encoding>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = FileEncoding)]
 enum Encoding {
     Base64,
     #[serde(rename = "utf-8")]
@@ -48,10 +57,10 @@ pub(super) async fn execute(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(run_id): Path<String>,
-    body: JsonBody,
+    body: JsonBody<ExecuteBody>,
 ) -> Result<(Extension<Subject>, Json<ToolResult>), ApiError> {
     let run = parse_run(&run_id)?;
-    let call = body.parse::<ExecuteBody>()?.checked()?;
+    let call = body.parse()?.checked()?;
     refuse_ended(&app, &caller, &run_id).await?;
     let agent = call.agent.clone();
     let result = app.sessions.execute(&caller.team, &run, call).await?;

@@ -5,29 +5,43 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::response::Response;
-use http::StatusCode;
-use isopod_control::http::{ApiError, Caller};
-use serde_json::{Value, json};
+use isopod_control::http::{ApiError, Caller, Created, Download, Empty, NoContent};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{parse_path, parse_run, stream};
 use crate::Agents;
+use crate::sessions::ListedFile;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RunFiles {
+    run_id: String,
+    files: Vec<ListedFile>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = PutRunFile)]
+pub(super) struct Put {
+    run_id: String,
+    filename: String,
+    size_bytes: u64,
+}
 
 pub(super) async fn list(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path(run_id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<RunFiles>, ApiError> {
     let run = parse_run(&run_id)?;
     let files = app.sessions.list_files(&caller.team, &run).await?;
-    Ok(Json(json!({ "run_id": run_id, "files": files })))
+    Ok(Json(RunFiles { run_id, files }))
 }
 
 pub(super) async fn get(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((run_id, path)): Path<(String, String)>,
-) -> Result<Response, ApiError> {
+) -> Result<Download, ApiError> {
     let (run, path) = (parse_run(&run_id)?, parse_path(&path)?);
     let tree = app.sessions.find_file(&caller.team, &run, &path).await?;
     stream::send(tree, path).await
@@ -38,12 +52,12 @@ pub(super) async fn put(
     caller: Caller,
     Path((run_id, path)): Path<(String, String)>,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Created<Put>, ApiError> {
     let (run, path) = (parse_run(&run_id)?, parse_path(&path)?);
     let files = app.sessions.files_of(&caller.team, &run).await?;
-    let (shown, most) = (path.as_str().to_owned(), app.sessions.settings().caps.file_bytes);
+    let (filename, most) = (path.as_str().to_owned(), app.sessions.settings().caps.file_bytes);
     let size = stream::receive(files.input, path, body.into_data_stream(), most).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "run_id": run_id, "filename": shown, "size_bytes": size }))))
+    Ok(Created(Put { run_id, filename, size_bytes: size }))
 }
 
 /// Takes it out of the input; what the sandbox has of it stays there.
@@ -51,10 +65,10 @@ pub(super) async fn remove(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((run_id, path)): Path<(String, String)>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let (run, path) = (parse_run(&run_id)?, parse_path(&path)?);
     match app.sessions.remove_input(&caller.team, &run, &path).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => Ok(Empty),
         false => Err(ApiError::not_found(format!("the input has no file {:?}", path.as_str()))),
     }
 }

@@ -4,22 +4,43 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Multipart, Path, State};
-use axum::response::Response;
-use http::StatusCode;
-use isopod_control::http::{ApiError, Caller};
-use serde_json::{Value, json};
+use isopod_control::http::{ApiError, Caller, Created, Download, Empty, NoContent};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::client_id::ClientId;
 use super::{parse_path, stream};
 use crate::Agents;
+use crate::sessions::ListedFile;
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = LibraryFiles)]
+pub(super) struct Library {
+    client_id: String,
+    files: Vec<ListedFile>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = UploadedFiles)]
+pub(super) struct Uploaded {
+    success: bool,
+    client_id: String,
+    files: Vec<UploadedFile>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UploadedFile {
+    filename: String,
+    size_bytes: u64,
+}
 
 pub(super) async fn list(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     ClientId(client): ClientId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Library>, ApiError> {
     let files = app.sessions.list_library(&caller.team, &client).await?;
-    Ok(Json(json!({ "client_id": client, "files": files })))
+    Ok(Json(Library { client_id: client, files }))
 }
 
 /// Each part of the form that has a file name becomes a file.
@@ -28,7 +49,7 @@ pub(super) async fn upload(
     caller: Caller,
     ClientId(client): ClientId,
     form: Result<Multipart, axum::extract::multipart::MultipartRejection>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Created<Uploaded>, ApiError> {
     let mut form = form.map_err(|error| ApiError::bad_request(error.body_text()))?;
     let unreadable = |error: axum::extract::multipart::MultipartError| ApiError::bad_request(error.body_text());
     let library = app.sessions.ensure_library(&caller.team, &client).await?;
@@ -38,12 +59,12 @@ pub(super) async fn upload(
         let Some(name) = field.file_name().map(str::to_owned) else { continue };
         let path = parse_path(&name)?;
         let size = stream::receive(Arc::clone(&library), path, field, most).await?;
-        written.push(json!({ "filename": name, "size_bytes": size }));
+        written.push(UploadedFile { filename: name, size_bytes: size });
     }
     if written.is_empty() {
         return Err(ApiError::bad_request("the form has no file"));
     }
-    Ok((StatusCode::CREATED, Json(json!({ "success": true, "client_id": client, "files": written }))))
+    Ok(Created(Uploaded { success: true, client_id: client, files: written }))
 }
 
 pub(super) async fn get(
@@ -51,7 +72,7 @@ pub(super) async fn get(
     caller: Caller,
     ClientId(client): ClientId,
     Path(path): Path<String>,
-) -> Result<Response, ApiError> {
+) -> Result<Download, ApiError> {
     let path = parse_path(&path)?;
     let tree = app.sessions.find_in_library(&caller.team, &client, &path).await?;
     stream::send(tree, path).await
@@ -62,10 +83,10 @@ pub(super) async fn remove(
     caller: Caller,
     ClientId(client): ClientId,
     Path(path): Path<String>,
-) -> Result<StatusCode, ApiError> {
+) -> Result<NoContent, ApiError> {
     let path = parse_path(&path)?;
     match app.sessions.remove_from_library(&caller.team, &client, &path).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => Ok(Empty),
         false => Err(ApiError::not_found(format!("the library has no file {:?}", path.as_str()))),
     }
 }

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::header;
 use isopod_control::files::{Offloaded, exactly};
-use isopod_control::http::{ApiError, body_error, is_in_the_way};
+use isopod_control::http::{ApiError, Download, body_error, is_in_the_way};
 
 use crate::sessions::{HostTree, RelPath, SessionError, WorkspaceError, content_type};
 
 /// A file as an answer. Browsers are to save it, never to show it: its contents are a stranger's.
-pub(super) async fn send(tree: Arc<HostTree>, path: RelPath) -> Result<Response, ApiError> {
+pub(super) async fn send(tree: Arc<HostTree>, path: RelPath) -> Result<Download, ApiError> {
     let kind = content_type(path.as_str());
     let opening = tokio::task::spawn_blocking(move || tree.read(&path).map(|found| (found, path)));
     let ((file, facts), path) = match opening.await.map_err(|_| SessionError::Aborted)? {
@@ -29,7 +29,7 @@ pub(super) async fn send(tree: Arc<HostTree>, path: RelPath) -> Result<Response,
         .header(header::CONTENT_DISPOSITION, format!("attachment; filename*=utf-8''{name}"))
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
         .body(Body::from_stream(exactly(file, facts.size)));
-    Ok(response.expect("the type is a constant and the name is encoded"))
+    Ok(Download(response.expect("the type is a constant and the name is encoded")))
 }
 
 /// Writes what comes into a file, at most so many bytes. Gives its size. What breaks off leaves no file.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, JsonBody, Query};
-use serde_json::{Value, json};
+use isopod_control::http::{ApiError, Caller, JsonBody, Param, Query, QueryParams};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::super::runtime_runs::refuse_ended;
 use super::execute::checked_agent;
@@ -13,8 +15,22 @@ use super::parse_run;
 use crate::Agents;
 use crate::sessions::{UseError, schemas};
 
-pub(super) async fn list(_: Caller) -> Json<Value> {
-    Json(json!({ "tools": schemas() }))
+pub(super) enum Call {}
+
+impl QueryParams for Call {
+    const PARAMS: &'static [Param] = &[Param::text_of("agent_id", 1, 200)];
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = RuntimeTools)]
+pub(super) struct Tools {
+    /// As models are told of tools.
+    #[schema(value_type = Vec<Object>)]
+    tools: Value,
+}
+
+pub(super) async fn list(_: Caller) -> Json<Tools> {
+    Json(Tools { tools: schemas() })
 }
 
 /// The body is the arguments as the model gave them; who asks stands in the query.
@@ -22,11 +38,10 @@ pub(super) async fn call(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((run_id, name)): Path<(String, String)>,
-    query: Query,
-    body: JsonBody,
+    query: Query<Call>,
+    body: JsonBody<Value>,
 ) -> Result<Json<Value>, ApiError> {
     let run = parse_run(&run_id)?;
-    let query = query.only(&["agent_id"])?;
     let agent = checked_agent(query.text("agent_id").map(str::to_owned))?;
     refuse_ended(&app, &caller, &run_id).await?;
     match app.sessions.use_tool(&caller.team, &run, &name, body.0, agent).await {

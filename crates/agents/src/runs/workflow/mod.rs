@@ -6,6 +6,7 @@
 mod check;
 
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 pub(crate) use check::WorkflowError;
 pub(super) use check::node as check_node;
@@ -22,15 +23,22 @@ pub(crate) struct Workflow {
 }
 
 /// A workflow as it is written.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Document {
+#[schema(as = Workflow)]
+pub(crate) struct Document {
     id: Option<String>,
     name: Option<String>,
+    #[schema(max_items = 10000)]
     nodes: Option<Vec<NodeSpec>>,
+    /// Another word for `nodes`; what they have is taken together.
+    #[schema(max_items = 10000)]
     agents: Option<Vec<NodeSpec>>,
+    #[schema(minimum = 1)]
     max_token_budget: Option<u64>,
+    #[schema(minimum = 1)]
     timeout_ms: Option<u64>,
+    #[schema(minimum = 1)]
     approval_timeout_ms: Option<u64>,
     #[serde(default)]
     on_failure: OnFailure,

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use isopod_guest_client::GuestError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 pub(super) use facts::input_paths;
 pub(super) use known::Known;
@@ -90,7 +91,8 @@ pub(crate) struct RunFiles {
 }
 
 /// Something that was not moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SkippedFile)]
 pub(crate) struct Skipped {
     pub(crate) path: String,
     pub(crate) reason: String,
