@@ -474,6 +474,9 @@ async fn keys_have_scopes_ends_and_successors() {
     assert!(server.metrics().await.contains("isopod_api_keys_expiring 2"), "two keys end soon");
     assert_eq!(server.client.post(&format!("/api-keys/{id}/rotate"), json!({ "overlap": 0 })).await.status, 201);
     assert_eq!(reader.get("/api/v1/tasks").await.status, 401);
+    let agents = server.client.post("/api-keys", json!({ "name": "a", "scope": "agent", "agentId": "a1" })).await;
+    let path = format!("/api-keys/{}/rotate", agents.json["id"].as_str().unwrap());
+    assert_eq!(server.client.post(&path, json!({})).await.json["agentId"], "a1", "as all other routes call it");
     let admin = server.key_of(Scope::Admin).await;
     let admins = admin.get("/api-keys").await.json;
     let admins_id = admins.as_array().unwrap().iter().find(|key| key["scope"] == "admin").unwrap()["id"].clone();

@@ -80,7 +80,7 @@ pub(super) struct RotatedKey {
     #[schema(format = DateTime)]
     last_used: Option<String>,
     scope: String,
-    agent: Option<String>,
+    agent_id: Option<String>,
     #[schema(format = DateTime)]
     expires_at: Option<String>,
     /// Shown once, here.
@@ -194,7 +194,7 @@ pub(super) async fn rotate(
                 created_at: info.created_at,
                 last_used: info.last_used,
                 scope: info.scope,
-                agent: info.agent,
+                agent_id: info.agent,
                 expires_at: info.expires_at,
                 key: key.0,
             }))
