@@ -1,10 +1,16 @@
-//! The description of the API and the API itself agree.
+//! The description of the API, the API itself and its clients agree.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "openapi/client.rs"]
+mod client;
 mod support;
 
+use std::collections::BTreeSet;
+
 use http::Method;
+use isopod_server::declared_routes;
+use serde_json::Value;
 use support::Server;
 
 #[tokio::test]
@@ -35,4 +41,47 @@ async fn every_described_route_exists_and_asks_for_a_key() {
     }
     assert!(count > 30, "{count}");
     assert!(server.client.get("/docs").await.text.contains("/v2/sandboxes"));
+}
+
+#[tokio::test]
+async fn every_registered_route_is_described_and_no_other() {
+    let server = Server::start().await;
+    let answer = server.client.get("/openapi.json").await;
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let paths = answer.json["paths"].as_object().unwrap();
+    let described: BTreeSet<_> = paths
+        .iter()
+        .flat_map(|(path, operations)| {
+            operations.as_object().unwrap().keys().map(move |method| (path.clone(), method.to_uppercase()))
+        })
+        .collect();
+    let mut registered = BTreeSet::new();
+    for route in declared_routes() {
+        match route.documented_path() {
+            Some(path) => assert!(registered.insert((path, route.method.to_owned())), "{route:?} is there twice"),
+            None => assert_eq!(route.method, "ANY", "{route:?} is not described"),
+        }
+    }
+    assert_eq!(registered, described);
+}
+
+#[tokio::test]
+async fn the_document_refers_to_nothing_that_it_does_not_have() {
+    let server = Server::start().await;
+    let document = server.client.get("/openapi.json").await.json;
+    let mut places = vec![&document];
+    let mut count = 0;
+    while let Some(place) = places.pop() {
+        if let Some(reference) = place.get("$ref").and_then(Value::as_str) {
+            let found = document.pointer(reference.strip_prefix('#').unwrap());
+            assert!(found.is_some(), "{reference} is nowhere");
+            count += 1;
+        }
+        match place {
+            Value::Object(fields) => places.extend(fields.values()),
+            Value::Array(items) => places.extend(items),
+            _ => {}
+        }
+    }
+    assert!(count > 500, "{count}");
 }
