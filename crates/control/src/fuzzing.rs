@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use isopod_api::query;
 use isopod_otlp::TraceParent;
 use isopod_outbound::Target;
 use isopod_store::clock::Timestamp;
 use isopod_store::{RunId, is_workspace_id};
 
 use crate::files::{InnerPath, Key};
-use crate::query;
 use crate::templates::{Reference, parse_tag, unpack_context};
 
 pub use crate::edge::fuzz::{edge_route, edge_stream};

@@ -3,9 +3,8 @@
 //!
 //! Requests that name a sandbox go to the edge, the rest is API. What runs sandboxes is behind
 //! [`isopod_wire::node::NodeApi`]; this crate knows nothing of kernels and reads no environment. Crates above it add routes
-//! of their own by [`http::Routes`], and `isopod-server` puts all of them together.
+//! of their own, and `isopod-server` puts all of them together.
 
-pub mod audit;
 mod config;
 mod delivery;
 pub mod edge;
@@ -15,9 +14,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod lifecycle;
 pub mod listener;
-mod query;
 mod shares;
-mod stalled;
 mod start;
 pub mod telemetry;
 pub mod templates;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use isopod_api::Authenticator;
 use isopod_outbound::Trust;
 use isopod_store::StoreError;
 use isopod_wire::LimitsError;
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServeConfig;
 use crate::edge::{Domains, Edge};
 use crate::files::FileStore;
-use crate::http::{ApiSettings, App, Authenticator, BrowserRules};
+use crate::http::{ApiSettings, App, BrowserRules};
 use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use isopod_control::http::{Empty, MetricsText, NoContent};
+use isopod_api::{Empty, MetricsText, NoContent};
 use isopod_control::telemetry::{render, render_database, render_stock};
 
 use crate::parts::Parts;

@@ -1,37 +1,56 @@
-//! The API described for machines (`/openapi.json`) and for people (`/docs`). The document is made of the route tables, and
-//! of the types that the handlers take and give, when somebody asks for it first.
+//! The API described for machines (`/openapi.json`) and for people (`/docs`). The document comes from the route tables and from
+//! the types that the handlers take and return.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
+use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use http::header;
-use isopod_control::http::{DescribeAnswer, Description};
+use isopod_api::Needs::Nothing;
+use isopod_api::{DescribeAnswer, Description, Document, Routes, get, reads};
 use serde_json::Value;
-
-use crate::routes::documented_routes;
 
 const ABOUT: &str = "The E2B API on your own machine. Traffic to sandboxes does not go through these routes: name a sandbox \
     by the headers E2b-Sandbox-Id and E2b-Sandbox-Port, by the host {port}-{id}.{domain} or by the path \
     /sandbox/{id}/{port}/.";
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let document = documented_routes().finish("Isopod", env!("CARGO_PKG_VERSION"), ABOUT);
-    serde_json::to_value(document).expect("it has no keys but texts")
-});
+/// The document of all routes, made when somebody asks for it first.
+#[derive(Debug)]
+pub(crate) struct ApiDocument {
+    routes: fn() -> Document,
+    made: OnceLock<Value>,
+}
 
-/// The same as text.
-static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+impl ApiDocument {
+    pub(crate) fn of(routes: fn() -> Document) -> Arc<Self> {
+        Arc::new(Self { routes, made: OnceLock::new() })
+    }
+
+    fn value(&self) -> &Value {
+        self.made.get_or_init(|| {
+            let document = (self.routes)().finish("Isopod", env!("CARGO_PKG_VERSION"), ABOUT);
+            serde_json::to_value(document).expect("its keys are texts")
+        })
+    }
+}
+
+/// The routes that show the document.
+pub(crate) fn routes() -> Routes<Arc<ApiDocument>> {
+    Routes::new()
+        .route("/openapi.json", [get(reads(Nothing), "This document", document)])
+        .route("/docs", [get(reads(Nothing), "A list of all operations, for people", page)])
+}
 
 /// The document itself, which is whatever OpenAPI says.
-pub(super) struct OpenApiDocument;
+struct OpenApiDocument(String);
 
-pub(super) async fn document() -> OpenApiDocument {
-    OpenApiDocument
+async fn document(State(document): State<Arc<ApiDocument>>) -> OpenApiDocument {
+    OpenApiDocument(document.value().to_string())
 }
 
 impl IntoResponse for OpenApiDocument {
     fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
+        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
     }
 }
 
@@ -41,9 +60,9 @@ impl DescribeAnswer for OpenApiDocument {
     }
 }
 
-/// A plain list, so that nothing has to be loaded from anywhere.
-pub(super) async fn page() -> Html<String> {
-    let document = &*DOCUMENT;
+/// A plain list: the page loads nothing else.
+async fn page(State(document): State<Arc<ApiDocument>>) -> Html<String> {
+    let document = document.value();
     let mut rows = String::new();
     for (path, operations) in document["paths"].as_object().into_iter().flatten() {
         for (method, operation) in operations.as_object().into_iter().flatten() {

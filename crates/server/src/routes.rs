@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use isopod_control::audit::Recorder;
-use isopod_control::http::Needs::{MetricsKey, Nothing, TeamKey};
-use isopod_control::http::{
-    Actions, Audit, DeclaredRoute, Document, Durability, Routes, audited, get, reads, routes, unsupported_routes,
-    with_fallbacks,
+use isopod_api::Needs::{MetricsKey, Nothing, TeamKey};
+use isopod_api::{
+    Actions, Audit, DeclaredRoute, Document, Durability, Routes, audit::Recorder, audited, get, reads, with_fallbacks,
 };
+use isopod_control::http::{routes, unsupported_routes};
 
+use crate::openapi::{self, ApiDocument};
 use crate::parts::Parts;
-use crate::{health, local_names, openapi};
+use crate::{health, local_names};
 
 /// Answers every request that is for the API.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
@@ -28,7 +28,8 @@ pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     let router = changes
         .merge(isopod_service::router(service, authenticator))
         .merge(unsupported_routes().into_router(authenticator, Arc::clone(app)))
-        .merge(server_routes().into_router(authenticator, Arc::clone(&parts)));
+        .merge(server_routes().into_router(authenticator, Arc::clone(&parts)))
+        .merge(openapi::routes().into_router(authenticator, ApiDocument::of(documented_routes)));
     with_fallbacks(router)
 }
 
@@ -39,18 +40,20 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
     declared.extend(isopod_service::routes().declared());
     declared.extend(unsupported_routes().declared());
     declared.extend(server_routes().declared());
+    declared.extend(openapi::routes().declared());
     declared.sort_by_key(|route| (route.path, route.method));
     declared
 }
 
-/// What all routes take and give.
-pub(crate) fn documented_routes() -> Document {
+/// What all routes take and return.
+fn documented_routes() -> Document {
     Document::new()
         .with(&routes())
         .with(&isopod_agents::routes())
         .with(&isopod_service::routes())
         .with(&unsupported_routes())
         .with(&server_routes())
+        .with(&openapi::routes())
 }
 
 /// About the server itself.
@@ -69,6 +72,4 @@ fn server_routes() -> Routes<Arc<Parts>> {
                 health::metrics,
             )],
         )
-        .route("/openapi.json", [get(reads(Nothing), "This document", openapi::document)])
-        .route("/docs", [get(reads(Nothing), "A list of all operations, for people", openapi::page)])
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_agents::{Agents, OpenError};
-use isopod_control::audit::Recorder;
+use isopod_api::audit::Recorder;
 use isopod_control::files::run_retention;
 use isopod_control::listener::accept_all;
 use isopod_control::templates::run_template_upkeep;

@@ -13,7 +13,7 @@ mod things;
 use std::fmt::Write as _;
 
 use http::Method;
-use isopod_control::http::{DeclaredRoute, Needs};
+use isopod_api::{DeclaredRoute, Needs};
 use isopod_server::declared_routes;
 use isopod_store::Scope;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Who may do what to whose sandbox. Decided by a pure function; every verb asks it first.
 
-use isopod_control::http::Caller;
+use isopod_api::Caller;
 use isopod_store::service::ServiceSandbox;
 use isopod_store::{Scope, TeamId};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use isopod_api::audit::Recorder;
 use isopod_control::App;
-use isopod_control::audit::Recorder;
 use isopod_control::lifecycle::Fleet;
 use isopod_control::templates::Catalogue;
 use isopod_store::clock::Timestamp;

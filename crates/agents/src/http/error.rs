@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use isopod_control::http::{ApiError, is_in_the_way};
+use isopod_api::ApiError;
+use isopod_control::http::is_in_the_way;
 
 use crate::runs::{CommandError, Refusal as RunRefusal, StartError, WorkflowError};
 use crate::sessions::{FileError as RunFileError, NO_SANDBOX, SessionError, WorkspaceError};

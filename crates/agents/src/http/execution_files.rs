@@ -9,11 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
-use isopod_control::files::{Key, KeyQuery, ListedFile, Metadata, Opened, blocking};
-use isopod_control::http::{
+use isopod_api::{
     ApiError, Caller, Created, DescribeInput, Description, Download, Empty, Headers, Listing, NoContent, Param, Query,
-    QueryParams, expected_size, receive, send,
+    QueryParams,
 };
+use isopod_control::files::{Key, KeyQuery, ListedFile, Metadata, Opened, blocking};
+use isopod_control::http::{expected_size, receive, send};
 use isopod_store::clock::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Empty, JsonBody, Listing, NoContent, claimed_execution, known_execution};
 use isopod_control::files::{Files, Key, StorageInfo, blocking, is_used};
-use isopod_control::http::{
-    ApiError, Caller, Empty, JsonBody, Listing, NoContent, claimed_execution, file_store, known_execution,
-};
+use isopod_control::http::file_store;
 use isopod_store::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -11,8 +11,8 @@ mod toolkit;
 
 use std::sync::Arc;
 
-use isopod_control::http::Needs::{AgentKey, TeamKey, TeamView};
-use isopod_control::http::{Param, Routes, changes, delete, get, head, post, put, reads};
+use isopod_api::Needs::{AgentKey, TeamKey, TeamView};
+use isopod_api::{Param, Routes, changes, delete, get, head, post, put, reads};
 
 use crate::Agents;
 use crate::toolkit::Tool;

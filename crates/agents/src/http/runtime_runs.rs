@@ -7,10 +7,9 @@ use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Path, State};
 use http::{Request, header};
-use isopod_control::http::Needs::TeamKey;
-use isopod_control::http::{
-    ApiError, Caller, DescribeInput, Description, Listing, MaxBody, Param, Query, QueryParams, Routes, changes, get,
-    post, reads,
+use isopod_api::{
+    ApiError, Caller, DescribeInput, Description, Listing, MaxBody, Needs::TeamKey, Param, Query, QueryParams, Routes,
+    changes, get, post, reads,
 };
 use isopod_store::{Owner, RunId, RunQuery, RunRow, RunStatus};
 use serde::Serialize;

@@ -12,9 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::Stream;
 use http::HeaderValue;
 use http::request::Parts;
-use isopod_control::http::{
-    ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams, Upgraded,
-};
+use isopod_api::{ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams, Upgraded};
 use isopod_store::clock::Timestamp;
 use isopod_store::{RunEvent, RunId, RunRow, StoreError};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
-use isopod_control::http::{ApiError, Caller, JsonBody, Listing, Prepared, claimed_execution, known_execution};
+use isopod_api::{ApiError, Caller, JsonBody, Listing, Prepared, claimed_execution, known_execution};
 use isopod_store::ExecutionName;
 use serde::Serialize;
 use serde_json::{Value, json};

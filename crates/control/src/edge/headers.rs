@@ -1,18 +1,11 @@
 //! What of a message's head is for us and what is for the other side.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use isopod_api::Peer;
 use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, STREAM_HEADER};
 
 use super::refusal::TRAFFIC_HEADER;
 use crate::upstream::CONTROL_HEADER;
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    pub address: std::net::IpAddr,
-    /// Whether the connection is encrypted.
-    pub(crate) tls: bool,
-}
 
 /// Headers that speak of one connection, not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [

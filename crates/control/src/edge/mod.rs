@@ -15,7 +15,6 @@ mod route;
 mod signature;
 mod tunnel;
 
-pub use headers::Peer;
 pub(crate) use proxy::proxy;
 pub(crate) use route::{Domains, Route, host_name, host_of, route};
 

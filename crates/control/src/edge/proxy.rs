@@ -7,6 +7,7 @@ use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use isopod_api::Peer;
 use isopod_store::secrets::same;
 use isopod_store::{Resource, StoreError};
 use isopod_wire::node::{DialError, Target};
@@ -16,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::credentials::{strip_access_token, strip_credentials};
 use super::gate::{GatedBody, Stops};
-use super::headers::{Peer, fence_response, save_only, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
+use super::headers::{fence_response, save_only, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
 use super::{Edge, tunnel};

@@ -3,12 +3,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::Method;
+use isopod_api::query;
 use isopod_store::secrets::same;
 use isopod_wire::SandboxId;
 use sha2::{Digest as _, Sha256};
 
 use crate::lifecycle::Fleet;
-use crate::query;
 
 /// The signed parts of a file URL.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Created, Empty, JsonBody, Listing, NoContent};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_api_key;
 use isopod_store::{ApiKey, KeyGrant, Rotation, Scope, Store};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

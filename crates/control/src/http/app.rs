@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use isopod_api::Authenticator;
 use isopod_outbound::Policy;
 use isopod_wire::Cidr;
 
-use super::auth::Authenticator;
 use crate::edge::Domains;
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;

@@ -5,8 +5,8 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use isopod_api::ApiError;
 
-use super::error::ApiError;
 use crate::edge::{Domains, host_name, host_of};
 
 /// Which pages may use the API, and under which names of the server.

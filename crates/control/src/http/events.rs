@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Listing, Param, Query, QueryParams};
 use isopod_store::{Event, EventQuery, EventType, ShownEvent, Store};
 use isopod_wire::SandboxId;
 
-use super::answers::Listing;
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
+use super::find_sandbox::known_sandbox;
 
 pub(super) enum ListEvents {}
 
@@ -38,7 +35,7 @@ pub(super) async fn of_sandbox(
     Path(id): Path<String>,
     query: Query<ListEvents>,
 ) -> Result<Listing<ShownEvent>, ApiError> {
-    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
+    let sandbox = known_sandbox(&app.fleet, &caller, &id).await?;
     list(&app.fleet.store, &caller, Some(sandbox), query).await
 }
 

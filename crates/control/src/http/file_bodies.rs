@@ -7,9 +7,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use futures::StreamExt as _;
 use http::{HeaderMap, header};
+use isopod_api::{ApiError, body_error};
 
-use super::body::body_error;
-use super::error::ApiError;
 use crate::files::{FileError, FileSink, FileStore, Offloaded, pieces_of};
 
 /// Lets `begin` make something that takes the body, and says what it made of it. A body that breaks off leaves nothing.

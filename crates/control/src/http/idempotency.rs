@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use isopod_api::{ApiError, DescribeInput, Description, Param};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::app::App;
-use super::describe::{DescribeInput, Description};
-use super::error::ApiError;
 use super::new_sandbox::Defaults;
-use super::params::Param;
 use super::sandbox_create::make;
 use crate::lifecycle::{self, NewSandbox, OnceRefusal, Sandbox};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::{Direction, Level, LogLine, LogQuery};
 use isopod_wire::SandboxId;
@@ -12,10 +13,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
+use super::find_sandbox::known_sandbox;
 use crate::lifecycle::Fleet;
 
 pub(super) enum ListV1 {}
@@ -71,7 +69,7 @@ pub(super) async fn list_v1(
     Path(id): Path<String>,
     query: Query<ListV1>,
 ) -> Result<Json<LogsV1>, ApiError> {
-    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
+    let sandbox = known_sandbox(&app.fleet, &caller, &id).await?;
     let wanted = LogQuery {
         from: query.number("start")?.map(Timestamp),
         direction: Direction::Forward,
@@ -95,7 +93,7 @@ pub(super) async fn list_v2(
     Path(id): Path<String>,
     query: Query<ListV2>,
 ) -> Result<Json<LogsV2>, ApiError> {
-    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
+    let sandbox = known_sandbox(&app.fleet, &caller, &id).await?;
     let direction = match query.text("direction") {
         None | Some("forward") => Direction::Forward,
         Some("backward") => Direction::Backward,

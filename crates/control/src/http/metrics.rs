@@ -5,17 +5,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Listing, Param, Query, QueryParams};
 use isopod_store::Sample;
 use isopod_store::clock::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::answers::Listing;
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
+use super::find_sandbox::{known_sandbox, live_sandbox};
 use crate::lifecycle::sample_now;
 
 pub(super) enum OfOne {}
@@ -70,7 +67,7 @@ pub(super) async fn of_one(
     Path(id): Path<String>,
     query: Query<OfOne>,
 ) -> Result<Listing<SampleView>, ApiError> {
-    let sandbox = caller.known_sandbox(&app.fleet, &id).await?;
+    let sandbox = known_sandbox(&app.fleet, &caller, &id).await?;
     let start = query.number("start")?;
     let end = query.number("end")?;
     if let (Some(start), Some(end)) = (start, end)
@@ -104,7 +101,7 @@ pub(super) async fn of_many(
     }
     let mut sandboxes = BTreeMap::new();
     for id in ids {
-        let Ok(live) = caller.sandbox(&app.fleet, id).await else { continue };
+        let Ok(live) = live_sandbox(&app.fleet, &caller, id).await else { continue };
         let (from, to) = (Timestamp(0), Timestamp(i64::MAX));
         let last = app.fleet.store.list_samples(live.id(), from, to, 1).await?.pop();
         let sample = match last {

@@ -2,28 +2,18 @@
 //! answer; what is allowed is decided by those they ask.
 
 mod acknowledged;
-mod actions;
-mod answers;
 mod api_keys;
 mod app;
-mod audited;
-mod auth;
-mod body;
 mod browser;
-mod describe;
-mod document;
-mod error;
+mod errors;
 mod events;
-mod execution_claim;
 mod file_bodies;
+mod find_sandbox;
 mod idempotency;
-mod lenient;
 mod logs;
 mod metrics;
 mod network_config;
 mod new_sandbox;
-mod params;
-mod routes;
 mod sandbox_connect;
 mod sandbox_create;
 mod sandbox_get;
@@ -49,30 +39,14 @@ mod webhooks;
 
 use std::sync::Arc;
 
-use axum::Router;
+use isopod_api::Needs::{OwnToken, TeamKey};
+use isopod_api::{Routes, changes, delete, get, patch, post, put, reads};
 
-pub use acknowledged::{Receipt, until_answered};
-pub use actions::Actions;
-pub use answers::{
-    Accepted, Created, Download, Empty, EventStream, Headers, JsonLines, Listing, MadeOrFound, MetricsText, NoContent,
-    Prepared, Upgraded,
-};
 pub(crate) use app::ApiSettings;
 pub use app::App;
-pub use audited::{Audit, Durability, audited};
-pub use auth::{Authenticator, Caller};
-pub use body::{JsonBody, MaxBody, Query, body_error};
 pub(crate) use browser::BrowserRules;
-pub use describe::{DescribeAnswer, DescribeInput, DescribedHandler, Description};
-pub use document::Document;
-pub use error::{ApiError, is_in_the_way};
-pub use execution_claim::{claimed_execution, known_execution};
+pub use errors::is_in_the_way;
 pub use file_bodies::{expected_size, file_store, receive, send};
-pub use params::{NoParams, Param, QueryParams};
-use routes::Needs::{OwnToken, TeamKey};
-pub use routes::{
-    DeclaredRoute, Endpoint, Needs, Routes, Rule, any, changes, delete, get, head, patch, post, put, reads, refuses,
-};
 
 /// E2B's API.
 pub fn routes() -> Routes<Arc<App>> {
@@ -82,11 +56,6 @@ pub fn routes() -> Routes<Arc<App>> {
 /// Known routes of E2B's that this server does not have: they say so.
 pub fn unsupported_routes() -> Routes<Arc<App>> {
     unsupported::routes()
-}
-
-/// What is behind no route.
-pub fn with_fallbacks(router: Router) -> Router {
-    router.fallback(error::no_such_route).method_not_allowed_fallback(error::no_such_method)
 }
 
 fn sandbox_routes() -> Routes<Arc<App>> {

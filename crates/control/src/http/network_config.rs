@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use http::HeaderValue;
+use isopod_api::ApiError;
 use isopod_store::NetworkSettings;
 use isopod_wire::{Cidr, PRIVATE_NETWORKS};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
-
-use super::error::ApiError;
 
 /// `network` of a create.
 #[derive(Debug, Default, Deserialize, ToSchema)]

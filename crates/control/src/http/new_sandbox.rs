@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use isopod_api::{ApiError, Caller};
 use isopod_store::{RESERVED, is_workspace_id};
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
@@ -12,8 +13,6 @@ use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::app::App;
-use super::auth::Caller;
-use super::error::ApiError;
 use super::network_config::NetworkBody;
 use super::volume_mounts::VolumeMountBody;
 use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Created, JsonBody, MadeOrFound};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answers::{Created, MadeOrFound};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
+use super::find_sandbox::live_sandbox;
 use super::new_sandbox::{V1, V2, checked_timeout};
 use super::sandbox_views::{Made, ToldDomain, made};
 
@@ -84,7 +82,7 @@ pub(super) async fn resume(
 ) -> Result<Created<Made>, ApiError> {
     let body = body.parse()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
-    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
     // Unlike connect, it is only for what is paused.
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
@@ -103,7 +101,7 @@ async fn connect(
     memory: Option<bool>,
     auto_pause: Option<bool>,
 ) -> Answer {
-    let sandbox = caller.sandbox(&app.fleet, id).await?;
+    let sandbox = live_sandbox(&app.fleet, caller, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
     let shown = made(&domain.0, &sandbox.view().row);
     Ok(if resumed { MadeOrFound::Made(shown) } else { MadeOrFound::Found(shown) })

@@ -5,18 +5,14 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
+use isopod_api::{ApiError, Caller, Created, JsonBody, Prepared, audit::Subject};
 
 use super::acknowledged::make_for_answer;
-use super::answers::{Created, Prepared};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 use super::idempotency::{Attempt, IdempotencyKey};
 use super::new_sandbox::{Defaults, NewSandboxBody, NewSandboxV2, V1, V2};
 use super::sandbox_views::{Made, ToldDomain, made};
 use super::volume_mounts;
-use crate::audit::Subject;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
 type Answer = Result<Prepared<Created<Made>>, ApiError>;

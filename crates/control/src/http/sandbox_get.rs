@@ -5,11 +5,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
+use isopod_api::{ApiError, Caller, Prepared};
 
-use super::answers::Prepared;
 use super::app::App;
-use super::auth::Caller;
-use super::error::ApiError;
+use super::find_sandbox::live_sandbox;
 use super::sandbox_views::{Detail, ToldDomain, detail};
 
 pub(super) async fn get(
@@ -18,6 +17,6 @@ pub(super) async fn get(
     domain: ToldDomain,
     Path(id): Path<String>,
 ) -> Result<Prepared<Json<Detail<'static>>>, ApiError> {
-    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
     Ok(Prepared::new(Json(detail(&domain.0, &sandbox.view().row)).into_response()))
 }

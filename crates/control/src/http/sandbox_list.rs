@@ -7,19 +7,14 @@ use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
+use isopod_api::{ApiError, Caller, Listing, Param, Prepared, Query, QueryParams, query::metadata_filter};
 use isopod_store::SandboxRow;
 use isopod_store::clock::Timestamp;
 
-use super::answers::{Listing, Prepared};
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
 use super::sandbox_views::{Listed, listed};
 use super::templates::without_default_tag;
 use crate::lifecycle::{Cursor, ListQuery, Order};
-use crate::query::metadata_filter;
 
 pub(super) enum ListV1 {}
 

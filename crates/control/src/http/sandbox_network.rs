@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Empty, JsonBody, NoContent};
 
-use super::answers::{Empty, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
+use super::find_sandbox::live_sandbox;
 use super::network_config::NetworkUpdate;
 
 pub(super) async fn set_network(
@@ -17,7 +15,7 @@ pub(super) async fn set_network(
     Path(id): Path<String>,
     body: JsonBody<NetworkUpdate>,
 ) -> Result<NoContent, ApiError> {
-    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
     let update = body.parse()?;
     let allow_internet = update.allow_internet_access;
     sandbox.set_network(allow_internet, update.checked(&app.settings.sandbox_networks)?).await?;

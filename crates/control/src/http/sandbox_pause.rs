@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Empty, JsonBody, NoContent};
 use isopod_wire::node::PauseMode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answers::{Empty, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
+use super::find_sandbox::live_sandbox;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +28,6 @@ pub(super) async fn pause(
     let body = body.parse()?;
     let mode = if body.memory.unwrap_or(true) { PauseMode::Memory } else { PauseMode::Filesystem };
     let healthy_only = body.require_healthy_guest.unwrap_or(false);
-    caller.sandbox(&app.fleet, &id).await?.pause(mode, healthy_only).await?;
+    live_sandbox(&app.fleet, &caller, &id).await?.pause(mode, healthy_only).await?;
     Ok(Empty)
 }

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Empty, JsonBody, NoContent};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answers::{Empty, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
+use super::find_sandbox::live_sandbox;
 use super::new_sandbox::checked_timeout;
 use crate::lifecycle::{ActError, Refusal};
 
@@ -39,7 +37,7 @@ pub(super) async fn set_timeout(
     Path(id): Path<String>,
     body: JsonBody<TimeoutBody>,
 ) -> Result<NoContent, ApiError> {
-    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
     let body = body.parse()?;
     let timeout = checked_timeout(Some(body.timeout), &app.fleet)?.unwrap_or_default();
     sandbox.set_timeout(timeout).await.map_err(|error| running_only(error, &id))?;
@@ -52,7 +50,7 @@ pub(super) async fn refresh(
     Path(id): Path<String>,
     body: JsonBody<RefreshBody>,
 ) -> Result<NoContent, ApiError> {
-    let sandbox = caller.sandbox(&app.fleet, &id).await?;
+    let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
     let body = body.parse()?;
     let duration = checked_timeout(body.duration, &app.fleet)?.unwrap_or(DEFAULT_REFRESH);
     sandbox.extend(duration).await.map_err(|error| running_only(error, &id))?;

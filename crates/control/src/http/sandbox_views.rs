@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use isopod_api::DescribeInput;
 use isopod_store::clock::Timestamp;
 use isopod_store::{NetworkSettings, SandboxRow, State, VolumeMount};
 use isopod_wire::node::{PauseMode, Secret};
@@ -14,7 +15,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::app::App;
-use super::describe::DescribeInput;
 
 /// A required field of old; nothing depends on what it says.
 const CLIENT_ID: &str = "isopod";

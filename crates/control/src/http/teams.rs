@@ -1,10 +1,8 @@
 //! `GET /teams`: what the CLI asks after a login.
 
+use isopod_api::{Caller, Listing};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use super::answers::Listing;
-use super::auth::Caller;
 
 /// The caller's team.
 #[derive(Serialize, ToSchema)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use isopod_api::{Accepted, ApiError, Caller, Empty, JsonBody};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{Build, BuildStatus, Resource, TeamId, Template};
@@ -13,11 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::answers::{Accepted, Empty};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 use super::templates::check_team;
 use crate::templates::{
     Catalogue, DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps,

@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Empty, JsonBody, NoContent};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answers::{Empty, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = TemplateChange)]

@@ -6,15 +6,11 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use axum::extract::State;
+use isopod_api::{Accepted, ApiError, Archive, Caller, Param, Query, QueryParams};
 use isopod_store::{BuildReason, Store};
 use isopod_wire::build::{BuildSource, BuildSpec, DockerfileSource};
 
-use super::answers::Accepted;
 use super::app::App;
-use super::auth::Caller;
-use super::body::{Archive, Query};
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
 use super::template_build::{RequestBuild, Requested, begin, given, register, requested, spec};
 use crate::templates::{Context, ContextError, Job, Reservation, unpack_context};
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use http::request::Parts;
+use isopod_api::{ApiError, Caller, Created, Empty, Peer};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::answers::{Created, Empty};
 use super::app::App;
-use super::auth::Caller;
-use super::error::ApiError;
-use crate::edge::{Peer, host_of};
+use crate::edge::host_of;
 use crate::templates::is_files_hash;
 
 /// Where to put files.

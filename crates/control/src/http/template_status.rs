@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::{BuildLine, BuildLogQuery, BuildReason, Direction, Level};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
 use super::template_build::find_build;
 use super::templates::ShownBuildStatus;
 

@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Created, Empty, JsonBody, Listing, NoContent, Param, Query, QueryParams};
 use isopod_store::Tag;
 use isopod_store::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::{JsonBody, Query};
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
 use crate::templates::parse_tag;
 
 #[derive(Debug, Deserialize, ToSchema)]

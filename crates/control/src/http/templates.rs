@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Listing, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::{Build, BuildStatus, Template};
 use isopod_wire::ENVD_VERSION;
@@ -12,12 +13,7 @@ use isopod_wire::node::{TemplateInfo, TemplateState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::answers::Listing;
 use super::app::App;
-use super::auth::Caller;
-use super::body::Query;
-use super::error::ApiError;
-use super::params::{Param, QueryParams};
 use crate::lifecycle::Fleet;
 use crate::templates::FindError;
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use isopod_api::{ApiError, Needs::TeamKey, Routes, any, get, post, reads, refuses};
+
 use super::app::App;
-use super::error::ApiError;
-use super::routes::Needs::TeamKey;
-use super::routes::{Routes, any, get, post, reads, refuses};
 
 macro_rules! says {
     (any, $rule:expr, $what:literal) => {

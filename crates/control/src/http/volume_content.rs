@@ -8,19 +8,17 @@ use axum::extract::{FromRequestParts, Path, RawPathParams, State};
 use axum::response::IntoResponse as _;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
+use isopod_api::{
+    ApiError, Created, DescribeInput, Description, Download, Empty, JsonBody, Listing, NoContent, Param, Query,
+    QueryParams, VOLUME_TOKEN,
+};
 use isopod_store::secrets::same;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answers::{Created, Download, Empty, Listing, NoContent};
 use super::app::App;
-use super::body::{JsonBody, Query};
-use super::describe::{DescribeInput, Description};
-use super::document::VOLUME_TOKEN;
-use super::error::ApiError;
 use super::file_bodies::file_store;
 use super::file_bodies::{expected_size, receive, send};
-use super::params::{Param, QueryParams};
 use crate::files::{EntryStat, FileError, InnerPath, Ownership, VolumeFiles, blocking};
 
 /// A volume whose token the caller has shown.

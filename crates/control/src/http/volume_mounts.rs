@@ -1,14 +1,12 @@
 //! What a new sandbox sees of the workspace: the files of its execution, and volumes by their names.
 
+use isopod_api::{ApiError, Caller, claimed_execution};
 use isopod_store::VolumeMount;
 use isopod_wire::node::WorkspaceMount;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::app::App;
-use super::auth::Caller;
-use super::error::ApiError;
-use super::execution_claim::claimed_execution;
 use super::file_bodies::file_store;
 use crate::lifecycle::{NewSandbox, Sandbox};
 use crate::workspace::{EXECUTION_KEY, VOLUMES};

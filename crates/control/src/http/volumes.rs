@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use isopod_api::{ApiError, Caller, Created, Empty, JsonBody, Listing, NoContent};
 use isopod_store::Volume;
 use isopod_store::secrets::{new_token, new_uuid};
 use isopod_wire::node::Secret;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answers::{Created, Empty, Listing, NoContent};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 use super::file_bodies::file_store;
 
 const MAX_VOLUMES: usize = 1000;

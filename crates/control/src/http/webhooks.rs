@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use isopod_api::{ApiError, Caller, Created, JsonBody, Listing};
 use isopod_outbound::{Target, TargetError};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
@@ -14,11 +15,7 @@ use isopod_wire::node::Secret;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::answers::{Created, Listing};
 use super::app::App;
-use super::auth::Caller;
-use super::body::JsonBody;
-use super::error::ApiError;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -1,6 +1,7 @@
 //! One task per connection, and their common end.
 
 use axum::Router;
+use isopod_api::Peer;
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -24,7 +25,7 @@ use super::limits::ConnectionLimits;
 use super::patience::{Patience, PatientStream};
 use super::socket::Socket;
 use crate::delivery::{ClientConnection, Outbox, Unacknowledged};
-use crate::edge::{Edge, Peer};
+use crate::edge::Edge;
 use crate::http::BrowserRules;
 use crate::tls::TlsIdentity;
 

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use isopod_api::{ApiError, MaxBody, Peer, SteadyBody};
 use isopod_otlp::TraceParent;
 use isopod_store::secrets::new_uuid;
 use tower::ServiceExt as _;
@@ -15,9 +16,8 @@ use tracing::{Instrument as _, Span, field};
 use super::limits::ConnectionLimits;
 use super::patience::{Patience, PatientBody};
 use super::unread::RequestBody;
-use crate::edge::{Edge, Peer, Route, proxy, route};
-use crate::http::{ApiError, BrowserRules, MaxBody};
-use crate::stalled::SteadyBody;
+use crate::edge::{Edge, Route, proxy, route};
+use crate::http::BrowserRules;
 use crate::telemetry::Kind;
 
 pub(super) struct Dispatch {

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::Method;
-use isopod_control::http::DeclaredRoute;
+use isopod_api::DeclaredRoute;
 use serde_json::{Value, json};
 
 use crate::things::{AGENT, EXECUTION, RUN, Things};

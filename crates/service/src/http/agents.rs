@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, Created, Empty, JsonBody, NoContent, NoParams, Query};
+use isopod_api::{ApiError, Caller, Created, Empty, JsonBody, NoContent, NoParams, Query};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::service::AgentRow;

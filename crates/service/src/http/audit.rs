@@ -9,7 +9,7 @@ use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, header};
-use isopod_control::http::{ApiError, Caller, JsonLines, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, JsonLines, Param, Query, QueryParams};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{AuditLine, AuditQuery, Verified};
 use isopod_store::{Store, StoreError};

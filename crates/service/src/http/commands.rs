@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, Param, Query, QueryParams};
 use isopod_store::service::CommandQuery;
 use serde::Serialize;
 use utoipa::ToSchema;

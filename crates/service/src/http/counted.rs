@@ -6,8 +6,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use isopod_control::audit::Subject;
-use isopod_control::http::{Actions, ApiError};
+use isopod_api::{Actions, ApiError, audit::Subject};
 
 use crate::Service;
 

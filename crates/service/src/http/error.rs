@@ -1,7 +1,7 @@
 //! How the service's refusals look outside: a status, a stable code, words, and the figures where there are some.
 
 use http::StatusCode;
-use isopod_control::http::ApiError;
+use isopod_api::ApiError;
 use serde_json::json;
 
 use crate::ServiceError;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use bytes::Bytes;
-use isopod_control::http::{ApiError, Caller, JsonBody};
+use isopod_api::{ApiError, Caller, JsonBody};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -8,8 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use axum::response::sse::{Event, Sse};
 use futures::StreamExt as _;
-use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, EventStream, JsonBody};
+use isopod_api::{ApiError, Caller, EventStream, JsonBody, audit::Subject};
 use serde_json::{Value, json};
 
 use super::execute::ExecuteBody;

@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::IntoResponse as _;
 use futures::TryStreamExt as _;
 use http::{HeaderValue, header};
-use isopod_control::http::{ApiError, Caller, Download, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, Download, Param, Query, QueryParams};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, JsonBody};
+use isopod_api::{ApiError, Caller, JsonBody, audit::Subject};
 use isopod_wire::node::Secret;
 use serde::Deserialize;
 use serde_json::Value;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use isopod_control::http::{DescribeAnswer, Description};
+use isopod_api::{DescribeAnswer, Description};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use isopod_control::http::Needs::{AdminKey, AgentKey, Nothing, TeamKey};
-use isopod_control::http::{
+use isopod_api::Needs::{AdminKey, AgentKey, Nothing, TeamKey};
+use isopod_api::{
     Actions, Audit, Authenticator, Durability, Routes, audited, changes, delete, get, patch, post, put, reads,
 };
 

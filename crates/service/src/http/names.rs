@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isopod_control::http::ApiError;
+use isopod_api::ApiError;
 
 const MAX_LENGTH: usize = 128;
 

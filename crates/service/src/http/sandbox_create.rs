@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::extract::State;
 use http::request::Parts;
-use isopod_control::http::{ApiError, Caller, DescribeInput, Description, JsonBody, Param, Prepared, until_answered};
+use isopod_api::{ApiError, Caller, DescribeInput, Description, JsonBody, Param, Prepared, until_answered};
 use isopod_wire::{Bytes, Limits};
 use serde::Deserialize;
 use serde_json::Value;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, Empty, NoContent, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, Empty, NoContent, Param, Query, QueryParams, audit::Subject};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{ServiceQuery, Status};
 use serde::Serialize;

@@ -10,7 +10,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::stream;
 use http::StatusCode;
 use http::request::Parts;
-use isopod_control::http::{ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, DescribeInput, Description, EventStream, Param, Query, QueryParams};
 
 use crate::Access;
 use crate::HubEvent;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, Created, JsonBody};
+use isopod_api::{ApiError, Caller, Created, JsonBody, audit::Subject};
 use isopod_store::service::TaskRow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

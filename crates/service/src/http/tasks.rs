@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, Created, JsonBody, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, Created, JsonBody, Param, Query, QueryParams};
 use isopod_store::service::TaskRow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Empty, JsonBody, NoContent};
+use isopod_api::{ApiError, Empty, JsonBody, NoContent};
 use isopod_store::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

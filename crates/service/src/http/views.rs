@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use isopod_control::audit::Subject;
-use isopod_control::http::Created;
+use isopod_api::{Created, audit::Subject};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{ServiceSandbox, Status, StoredCommand};
 use isopod_wire::SandboxId;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, JsonBody};
+use isopod_api::{ApiError, Caller, JsonBody};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use isopod_control::http::{ApiError, DescribeInput, Description, Param};
+use isopod_api::{ApiError, DescribeInput, Description, Param};
 
 use crate::Agents;
 use crate::sessions::PUBLIC;

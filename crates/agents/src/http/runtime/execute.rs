@@ -6,8 +6,7 @@ use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use isopod_control::audit::Subject;
-use isopod_control::http::{ApiError, Caller, JsonBody};
+use isopod_api::{ApiError, Caller, JsonBody, audit::Subject};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, Created, Download, Empty, NoContent};
+use isopod_api::{ApiError, Caller, Created, Download, Empty, NoContent};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Multipart, Path, State};
-use isopod_control::http::{ApiError, Caller, Created, Download, Empty, NoContent};
+use isopod_api::{ApiError, Caller, Created, Download, Empty, NoContent};
 use serde::Serialize;
 use utoipa::ToSchema;
 

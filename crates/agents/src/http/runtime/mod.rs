@@ -15,8 +15,7 @@ pub(super) use client_id::ClientId;
 
 use std::sync::Arc;
 
-use isopod_control::http::Needs::TeamKey;
-use isopod_control::http::{ApiError, Param, Routes, changes, delete, get, post, put, reads};
+use isopod_api::{ApiError, Needs::TeamKey, Param, Routes, changes, delete, get, post, put, reads};
 use isopod_store::Owner;
 
 use crate::Agents;

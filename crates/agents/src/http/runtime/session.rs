@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller};
+use isopod_api::{ApiError, Caller};
 use isopod_store::clock::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;

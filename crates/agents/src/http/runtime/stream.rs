@@ -8,8 +8,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::header;
+use isopod_api::{ApiError, Download, body_error};
 use isopod_control::files::{Offloaded, exactly};
-use isopod_control::http::{ApiError, Download, body_error, is_in_the_way};
+use isopod_control::http::is_in_the_way;
 
 use crate::sessions::{HostTree, RelPath, SessionError, WorkspaceError, content_type};
 

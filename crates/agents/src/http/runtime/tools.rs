@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use isopod_control::http::{ApiError, Caller, JsonBody, Param, Query, QueryParams};
+use isopod_api::{ApiError, Caller, JsonBody, Param, Query, QueryParams};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

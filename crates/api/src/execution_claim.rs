@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use isopod_store::{ExecutionClaim, ExecutionName, Store};
 
-use super::auth::Caller;
-use super::error::ApiError;
+use crate::auth::Caller;
+use crate::error::ApiError;
 
 /// An execution that the caller has used before.
 pub async fn known_execution(store: &Store, caller: &Caller, id: &str) -> Result<ExecutionName, ApiError> {

@@ -2,25 +2,22 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
 use http::{HeaderValue, StatusCode, header};
 use isopod_store::StoreError;
-use isopod_wire::node::{CreateError, NodeError};
+use isopod_wire::node::CreateError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::body::body_error;
-use super::describe::{DescribeAnswer, Description};
-use crate::files::FileError;
-use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
-use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
+use crate::audit::AuditDown;
+use crate::describe::{DescribeAnswer, Description};
 
 /// What is said with every refusal.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
-pub(super) struct ErrorBody<'a> {
+pub(crate) struct ErrorBody<'a> {
     /// The status.
     code: u16,
     message: &'a str,
@@ -93,8 +90,7 @@ impl ApiError {
     /// Another server on the same database has it: ask there.
     pub fn elsewhere(server: String) -> Self {
         let answer = Self::new(StatusCode::MISDIRECTED_REQUEST, format!("it is on another server: {server}"));
-        let answer = Self { should_retry: Some(false), ..answer };
-        answer.with_code("on_another_server").with_details(json!({ "server": server }))
+        answer.without_retry().with_code("on_another_server").with_details(json!({ "server": server }))
     }
 
     pub fn conflict(message: impl Into<String>) -> Self {
@@ -116,7 +112,16 @@ impl ApiError {
     /// A part of E2B that is not there yet. Never retried.
     pub fn unsupported(what: &str) -> Self {
         let message = format!("{what} is not supported by this server");
-        Self { should_retry: Some(false), ..Self::new(StatusCode::NOT_IMPLEMENTED, message) }
+        Self::new(StatusCode::NOT_IMPLEMENTED, message).without_retry()
+    }
+
+    /// Tells clients not to send the request again.
+    pub fn without_retry(self) -> Self {
+        Self { should_retry: Some(false), ..self }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// What is told.
@@ -159,7 +164,7 @@ impl ApiError {
         })
     }
 
-    pub fn audit_down(error: &crate::audit::AuditDown) -> Self {
+    pub fn audit_down(error: &AuditDown) -> Self {
         Self::unavailable(error, "the audit cannot be written at the moment").with_code("audit_unavailable")
     }
 
@@ -221,152 +226,6 @@ impl From<StoreError> for ApiError {
     }
 }
 
-impl From<NoPlace> for ApiError {
-    fn from(refusal: NoPlace) -> Self {
-        let wait = match refusal {
-            NoPlace::Concurrent(_) => Duration::from_secs(1),
-            NoPlace::Rate { wait, .. } => wait,
-        };
-        Self::new(StatusCode::TOO_MANY_REQUESTS, refusal.to_string()).retry_in(wait)
-    }
-}
-
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        let message = refusal.to_string();
-        match refusal {
-            Refusal::NotFound => Self::not_found(message),
-            Refusal::AlreadyPaused | Refusal::Paused | Refusal::NeedsConnect => Self::conflict(message),
-            Refusal::Busy => Self::conflict(message).retry_in(Duration::from_secs(1)),
-        }
-    }
-}
-
-impl From<ActError> for ApiError {
-    fn from(error: ActError) -> Self {
-        match error {
-            ActError::Refused(refusal) => refusal.into(),
-            ActError::NoPlace(refusal) => refusal.into(),
-            ActError::Store(error) => error.into(),
-            ActError::GuestUnresponsive => {
-                Self { should_retry: Some(false), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()) }
-            }
-            ActError::Node(NodeError::NotFound(_)) => Refusal::NotFound.into(),
-            ActError::Node(NodeError::WrongState { .. }) => Refusal::Busy.into(),
-            ActError::Node(NodeError::NotStopped(_)) => {
-                let message = "the sandbox runs on: something in it waits for an answer, such as of the workspace";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
-            }
-            ActError::Node(NodeError::Workspace { reason, .. }) => CreateError::Workspace(reason).into(),
-            ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
-            ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
-        }
-    }
-}
-
-impl From<CreateRefusal> for ApiError {
-    fn from(refusal: CreateRefusal) -> Self {
-        let message = refusal.to_string();
-        match refusal {
-            CreateRefusal::NoPlace(refusal) => refusal.into(),
-            CreateRefusal::Network(_) => Self::bad_request(message),
-            CreateRefusal::SessionDiffers(_) => {
-                Self::conflict(format!("{message} or other limits; end it first or use another session key"))
-            }
-            CreateRefusal::SessionTaken => Self::conflict(message).retry_in(Duration::from_secs(1)),
-            CreateRefusal::Session(error) => error.into(),
-            CreateRefusal::Store(error) => error.into(),
-            CreateRefusal::Node(error) => error.into(),
-            CreateRefusal::NodeTimeout(_) => {
-                Self::new(StatusCode::GATEWAY_TIMEOUT, message).with_code("sandbox_placement_timeout")
-            }
-            CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
-        }
-    }
-}
-
-impl From<NameError> for ApiError {
-    fn from(error: NameError) -> Self {
-        Self::bad_request(error.to_string())
-    }
-}
-
-impl From<FindError> for ApiError {
-    fn from(error: FindError) -> Self {
-        let message = error.to_string();
-        match error {
-            FindError::Name(error) => error.into(),
-            FindError::NotFound(_) | FindError::NoTag { .. } => Self::not_found(message),
-            FindError::Forbidden(_) => Self::forbidden(message),
-            FindError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<PlanError> for ApiError {
-    fn from(error: PlanError) -> Self {
-        match error {
-            PlanError::Store(error) => error.into(),
-            PlanError::Template(FindError::Store(error)) => error.into(),
-            PlanError::Template(error @ FindError::Forbidden(_)) => error.into(),
-            other => Self::bad_request(other.to_string()),
-        }
-    }
-}
-
-impl From<UploadError> for ApiError {
-    fn from(error: UploadError) -> Self {
-        match error {
-            UploadError::TooLarge(_) | UploadError::TeamFull(_) => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
-            }
-            UploadError::BrokeOff(ref cause) => body_error(cause, Self::bad_request(error.to_string())),
-            UploadError::Disk { .. } => Self::unavailable(&error, "the upload cannot be kept at the moment"),
-            UploadError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<TooManyBuilds> for ApiError {
-    fn from(error: TooManyBuilds) -> Self {
-        let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).with_code("too_many_builds");
-        refused.retry_in(Duration::from_secs(10))
-    }
-}
-
-impl From<ContextError> for ApiError {
-    fn from(error: ContextError) -> Self {
-        match error {
-            ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be kept at the moment"),
-            ContextError::TooLarge(_) | ContextError::TeamFull(_) => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
-            }
-            other => Self::bad_request(other.to_string()),
-        }
-    }
-}
-
-impl From<FileError> for ApiError {
-    fn from(error: FileError) -> Self {
-        let message = error.to_string();
-        match error {
-            FileError::Path(_) | FileError::EmptyKey | FileError::MetadataKey | FileError::NotRegular(_) => {
-                Self::bad_request(message)
-            }
-            FileError::IsDirectory(_) | FileError::Cut => Self::bad_request(message),
-            FileError::NotFound(_) => Self::not_found(message),
-            FileError::NotDirectory(_) | FileError::Exists(_) => Self::conflict(message),
-            FileError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, message),
-            FileError::Quota(_) | FileError::Full | FileError::TooMany(_) => {
-                Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
-            }
-            FileError::Workspace(_) => Self::unavailable(&error, "the workspace cannot be used at the moment"),
-            FileError::Away { .. } => Self::unavailable(&error, "the store of the workspace does not answer"),
-            FileError::Aborted | FileError::Io { .. } => Self::internal(&error),
-        }
-    }
-}
-
 impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
@@ -392,18 +251,16 @@ impl From<CreateError> for ApiError {
     }
 }
 
-/// A directory where a file should be, or something else where a directory should.
-pub fn is_in_the_way(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind;
-    let is_a_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    is_a_link || matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory)
+/// Answers what no route takes.
+pub fn with_fallbacks(router: Router) -> Router {
+    router.fallback(no_such_route).method_not_allowed_fallback(no_such_method)
 }
 
-pub(super) async fn no_such_route() -> ApiError {
+async fn no_such_route() -> ApiError {
     ApiError::not_found("no such route")
 }
 
-pub(super) async fn no_such_method() -> ApiError {
+async fn no_such_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not have that method")
 }
 
@@ -412,12 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_does_not_answer_is_told_as_such_and_may_be_asked_again() {
-        let errno = |errno: rustix::io::Errno| FileError::doing("read", "a")(errno.into());
-        for away in [rustix::io::Errno::IO, rustix::io::Errno::NOTCONN] {
-            assert_eq!(ApiError::from(errno(away)).status, StatusCode::SERVICE_UNAVAILABLE);
-        }
-        assert_eq!(ApiError::from(errno(rustix::io::Errno::ACCESS)).status, StatusCode::INTERNAL_SERVER_ERROR);
+    fn a_workspace_that_is_away_may_be_asked_for_again() {
         let refused = ApiError::from(CreateError::Workspace("its store cannot be reached".to_owned()));
         assert_eq!((refused.status, refused.code), (StatusCode::SERVICE_UNAVAILABLE, Some("workspace_unavailable")));
         assert_eq!(refused.message, "the workspace is not available: its store cannot be reached");

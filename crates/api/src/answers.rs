@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::describe::{DescribeAnswer, Description};
+use crate::describe::{DescribeAnswer, Description};
 
 /// 201, with what was made.
 #[derive(Debug)]

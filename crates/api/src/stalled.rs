@@ -14,7 +14,8 @@ use tokio::time::{Sleep, sleep};
 #[error("nothing of the request body came for {0:?}")]
 pub(crate) struct BodyStalled(Duration);
 
-pub(crate) struct SteadyBody {
+#[derive(Debug)]
+pub struct SteadyBody {
     inner: axum::body::Body,
     patience: Duration,
     /// Runs while a piece is waited for.
@@ -22,7 +23,7 @@ pub(crate) struct SteadyBody {
 }
 
 impl SteadyBody {
-    pub(crate) fn new(inner: axum::body::Body, patience: Duration) -> Self {
+    pub fn new(inner: axum::body::Body, patience: Duration) -> Self {
         Self { inner, patience, waiting: None }
     }
 }

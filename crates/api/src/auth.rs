@@ -1,7 +1,6 @@
 //! Who is asking. A key is looked up by its hash, a person's token is checked against the team it is shown for; what
 //! another team has does not exist for the caller.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -9,14 +8,12 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::hash_key;
-use isopod_store::{Resource, Scope, Store, TeamId};
-use isopod_wire::SandboxId;
+use isopod_store::{Scope, Store, TeamId};
 use isopod_wire::compat::{TEAM_HEADER, TOKEN_HEADER};
 use isopod_wire::node::Secret;
 
-use super::describe::DescribeInput;
-use super::error::ApiError;
-use crate::lifecycle::{Fleet, Sandbox};
+use crate::describe::DescribeInput;
+use crate::error::ApiError;
 use isopod_identity::{TokenCheck, TokenError};
 
 /// The team behind a request, and what it may do.
@@ -52,13 +49,13 @@ impl DescribeInput for Caller {}
 pub struct Authenticator {
     store: Store,
     /// None where only keys count.
-    pub(crate) tokens: Option<TokenCheck>,
+    pub tokens: Option<TokenCheck>,
     /// `/metrics` asks for no key.
-    pub(super) open_metrics: bool,
+    pub(crate) open_metrics: bool,
 }
 
 impl Authenticator {
-    pub(crate) fn new(store: Store, tokens: Option<TokenCheck>, open_metrics: bool) -> Self {
+    pub fn new(store: Store, tokens: Option<TokenCheck>, open_metrics: bool) -> Self {
         Self { store, tokens, open_metrics }
     }
 
@@ -126,35 +123,4 @@ fn key_of(headers: &HeaderMap) -> Option<&str> {
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     };
     text("x-api-key").or_else(bearer).filter(|key| !key.is_empty())
-}
-
-impl Caller {
-    /// The caller's live sandbox with this id.
-    pub(super) async fn sandbox(&self, fleet: &Fleet, id: &str) -> Result<Arc<Sandbox>, ApiError> {
-        let not_found = || ApiError::sandbox_not_found(id);
-        let parsed = parse_id(id).ok_or_else(not_found)?;
-        let found = fleet.find_of(&self.team, &parsed);
-        // A sandbox on its way out is gone for those who ask.
-        if let Some(found) = found.filter(|sandbox| sandbox.view().row.state.shown().is_some()) {
-            return Ok(found);
-        }
-        fleet.store.check_here(Resource::Sandbox(&parsed, Some(&self.team))).await?;
-        Err(not_found())
-    }
-
-    /// The id of a sandbox that the caller has or had.
-    pub(super) async fn known_sandbox(&self, fleet: &Fleet, id: &str) -> Result<SandboxId, ApiError> {
-        let not_found = || ApiError::sandbox_not_found(id);
-        let parsed = parse_id(id).ok_or_else(not_found)?;
-        if fleet.find_of(&self.team, &parsed).is_some() {
-            return Ok(parsed);
-        }
-        let row = fleet.store.find_sandbox(&self.team, &parsed).await?;
-        row.map(|row| row.id).ok_or_else(not_found)
-    }
-}
-
-/// Old SDKs append a client id after a dash.
-fn parse_id(text: &str) -> Option<SandboxId> {
-    text.split('-').next()?.parse().ok()
 }

@@ -15,15 +15,16 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::describe::{Description, JSON};
-use super::error::ErrorBody;
-use super::params::Param;
-use super::routes::{DescribedRoute, Needs, Routes, Rule, documented_path};
+use crate::describe::{Description, JSON};
+use crate::error::ErrorBody;
+use crate::params::Param;
+use crate::routes::{DescribedRoute, Routes};
+use crate::rule::{Needs, Rule, documented_path};
 
 /// The header with a caller's key.
 const KEY: &str = "key";
 /// The token of one volume.
-pub(super) const VOLUME_TOKEN: &str = "volume";
+pub const VOLUME_TOKEN: &str = "volume";
 /// The answer that says no, whatever its status.
 const REFUSED: &str = "Refused";
 

@@ -20,18 +20,18 @@ use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, 
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required};
 
-use super::params::Param;
+use crate::params::Param;
 
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// An operation in the making.
 #[derive(Default)]
 pub struct Description {
-    pub(super) operation: Operation,
+    pub(crate) operation: Operation,
     /// What its schemas refer to, by name.
-    pub(super) schemas: BTreeMap<String, RefOr<Schema>>,
+    pub(crate) schemas: BTreeMap<String, RefOr<Schema>>,
     /// Statuses of refusals; they all look the same.
-    pub(super) refusals: BTreeSet<u16>,
+    pub(crate) refusals: BTreeSet<u16>,
 }
 
 /// A part of a request that handlers take. Most say nothing: they come from the server, not from the client.
@@ -96,7 +96,7 @@ impl Description {
         self.operation.request_body = Some(body.build());
     }
 
-    pub(super) fn needs_body(&mut self) {
+    pub(crate) fn needs_body(&mut self) {
         if let Some(body) = &mut self.operation.request_body {
             body.required = Some(Required::True);
         }
@@ -182,13 +182,13 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// An operation with nothing but a summary.
-pub(super) fn begun(summary: &str) -> Description {
+pub(crate) fn begun(summary: &str) -> Description {
     let operation = OperationBuilder::new().summary(Some(summary)).build();
     Description { operation, ..Description::default() }
 }
 
 impl<S> DescribeInput for State<S> {}
-/// Its names stand in the route; [`super::document`] takes them from there.
+/// Its names stand in the route; [`crate::document`] takes them from there.
 impl<T> DescribeInput for Path<T> {}
 impl DescribeInput for HeaderMap {}
 impl DescribeInput for Parts {}

@@ -13,10 +13,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa::openapi::path::ParameterIn;
 
-use super::describe::{DescribeInput, Description};
-use super::error::ApiError;
-use super::lenient;
-use super::params::{Param, QueryParams};
+use crate::describe::{DescribeInput, Description};
+use crate::error::ApiError;
+use crate::lenient;
+use crate::params::{Param, QueryParams};
 use crate::query;
 use crate::stalled::BodyStalled;
 
@@ -26,7 +26,7 @@ pub struct JsonBody<T>(pub Value, PhantomData<fn() -> T>);
 
 /// A tar archive as the body, which the handler reads.
 #[derive(Debug)]
-pub(super) struct Archive(pub(super) Body);
+pub struct Archive(pub Body);
 
 impl<S: Sync> FromRequest<S> for Archive {
     type Rejection = Infallible;

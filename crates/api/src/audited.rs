@@ -14,11 +14,11 @@ use isopod_store::clock::Timestamp;
 use isopod_store::service::{AuditEntry, Record};
 use tracing::{Instrument as _, Span};
 
-use super::actions::{Actions, subject_of};
-use super::auth::Caller;
-use super::error::ApiError;
+use crate::actions::{Actions, subject_of};
 use crate::audit::{Recorder, Subject};
-use crate::edge::Peer;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::peer::Peer;
 
 /// Where the check of a route leaves who asks.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 /// The pairs of a query string, decoded once: `+` and `%20` are both a space.
-pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
+pub fn pairs(query: &str) -> Vec<(String, String)> {
     let nonempty = query.split('&').filter(|pair| !pair.is_empty());
     nonempty
         .map(|pair| {
@@ -15,11 +15,11 @@ pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
 
 /// The metadata filter of a list. The SDKs encode each key and value, then the pairs, then the query: after the query
 /// was read once, two layers are left.
-pub(crate) fn metadata_filter(value: &str) -> Vec<(String, String)> {
+pub fn metadata_filter(value: &str) -> Vec<(String, String)> {
     pairs(value).into_iter().map(|(key, value)| (decode(&key), decode(&value))).collect()
 }
 
-pub(crate) fn decode(text: &str) -> String {
+pub fn decode(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 

@@ -3,7 +3,7 @@
 //! one that declares nothing does not compile, and neither does one whose handler says not what it takes and gives.
 //!
 //! `docs/security/routes.md` is the whole table, compared by `tests/routes.rs` with what the server answers. The API's
-//! document is made of the same table by [`super::document`].
+//! document is made of the same table by [`crate::document`].
 
 use std::sync::Arc;
 
@@ -15,102 +15,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{self, MethodRouter};
 use isopod_store::Scope;
 
-use super::audited::AuditedCaller;
-use super::auth::Authenticator;
-use super::describe::{DescribedHandler, Description, begun};
-use super::error::ApiError;
-use super::params::Param;
-
-/// What a caller must show to use a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// Nothing.
-    Nothing,
-    /// A secret that opens this one thing: an upload link, a volume's token. The handler checks it.
-    OwnToken,
-    /// Any key. With an agent's key the handler shows only what belongs to that agent.
-    AgentKey,
-    /// A key that sees what its team has: team, read-only, admin.
-    TeamView,
-    /// A key that may do everything for its team: team, admin.
-    TeamKey,
-    /// An admin's key.
-    AdminKey,
-    /// An admin's key, or nothing if the operator opened the metrics.
-    MetricsKey,
-}
-
-/// What a route declares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// What a caller must show.
-    pub needs: Needs,
-    /// Whether it changes something. Read-only keys never get to a route that does.
-    pub changes: bool,
-    /// What the audit calls it. None where the audit leaves it out.
-    pub action: Option<&'static str>,
-}
-
-/// A route that only reads, and is not audited.
-pub const fn reads(needs: Needs) -> Rule {
-    Rule { needs, changes: false, action: None }
-}
-
-/// A route that changes something, or runs code. The audit calls it by `action`, a word that never changes.
-pub const fn changes(needs: Needs, action: &'static str) -> Rule {
-    Rule { needs, changes: true, action: Some(action) }
-}
-
-/// A route that would change something, and refuses to.
-pub const fn refuses(needs: Needs) -> Rule {
-    Rule { needs, changes: true, action: None }
-}
-
-impl Rule {
-    /// Audited although it only reads.
-    #[must_use]
-    pub const fn audited_as(self, action: &'static str) -> Self {
-        Self { action: Some(action), ..self }
-    }
-
-    fn admits(self, scope: &Scope) -> bool {
-        match scope {
-            Scope::Admin => true,
-            Scope::Team => !matches!(self.needs, Needs::AdminKey | Needs::MetricsKey),
-            Scope::Agent(_) => self.needs == Needs::AgentKey,
-            Scope::ReadOnly => !self.changes && matches!(self.needs, Needs::AgentKey | Needs::TeamView),
-        }
-    }
-
-    fn is_open(self, authenticator: &Authenticator) -> bool {
-        match self.needs {
-            Needs::Nothing | Needs::OwnToken => true,
-            Needs::MetricsKey => authenticator.open_metrics,
-            Needs::AgentKey | Needs::TeamView | Needs::TeamKey | Needs::AdminKey => false,
-        }
-    }
-}
-
-/// One method of one path, as declared.
-#[derive(Clone, Copy, Debug)]
-pub struct DeclaredRoute {
-    /// `GET`, …, or `ANY`.
-    pub method: &'static str,
-    /// With placeholders in braces.
-    pub path: &'static str,
-    /// What it needs.
-    pub rule: Rule,
-    /// What follows its path in the API's document. None where that leaves it out, as all that answers to any method:
-    /// a document has no form for it.
-    documented: Option<&'static str>,
-}
-
-impl DeclaredRoute {
-    /// Its path in the API's document, if it is there.
-    pub fn documented_path(&self) -> Option<String> {
-        Some(documented_path(self.path, self.documented?))
-    }
-}
+use crate::audited::AuditedCaller;
+use crate::auth::Authenticator;
+use crate::describe::{DescribedHandler, Description, begun};
+use crate::error::ApiError;
+use crate::params::Param;
+use crate::rule::{DeclaredRoute, Needs, Rule};
 
 /// A handler for one method, with its rule.
 #[derive(Debug)]
@@ -135,14 +45,14 @@ struct Operation {
 }
 
 /// All of that together.
-pub(super) struct DescribedRoute {
-    pub(super) path: &'static str,
-    pub(super) suffix: &'static str,
-    pub(super) method: &'static str,
-    pub(super) rule: Rule,
-    pub(super) description: Description,
-    pub(super) path_parameters: Vec<Param>,
-    pub(super) never: Vec<u16>,
+pub(crate) struct DescribedRoute {
+    pub(crate) path: &'static str,
+    pub(crate) suffix: &'static str,
+    pub(crate) method: &'static str,
+    pub(crate) rule: Rule,
+    pub(crate) description: Description,
+    pub(crate) path_parameters: Vec<Param>,
+    pub(crate) never: Vec<u16>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
@@ -230,11 +140,6 @@ where
     Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None }
 }
 
-/// `{*path}` takes several parts of a path; a document has no word for that.
-pub(super) fn documented_path(path: &str, suffix: &str) -> String {
-    path.replace("{*", "{") + suffix
-}
-
 /// Routes in the making, for handlers with this state.
 #[derive(Debug)]
 pub struct Routes<S>(Vec<(&'static str, Endpoint<S>)>);
@@ -284,7 +189,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self
     }
 
-    pub(super) fn described(&self) -> impl Iterator<Item = DescribedRoute> {
+    pub(crate) fn described(&self) -> impl Iterator<Item = DescribedRoute> {
         self.0.iter().filter_map(|(path, endpoint)| {
             let operation = endpoint.operation.as_ref()?;
             let mut description = begun(operation.summary);
@@ -323,7 +228,7 @@ async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if rule.is_open(&authenticator) {
+    if is_open(rule, &authenticator) {
         return next.run(request).await;
     }
     let caller = match authenticator.identify(request.headers(), request.extensions()).await {
@@ -342,6 +247,15 @@ async fn check(
     next.run(request).await
 }
 
+/// Whether the rule asks for no key.
+fn is_open(rule: Rule, authenticator: &Authenticator) -> bool {
+    match rule.needs {
+        Needs::Nothing | Needs::OwnToken => true,
+        Needs::MetricsKey => authenticator.open_metrics,
+        Needs::AgentKey | Needs::TeamView | Needs::TeamKey | Needs::AdminKey => false,
+    }
+}
+
 fn forbidden(rule: Rule, scope: &Scope) -> ApiError {
     let wanted = match rule.needs {
         Needs::AdminKey | Needs::MetricsKey => "an admin key",
@@ -350,27 +264,4 @@ fn forbidden(rule: Rule, scope: &Scope) -> ApiError {
     };
     let message = format!("this needs {wanted}; yours has the scope {}", scope.text());
     ApiError::forbidden(message).with_code("scope_forbids")
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Deny by default: whatever a route declares, the smaller scopes never get more than the larger ones.
-        #[test]
-        fn a_read_only_key_never_changes_and_an_agent_key_needs_an_agent_route(needs in 0..7_usize, changes: bool) {
-            let all = [
-                Needs::Nothing, Needs::OwnToken, Needs::AgentKey, Needs::TeamView, Needs::TeamKey, Needs::AdminKey,
-                Needs::MetricsKey,
-            ];
-            let rule = Rule { needs: all[needs], changes, action: None };
-            prop_assert!(rule.admits(&Scope::Admin));
-            prop_assert!(!(changes && rule.admits(&Scope::ReadOnly)));
-            prop_assert_eq!(rule.admits(&Scope::Agent("a".to_owned())), rule.needs == Needs::AgentKey);
-            prop_assert!(rule.admits(&Scope::Team) || matches!(rule.needs, Needs::AdminKey | Needs::MetricsKey));
-        }
-    }
 }

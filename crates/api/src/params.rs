@@ -114,19 +114,19 @@ impl Param {
         Self { about: Some(about), ..self }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// From, to: of a number.
-    pub(super) fn range(&self) -> Option<(i64, i64)> {
+    pub(crate) fn range(&self) -> Option<(i64, i64)> {
         match self.kind {
             Kind::Number { least, most } => Some((least, most)),
             _ => None,
         }
     }
 
-    pub(super) fn described(&self, place: ParameterIn) -> Parameter {
+    pub(crate) fn described(&self, place: ParameterIn) -> Parameter {
         let is_required = self.is_required || matches!(place, ParameterIn::Path);
         ParameterBuilder::new()
             .name(self.name)

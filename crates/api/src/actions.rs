@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::routes::DeclaredRoute;
 use crate::audit::Subject;
+use crate::rule::DeclaredRoute;
 
 /// The words of all routes that are audited.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Actions {
 }
 
 /// What the path names. The owner of a session stands in the place of a task, with its kind before it.
-pub(super) fn subject_of(pattern: &str, path: &str) -> Subject {
+pub(crate) fn subject_of(pattern: &str, path: &str) -> Subject {
     let named = |placeholder: &str| {
         let place = pattern.split('/').position(|part| part == placeholder)?;
         path.split('/').nth(place).map(|id| id.chars().take(128).collect::<String>())

@@ -12,10 +12,10 @@ use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value};
 
 /// More names than this say nothing more.
-pub(super) const MAX_NAMED: usize = 16;
+pub(crate) const MAX_NAMED: usize = 16;
 
 /// The value as a type, with the paths of the fields that it has no place for, such as `steps.0.forceUpload`.
-pub(super) fn from_value<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>), Error> {
+pub(crate) fn from_value<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>), Error> {
     let left_out = RefCell::new(Vec::new());
     let read = T::deserialize(Lenient { value, path: String::new(), left_out: &left_out })?;
     Ok((read, left_out.into_inner()))
