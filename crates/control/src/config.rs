@@ -1,5 +1,5 @@
-//! What the core of a server needs to be told, collected from the modules that go by it. Everything has a default but the
-//! store; nothing here reads the environment.
+//! The settings of a server's core, collected from the modules that declare them. Everything except the store has a
+//! default. Nothing here reads the environment.
 
 use std::time::Duration;
 
@@ -16,69 +16,71 @@ use crate::tls::TlsIdentity;
 use crate::workspace::Workspace;
 use isopod_identity::TeamTokens;
 
-/// How to serve.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Where everything is recorded.
+    /// The database that holds all records.
     pub store: Store,
-    /// Speak TLS with this certificate; none means plain HTTP.
+    /// The certificate to serve TLS with. `None` serves plain HTTP.
     pub tls: Option<TlsIdentity>,
-    /// With TLS: who speaks plain HTTP is answered too, on the same ports. Only where nobody else hears it.
+    /// With TLS, also answers plain HTTP on the same ports. Safe only where nobody can listen in.
     pub plain_beside_tls: bool,
-    /// `host[:port]` under which sandboxes have their names: `{port}-{id}.{domain}`.
+    /// `host[:port]` below which sandboxes have their names: `{port}-{id}.{domain}`.
     pub domain: String,
-    /// Other domains that clients may know the server by. Who comes by one of them is told of sandboxes below it.
+    /// Other domains by which clients may know the server. A response to a request for one of them names sandboxes
+    /// below it.
     pub other_domains: Vec<String>,
-    /// Web pages of these origins may call the API, besides those of loopback and of the domain itself.
+    /// Origins whose web pages may call the API, in addition to loopback and the domain itself.
     pub allowed_origins: Vec<String>,
-    /// Browsers may reach the API under these host names, besides loopback, addresses and the domain itself.
+    /// Host names under which browsers may reach the API, in addition to loopback, IP addresses and the domain itself.
     pub allowed_hosts: Vec<String>,
-    /// Where requests may go that users name: webhooks, and agents of workflows.
+    /// The addresses that users' requests may go to: those of webhooks and of agents in workflows.
     pub outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
     pub sandbox_networks: Vec<Cidr>,
-    /// Webhooks may go to loopback and private addresses.
+    /// Whether webhooks may go to loopback and private addresses.
     pub allow_internal_webhooks: bool,
-    /// `/metrics` answers without a key; otherwise it wants an admin's.
+    /// Whether `/metrics` needs no key. Otherwise it requires an admin key.
     pub open_metrics: bool,
-    /// Authorities in PEM that https webhooks may be certified by, besides those that this machine trusts.
+    /// PEM certificates of authorities to trust for https webhooks, in addition to those that this machine trusts.
     pub webhook_authorities: Vec<u8>,
-    /// People may ask in a team's name with tokens like these, besides keys.
+    /// The team tokens to accept in addition to keys.
     pub team_tokens: Option<TeamTokens>,
-    /// What one team may use.
+    /// The limits of one team.
     pub team_limits: TeamLimits,
-    /// What one sandbox gets.
+    /// The resource limits of one sandbox.
     pub sandbox_limits: Limits,
-    /// The longest that a sandbox runs without a pause.
+    /// How long a sandbox may run without a pause.
     pub max_lifetime: Duration,
-    /// How long a node may take to make a sandbox.
+    /// How long a node may take to create a sandbox.
     pub create_timeout: Duration,
     /// How long a node may take for anything else.
     pub node_timeout: Duration,
-    /// What one connection may do.
+    /// The limits of one connection.
     pub connections: ConnectionLimits,
-    /// Teams get what the same steps of other teams' builds made, secrets that programs made among it.
+    /// Whether teams share results of equal build steps, including any secrets that the steps' programs generated.
     pub share_build_cache: bool,
-    /// What builds of templates may use.
+    /// The limits of template builds.
     pub builds: BuildLimits,
     /// How long records are kept.
     pub retention: Retention,
-    /// How often the use of resources is recorded.
+    /// The interval at which resource usage is recorded.
     pub sample_every: Duration,
-    /// How often the store and the node are compared.
+    /// The interval at which the store and the node are compared.
     pub recheck_every: Duration,
-    /// Tells what of a stream has not reached a client that is gone. By default all that was sent counts as received.
+    /// Returns how much of a stream has not reached a client that is gone. By default, everything sent counts as
+    /// received.
     pub unacknowledged: Unacknowledged,
-    /// How long a stopping server waits for requests under way.
+    /// How long a stopping server waits for requests in progress.
     pub drain: Duration,
-    /// Files that sandboxes and the host share; none means that there are none.
+    /// The files that sandboxes and the host share. `None` disables them.
     pub workspace: Option<Workspace>,
-    /// What may be stored there through the API.
+    /// The limits for files stored there through the API.
     pub files: FileLimits,
 }
 
 impl ServeConfig {
-    /// The defaults, recording into `store`.
+    /// Creates the default configuration with this store.
     pub fn new(store: Store) -> Self {
         Self {
             store,

@@ -1,5 +1,5 @@
-//! The parsers that read what clients send, for the fuzz targets in `/fuzz`. Each function takes any bytes
-//! and panics when a promise of its parser does not hold.
+//! Entry points for the fuzz targets in `/fuzz`: the parsers of client input. Each function takes any bytes and panics
+//! if a guarantee of its parser does not hold.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ pub use crate::lifecycle::fuzz::guest_pages;
 pub use crate::listener::fuzz::http_framing;
 pub use isopod_identity::fuzz::jwt;
 
-/// A text is read as everything; what is understood names nothing outside, and is read back.
+/// Parses a text with all parsers. A valid result names nothing outside and survives a round trip.
 pub fn api_text(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     read_paths(&text);
@@ -48,19 +48,23 @@ fn read_paths(text: &str) {
     }
 }
 
-/// An archive with the context of a build: entries as lines of kind, name and target, or content. Nothing appears beside
-/// the directory that it is unpacked in.
+/// Unpacks the context of a build: entries as lines of kind, name and target or content. Nothing appears outside the
+/// target directory.
 pub fn build_context(data: &[u8]) {
-    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("can create a directory");
     let at = |name: &str| scratch.path().join(name);
-    std::fs::create_dir(at("outside")).expect("a directory");
-    // So that a link can lead there by a name that is always the same.
-    std::os::unix::fs::symlink(at("outside"), at("way")).expect("a link");
-    std::fs::write(at("context.tar"), context(data)).expect("a file");
+    std::fs::create_dir(at("outside")).expect("can create a directory");
+    // Gives links a constant name through which they can lead there.
+    std::os::unix::fs::symlink(at("outside"), at("way")).expect("can create a link");
+    std::fs::write(at("context.tar"), context(data)).expect("can write a file");
     let unpacked = unpack_context(&at("context.tar"), &at("into"), 1 << 16, &|_| Ok(()));
     assert_eq!(unpacked.is_ok(), at("into").exists());
-    assert_eq!(std::fs::read_dir(at("outside")).expect("it is there").count(), 0, "something was written outside");
-    let names = std::fs::read_dir(scratch.path()).expect("it is there").count();
+    assert_eq!(
+        std::fs::read_dir(at("outside")).expect("the directory exists").count(),
+        0,
+        "something was written outside"
+    );
+    let names = std::fs::read_dir(scratch.path()).expect("the directory exists").count();
     assert_eq!(names, 3 + usize::from(unpacked.is_ok()), "something was written beside it");
 }
 

@@ -1,9 +1,9 @@
-//! The core of an Isopod server: it decides about sandboxes and records what it decides, speaks E2B's API, and is the
-//! proxy for traffic to sandboxes.
+//! The core of an Isopod server: it makes decisions about sandboxes and records them, serves E2B's API, and forwards
+//! traffic to sandboxes.
 //!
-//! Requests that name a sandbox go to the edge, the rest is API. What runs sandboxes is behind
-//! [`isopod_wire::node::NodeApi`]; this crate knows nothing of kernels and reads no environment. Crates above it add routes
-//! of their own, and `isopod-server` puts all of them together.
+//! Requests that name a sandbox go to the edge, all others to the API. Sandboxes run behind
+//! [`isopod_wire::node::NodeApi`]. This crate knows nothing of kernels and reads no environment. Crates above it add
+//! their own routes, and `isopod-server` combines them.
 
 mod config;
 mod delivery;
@@ -14,7 +14,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod lifecycle;
 pub mod listener;
-mod shares;
+mod per_team_limit;
 mod start;
 pub mod telemetry;
 pub mod templates;

@@ -1,4 +1,4 @@
-//! What every server has before it answers: sandboxes that were taken over, templates, and the tasks behind them.
+//! Assembles the core of a server: adopted sandboxes, templates, and background tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use crate::webhooks::{Poster, run_deliveries};
 use crate::workspace::Workspace;
 use isopod_identity::TokenCheck;
 
-/// Why it could not start.
+/// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store and the node could not be made to agree.
-    #[error("could not take over the sandboxes that exist")]
+    /// The store and the node could not be reconciled.
+    #[error("could not adopt the existing sandboxes")]
     Reconcile(#[source] StoreError),
-    /// The settings contradict what any host can do.
-    #[error("the limits for sandboxes are not acceptable")]
+    /// The configured limits are impossible on any host.
+    #[error("the limits for sandboxes are invalid")]
     Limits(#[from] LimitsError),
 }
 
-/// The core of a server. The tasks end when the token of its maker is cancelled.
+/// The core of a server. Its tasks end when the caller's token is cancelled.
 #[derive(Debug)]
 pub struct Core {
     pub fleet: Arc<Fleet>,
@@ -45,17 +45,17 @@ pub struct Core {
     pub journal: JournalWriter,
 }
 
-/// Writes what happens to sandboxes.
+/// The task that writes logs and events of sandboxes.
 #[derive(Debug)]
 pub struct JournalWriter(JoinHandle<()>);
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Core {
-    /// Takes over the sandboxes of a node and a store that no other server uses.
+    /// Adopts the sandboxes of a node and a store that no other server uses.
     ///
     /// # Errors
-    /// When the settings cannot be, or the store fails.
+    /// If the settings are invalid, or the store fails.
     pub async fn open(
         config: &ServeConfig,
         node: Arc<dyn NodeApi>,
@@ -67,7 +67,12 @@ impl Core {
         let fleet = Fleet::new(config.store.clone(), node, journal, fleet_settings(config), stop.clone());
         let fleet = Arc::new(fleet);
         let found = reconcile(&fleet).await.map_err(StartError::Reconcile)?;
-        tracing::info!(adopted = found.adopted, ended = found.ended, removed = found.removed, "took over");
+        tracing::info!(
+            adopted = found.adopted,
+            ended = found.ended,
+            removed = found.removed,
+            "reconciled the store and the node"
+        );
         let (store, node, limits) = (config.store.clone(), Arc::clone(&fleet.node), config.sandbox_limits);
         let catalogue = Arc::new(Catalogue::new(store, node, config.builds, limits, stop.clone()));
         let background = start_background(config, &fleet, stop);
@@ -76,13 +81,13 @@ impl Core {
 }
 
 impl JournalWriter {
-    /// Waits until everything is written. Controllers drop their ends of the journal as they stop.
+    /// Waits until everything is written. Controllers drop their handles of the journal when they stop.
     pub async fn finish(self) {
-        let _ = tokio::time::timeout(PATIENCE, self.0).await;
+        let _ = tokio::time::timeout(JOURNAL_TIMEOUT, self.0).await;
     }
 }
 
-/// What requests of the API can reach.
+/// Creates the state that API handlers share.
 pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> App {
     let check = |tokens| TokenCheck::new(tokens, config.webhook_authorities.clone());
     let tokens = config.team_tokens.clone().map(check);
@@ -99,7 +104,7 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
     App::new(settings, fleet, catalogue, workspace, Arc::new(authenticator))
 }
 
-/// What takes connections: requests for sandboxes go to the edge, all others to `api`.
+/// Creates the connection handler: requests for sandboxes go to the edge, all others to `api`.
 pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connections {
     let domains = Domains::new(&config.domain, &config.other_domains);
     let browsers = BrowserRules {

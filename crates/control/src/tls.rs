@@ -1,4 +1,4 @@
-//! TLS of the listener: who the server says it is, and how a connection begins.
+//! The TLS settings of the listener.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate with its key, ready to be shown to clients; for some domains another one.
+/// A certificate with its key, and optionally others for some domains.
 #[derive(Clone)]
 pub struct TlsIdentity {
     certificates: Certificates,
     pub(crate) acceptor: TlsAcceptor,
 }
 
-/// Which certificate a client sees depends on the name that it asks for.
+/// Selects the certificate by the name that the client requests.
 #[derive(Clone, Debug)]
 struct Certificates {
     usual: Arc<CertifiedKey>,
@@ -30,33 +30,33 @@ struct Certificates {
 #[non_exhaustive]
 pub enum TlsError {
     /// The certificates are not PEM.
-    #[error("the certificate cannot be read")]
+    #[error("cannot read the certificate")]
     Certificate(#[source] pem::Error),
-    /// There is no certificate in the text.
-    #[error("there is no certificate in what was given as one")]
+    /// The text contains no certificate.
+    #[error("the certificate file contains no certificate")]
     NoCertificate,
-    /// The key is not PEM, or none that can be used.
-    #[error("the private key cannot be read")]
+    /// The key is not PEM, or not usable.
+    #[error("cannot read the private key")]
     Key(#[source] pem::Error),
-    /// The key belongs to another certificate, or is of a kind that cannot be used.
-    #[error("the certificate and the private key cannot be used together")]
+    /// The key belongs to another certificate, or its type is not supported.
+    #[error("the certificate and the private key do not match")]
     Pair(#[source] rustls::Error),
 }
 
 impl TlsIdentity {
-    /// From PEM: the server's certificate followed by those that lead to its authority, and its key.
+    /// Reads PEM: the server's certificate followed by the intermediate certificates, and its key.
     ///
     /// # Errors
-    /// When they cannot be read or do not belong together.
+    /// If they cannot be read or do not match.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let usual = Arc::new(read_pair(chain, key)?);
         Self::new(Certificates { usual, of_domains: Vec::new() })
     }
 
-    /// Shows another certificate to those who ask for one of these domains or a name below it.
+    /// Uses another certificate for these domains and the names below them.
     ///
     /// # Errors
-    /// When it cannot be read, or does not belong to the key.
+    /// If it cannot be read or does not match the key.
     pub fn with_domains(self, domains: &[String], chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let pair = Arc::new(read_pair(chain, key)?);
         let mut certificates = self.certificates;
@@ -107,7 +107,7 @@ pub(crate) fn is_or_is_below(name: &str, domain: &str) -> bool {
 }
 
 impl fmt::Debug for TlsIdentity {
-    /// Without the key.
+    /// Does not print the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TlsIdentity")
     }

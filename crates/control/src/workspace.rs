@@ -1,7 +1,7 @@
-//! The workspace as the server sees it: directories below one root, which something else mounts and serves.
+//! The workspace as the server sees it: directories below a root, which another process mounts and serves.
 //!
-//! `executions/<id>` holds the files of an execution and `volumes/<id>` those of a volume. Whoever works in there must
-//! follow no link out of it: sandboxes write the same files.
+//! `executions/<id>` holds the files of an execution, and `volumes/<id>` those of a volume. Code that works in there
+//! must not follow links out of it, because sandboxes write the same files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use isopod_wire::compat::WORKSPACE_PATH;
 use isopod_wire::node::WorkspaceMount;
 
-/// Below it, every execution has a directory.
+/// The directory with a subdirectory for each execution.
 pub const EXECUTIONS: &str = "executions";
-/// Below it, every volume has a directory.
+/// The directory with a subdirectory for each volume.
 pub const VOLUMES: &str = "volumes";
-/// Metadata of a create that asks for the files of an execution, inside at the path that they have on the host.
+/// The metadata key of a create request that mounts the files of an execution, at their path on the host.
 pub const EXECUTION_KEY: &str = "execution_id";
 
-/// Makes sure that the root is mounted and served. Called often: what is there already must cost nothing.
+/// Ensures that the root is mounted and served. Called often, so it must be cheap if it already is.
 pub trait EnsureWorkspace: Send + Sync + fmt::Debug {
-    /// Starts what serves the root, unless it runs.
+    /// Starts the process that serves the root, unless it runs.
     fn ensure(&self) -> Pin<Box<dyn Future<Output = Result<(), WorkspaceError>> + Send + '_>>;
 }
 
@@ -28,11 +28,11 @@ pub trait EnsureWorkspace: Send + Sync + fmt::Debug {
 #[derive(Debug, thiserror::Error)]
 #[error("the workspace is not available: {reason}")]
 pub struct WorkspaceError {
-    /// In words for the log.
+    /// The reason, for the log.
     pub reason: String,
 }
 
-/// The server's way to the files.
+/// Access to the workspace.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     root: PathBuf,
@@ -42,35 +42,35 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// On a directory that needs nobody to serve it.
+    /// Uses a directory that no other process has to mount.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let base_path = WORKSPACE_PATH.to_owned();
         Self { root: root.into(), base_path, by_metadata: true, starter: None }
     }
 
-    /// With something that mounts the root when it is first needed.
+    /// Sets what mounts the root when it is first needed.
     #[must_use]
     pub fn started_by(mut self, starter: Arc<dyn EnsureWorkspace>) -> Self {
         self.starter = Some(starter);
         self
     }
 
-    /// Seen inside sandboxes below this path.
+    /// Sets the path of the workspace inside sandboxes.
     #[must_use]
     pub fn at(mut self, base_path: impl Into<String>) -> Self {
         self.base_path = base_path.into();
         self
     }
 
-    /// Whether `execution_id` in the metadata of a create means anything. Without a workspace that was asked for, it is
-    /// a word of the client's own.
+    /// Sets whether `execution_id` in the metadata of a create request has a meaning. Without a configured workspace,
+    /// the key belongs to the client.
     #[must_use]
     pub fn by_metadata(mut self, is_wanted: bool) -> Self {
         self.by_metadata = is_wanted;
         self
     }
 
-    /// The root, mounted.
+    /// Returns the root after it was mounted.
     pub async fn root(&self) -> Result<&Path, WorkspaceError> {
         if let Some(starter) = &self.starter {
             starter.ensure().await?;
@@ -78,7 +78,7 @@ impl Workspace {
         Ok(&self.root)
     }
 
-    /// The mount of an execution's files, at the path that they have on the host.
+    /// Returns the mount of an execution's files, at their path on the host.
     pub fn execution_mount(&self, id: &str) -> WorkspaceMount {
         let subtree = format!("{EXECUTIONS}/{id}");
         WorkspaceMount { path: format!("{}/{subtree}", self.base_path), subtree, read_only: false }

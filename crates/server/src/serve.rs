@@ -7,7 +7,7 @@ use isopod_agents::{Agents, OpenError};
 use isopod_api::audit::Recorder;
 use isopod_control::files::run_retention;
 use isopod_control::listener::accept_all;
-use isopod_control::templates::run_template_upkeep;
+use isopod_control::templates::run_template_maintenance;
 use isopod_control::{Core, StartError, open_app, open_connections};
 use isopod_service::{Service, run_reconciler};
 use isopod_store::StoreError;
@@ -58,7 +58,7 @@ pub async fn serve(
     // Streams that never end by themselves end before the others are waited for.
     let closing = stop.child_token();
     let service = Service::open(&service_config, &app, recorder.clone(), closing.clone()).await?;
-    background.spawn(run_template_upkeep(catalogue, stop.clone()));
+    background.spawn(run_template_maintenance(catalogue, stop.clone()));
     background.spawn(run_reconciler(Arc::clone(&service), stop.clone()));
     let agents = Agents::open(&agents_config, &config, &app, &stop, &mut background).await?;
     if let Some(files) = &app.files {

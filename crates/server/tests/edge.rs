@@ -769,7 +769,7 @@ async fn a_server_of_several_domains_answers_with_the_one_that_it_was_asked_by()
     for (domain, message) in [
         ("e2b.app", "The sandbox is running but port is not open"),
         ("isopod.localhost", "The sandbox is running but port is not open"),
-        ("e2b.dev", "This server does not answer for that domain; its sandboxes have names below isopod.localhost"),
+        ("e2b.dev", "This server does not serve that domain; its sandboxes have names below isopod.localhost"),
     ] {
         let host = format!("81-{id}.{domain}");
         let answer = server.client.raw(Method::GET, "/", &[("host", &host)], Bytes::new()).await;

@@ -148,7 +148,7 @@ async fn a_build_that_fails_says_why_and_changes_nothing() {
 async fn a_build_that_breaks_the_server_tells_nothing_about_the_host() {
     let server = Server::start().await;
     let (asked, failed) = build(&server.client, json!({ "name": "web" }), steps(&["break"])).await;
-    let told = "could not keep the layer; the server's log says why";
+    let told = "could not keep the layer; see the server's log for details";
     assert_eq!((&failed["status"], &failed["reason"]["message"]), (&json!("error"), &json!(told)));
     let path =
         format!("/templates/{}/builds/{}", asked["templateID"].as_str().unwrap(), asked["buildID"].as_str().unwrap());

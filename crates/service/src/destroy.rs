@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isopod_control::lifecycle::note_usage;
+use isopod_control::lifecycle::record_usage;
 use isopod_store::service::{ServiceSandbox, Status};
 
 use super::access::{Access, Aim};
@@ -45,7 +45,7 @@ impl Service {
         if let Some(sandbox) = &row.sandbox {
             // What a short life used would otherwise never be read.
             if let Some(live) = self.fleet.find(sandbox) {
-                note_usage(&self.fleet, &live).await;
+                record_usage(&self.fleet, &live).await;
             }
             if let Err(error) = self.backend.destroy(sandbox).await {
                 self.metrics.failure(error.kind().text());

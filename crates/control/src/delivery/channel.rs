@@ -1,8 +1,8 @@
-//! The connection on which a guest hears what its clients have got.
+//! The connection that reports to a guest what its clients have received.
 //!
-//! Positions go into memory that the guest shares, right before the write that they are about: see the parent module. A
-//! stream without a place there gets reports, written at once by whoever makes them, without a task in between. Only what a
-//! slow guest has no room for waits here, the latest report of each stream.
+//! Positions go into memory shared with the guest, right before the write that they describe; see the parent module. A
+//! stream without a slot there gets reports, which the reporting task itself writes at once. Only reports that a slow
+//! guest has no room for wait here: the latest one of each stream.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,14 +20,14 @@ use isopod_wire::node::{Incarnation, NodeApi, Stream, Target};
 use tokio::io::AsyncWrite as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::{CONTROL_HEADER, speak};
+use crate::upstream::{CONTROL_HEADER, start_http};
 
 #[derive(Debug)]
 pub(super) struct ReportChannel {
     name: HeaderValue,
-    /// `None` if the connection could not carry the memory.
+    /// `None` if the shared memory could not be sent over the connection.
     positions: Option<Positions>,
-    /// Written by whoever reports; held for one write.
+    /// Locked by the reporting task for the duration of one write.
     writer: Mutex<Writer>,
 }
 
@@ -41,12 +41,12 @@ pub(super) enum OpenError {
 #[derive(Debug)]
 struct Writer {
     connection: TokioIo<Upgraded>,
-    /// The rest of a report of which a part was written.
+    /// The rest of a partially written report.
     rest: Vec<u8>,
     waiting: BTreeMap<u64, Report>,
-    /// Reports of which at least a part was written.
+    /// The number of reports of which at least a part was written.
     sent: u64,
-    /// Whether a task waits for room.
+    /// Whether a task waits for room in the connection.
     blocked: bool,
     broken: bool,
 }
@@ -59,7 +59,7 @@ impl ReportChannel {
     ) -> Result<Self, OpenError> {
         let stream = node.dial(incarnation, Target::Guest).await.map_err(|_| OpenError::Failed)?;
         let positions = attach_memory(&*stream);
-        let mut sender = speak(stream, gate).await.map_err(|_| OpenError::Failed)?;
+        let mut sender = start_http(stream, gate).await.map_err(|_| OpenError::Failed)?;
         let mut response = sender.send_request(opening()).await.map_err(|_| OpenError::Failed)?;
         let name = response.headers().get(CHANNEL_HEADER).cloned();
         let (StatusCode::SWITCHING_PROTOCOLS, Some(name)) = (response.status(), name) else {
@@ -85,12 +85,12 @@ impl ReportChannel {
         self.writer().broken
     }
 
-    /// How many reports the guest can have heard of by now.
+    /// How many reports the guest can have received by now.
     pub(super) fn sent(&self) -> u64 {
         self.writer().sent
     }
 
-    /// Stores the position of a stream that has a place in the memory.
+    /// Stores the position of a stream that has a slot in the shared memory.
     pub(super) fn set_position(&self, slot: Slot, bytes: u64) {
         if let Some(positions) = &self.positions {
             positions.set(slot, bytes);
@@ -108,7 +108,7 @@ impl ReportChannel {
             return;
         }
         let pending = writer.write(&mut Context::from_waker(Waker::noop())).is_pending();
-        // Without a runtime the server is being torn down, and the reports that were made have to do.
+        // Without a runtime, the server is being torn down. Nothing can be sent any more.
         if let (true, Ok(runtime)) = (pending, tokio::runtime::Handle::try_current()) {
             writer.blocked = true;
             drop(writer);
@@ -121,7 +121,7 @@ impl ReportChannel {
     }
 }
 
-/// Sends memory for positions ahead of the request. Without it the guest gets reports.
+/// Sends the memory for positions ahead of the request. Without it, the guest gets reports.
 fn attach_memory(stream: &dyn Stream) -> Option<Positions> {
     let socket = stream.unix_socket()?;
     let attach = || {
@@ -130,7 +130,12 @@ fn attach_memory(stream: &dyn Stream) -> Option<Positions> {
         Ok::<_, io::Error>(positions)
     };
     attach()
-        .inspect_err(|error| tracing::debug!(error = isopod_wire::error_chain(error), "a guest gets no shared memory"))
+        .inspect_err(|error| {
+            tracing::debug!(
+                error = isopod_wire::error_chain(error),
+                "could not share memory with a guest; falling back to reports"
+            )
+        })
         .ok()
 }
 
@@ -157,7 +162,7 @@ async fn wait_for_room(channel: Arc<ReportChannel>) {
 }
 
 impl Writer {
-    /// Writes everything, or as much as there is room for.
+    /// Writes everything, or as much as the connection has room for.
     fn write(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.broken {

@@ -1,17 +1,18 @@
-//! How much of a process's output has reached its client, told to the guest, which keeps the rest for whoever connects
-//! next ([docs/semantics/output.md](../../../../docs/semantics/output.md)).
+//! Reports to the guest how much of a process's output has reached the client. The guest keeps the rest for the next
+//! client that connects ([docs/semantics/output.md](../../../../docs/semantics/output.md)).
 //!
 //! ```text
 //! guest ── body of a stream ──▶ TrackedBody ──▶ HTTP (and TLS) ──▶ Socket ──▶ client
 //!   ▲                               each frame ──▶ Outbox ◀── written, flushed, acknowledged
 //!   └────────── reports ──────── StreamDelivery ◀──┘
 //! ```
-//! A frame has left once HTTP has let go of it and the connection is flushed. Over HTTP/1 whatever was handed out is part of
-//! the next write, so it is reported just before: whoever kills this server because of something that a client has
-//! read finds it reported. The report is a store to memory that the guest shares, so a kill would have to hit the few
-//! instructions between that and the write to lose anything. If the connection has no room for the frame, the report is taken back until it has. Over
-//! HTTP/2 a frame may wait for the client's window, so it is reported after it has left. When a client is found gone, the last
-//! report takes back what its host never acknowledged.
+//! A frame counts as sent once HTTP has dropped it and the connection is flushed. Over HTTP/1, everything handed out is
+//! part of the next write, so it is reported just before that write: if this server is killed because of something that
+//! a client has read, that output is already reported. The report is a store to memory shared with the guest. To lose
+//! output, a kill would have to hit the few instructions between the store and the write. If the connection has no room
+//! for the frame, the report is retracted until it has. Over HTTP/2, a frame may wait for the client's window, so it is
+//! reported after it was sent. When a client turns out to be gone, the last report retracts what its host never
+//! acknowledged.
 
 mod channel;
 mod outbox;
@@ -34,18 +35,18 @@ pub(crate) use stream::TrackedBody;
 use channel::{OpenError, ReportChannel};
 use stream::StreamDelivery;
 
-/// How long opening a channel may hold up a request.
-const OPEN_PATIENCE: Duration = Duration::from_secs(3);
-/// The calls whose answers are output of processes.
+/// How long opening a channel may delay a request.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The calls whose responses are process output.
 const START: &str = "/process.Process/Start";
 const CONNECT: &str = "/process.Process/Connect";
 
-/// What one running sandbox has of this.
+/// The deliveries of one running sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// Held while a channel is being opened.
     channel: tokio::sync::Mutex<ChannelState>,
-    /// Streams under way. Written when one begins.
+    /// Active streams. Written when one begins.
     streams: Mutex<Vec<Weak<StreamDelivery>>>,
 }
 
@@ -54,19 +55,19 @@ enum ChannelState {
     #[default]
     Empty,
     Open(Arc<ReportChannel>, Instant),
-    /// The guest is of an older version and knows no channels.
+    /// The guest is an older version without channels.
     Unsupported,
 }
 
-/// Where an answer goes.
+/// The connection that a response goes to.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientConnection {
     pub(crate) outbox: Arc<Outbox>,
-    /// One answer at a time, each written as soon as it is handed out.
+    /// HTTP/1 sends one response at a time, and each frame is written as soon as it is handed out.
     pub(crate) is_http1: bool,
 }
 
-/// The guest that is told: of which run of a sandbox, and until when.
+/// The guest to report to.
 #[derive(Clone, Copy)]
 pub(crate) struct RunningGuest<'g> {
     pub(crate) node: &'g dyn NodeApi,
@@ -75,13 +76,13 @@ pub(crate) struct RunningGuest<'g> {
     pub(crate) gate: &'g CancellationToken,
 }
 
-/// The guest could not be told what arrives, so it would take everything that it sends for delivered. A guest that does not
-/// answer this would hardly answer the call itself.
+/// The guest accepts no reports, so it would consider everything that it sends delivered. A guest that does not answer
+/// this request would hardly answer the call itself.
 #[derive(Debug, thiserror::Error)]
-#[error("the guest opens no channel for reports of deliveries")]
+#[error("could not open a channel to the guest for delivery reports")]
 pub(crate) struct NoChannel;
 
-/// A call whose answer is to be tracked.
+/// A call whose response is tracked.
 pub(crate) struct Tracking {
     channel: Arc<ReportChannel>,
     outbox: Arc<Outbox>,
@@ -89,7 +90,7 @@ pub(crate) struct Tracking {
 }
 
 impl Deliveries {
-    /// Prepares a call for being tracked if its answer is output and the guest knows about tracking.
+    /// Prepares a call for tracking, if its response is output and the guest supports tracking.
     pub(crate) async fn track(
         &self,
         guest: RunningGuest<'_>,
@@ -111,7 +112,7 @@ impl Deliveries {
         Ok(Some(Tracking { channel, outbox, is_http1 }))
     }
 
-    /// Begins to track the answer, if the guest agreed.
+    /// Starts tracking the response, if the guest agreed.
     pub(crate) fn begin(&self, tracking: Tracking, headers: &mut HeaderMap) -> Option<Arc<StreamDelivery>> {
         let (stream, slot) = (take_number(headers, STREAM_HEADER), take_number(headers, SLOT_HEADER));
         let slot = slot.and_then(Slot::new).filter(|_| tracking.channel.has_positions());
@@ -125,7 +126,7 @@ impl Deliveries {
         Some(delivery)
     }
 
-    /// Closes a channel that no stream has used for this long.
+    /// Closes the channel if no stream has used it for this long.
     pub(crate) fn close_idle(&self, idle_for: Duration) {
         let Ok(mut slot) = self.channel.try_lock() else { return };
         if let ChannelState::Open(channel, used) = &*slot
@@ -136,7 +137,8 @@ impl Deliveries {
         }
     }
 
-    /// A client that comes back must get what was sent to a connection that it has left, or that leads nowhere.
+    /// Retracts what a client lost, because a client that reconnects must get what was sent to a connection that it
+    /// closed or that is dead.
     fn take_back_lost(&self) {
         let streams: Vec<_> = {
             let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +147,7 @@ impl Deliveries {
         streams.iter().for_each(|stream| stream.take_back_lost());
     }
 
-    /// `None` for a guest that knows no channels.
+    /// Returns `None` for a guest without channels.
     async fn channel(&self, guest: RunningGuest<'_>) -> Result<Option<Arc<ReportChannel>>, NoChannel> {
         let mut slot = self.channel.lock().await;
         if let ChannelState::Open(channel, used) = &mut *slot
@@ -158,7 +160,7 @@ impl Deliveries {
             return Ok(None);
         }
         let opening = ReportChannel::open(guest.node, guest.incarnation, guest.gate);
-        match tokio::time::timeout(OPEN_PATIENCE, opening).await {
+        match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
             Ok(Ok(channel)) => {
                 let channel = Arc::new(channel);
                 *slot = ChannelState::Open(Arc::clone(&channel), Instant::now());

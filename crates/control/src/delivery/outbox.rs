@@ -1,4 +1,4 @@
-//! What one client's connection has sent, and how much of that the client's host has acknowledged.
+//! Tracks what one client's connection has sent, and how much of that the client's host has acknowledged.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -18,34 +18,34 @@ pub type Unacknowledged = fn(BorrowedFd<'_>) -> io::Result<usize>;
 pub(crate) struct Outbox {
     socket: Weak<OwnedWriteHalf>,
     unacknowledged: Unacknowledged,
-    /// Bytes that the kernel has taken.
+    /// Bytes that the kernel has accepted.
     written: AtomicU64,
-    /// Whether the end of our side was sent, which the kernel counts as one more byte.
+    /// Whether our side was shut down. The kernel counts the FIN as one more byte.
     shut: AtomicBool,
-    /// Frames that HTTP has let go of since the last flush.
+    /// Frames that HTTP has dropped since the last flush.
     released: Mutex<Vec<Released>>,
-    /// The stream whose frames are reported before they are written; one at a time, over HTTP/1.
+    /// The stream whose frames are reported before they are written. Only one at a time, over HTTP/1.
     announced: Mutex<Weak<StreamDelivery>>,
-    /// How the connection was when it closed.
-    end: OnceLock<Line>,
+    /// The state of the connection when it closed.
+    end: OnceLock<ConnectionState>,
 }
 
-/// A frame that HTTP has written, or thrown away.
+/// A frame that HTTP has written or discarded.
 #[derive(Debug)]
 pub(super) struct Released {
     pub(super) stream: Arc<StreamDelivery>,
-    /// Where in the stream it ends.
+    /// Its end in the stream.
     pub(super) end: u64,
-    /// What the connection has written, at the least, if it was not thrown away.
+    /// The least that the connection has written if the frame was not discarded.
     pub(super) written: u64,
 }
 
-/// How a connection is at one moment.
+/// The state of a connection at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct ConnectionState {
     /// Bytes that have arrived.
     pub(super) acknowledged: u64,
-    /// The client has closed its side, or the connection is broken.
+    /// Whether the client has closed its side, or the connection is broken.
     pub(super) closed: bool,
 }
 
@@ -62,31 +62,31 @@ impl Outbox {
         }
     }
 
-    /// The kernel has taken so many more bytes.
+    /// Records that the kernel has accepted more bytes.
     pub(crate) fn wrote(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 
-    /// What HTTP has is about to be given to the kernel: the next thing that happens is the write.
-    pub(crate) fn writes(&self) {
+    /// Called right before the kernel gets what HTTP has buffered.
+    pub(crate) fn before_write(&self) {
         if let Some(stream) = self.announced() {
             stream.announce();
         }
     }
 
-    /// The kernel has no room for more.
+    /// Called when the kernel has no room for more.
     pub(crate) fn blocked(&self) {
         if let Some(stream) = self.announced() {
             stream.retract();
         }
     }
 
-    /// The end of our side was sent.
+    /// Called when our side was shut down.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }
 
-    /// Whatever HTTP has let go of is with the kernel now.
+    /// Called when everything that HTTP has dropped is with the kernel.
     pub(crate) fn flushed(&self) {
         let released = self.take_released();
         let written = self.written();
@@ -95,13 +95,13 @@ impl Outbox {
         }
     }
 
-    /// The connection is about to close.
+    /// Records the final state of a connection that is about to close.
     pub(crate) fn close(&self, socket: &OwnedWriteHalf) {
-        let _ = self.end.set(self.look_at(socket));
+        let _ = self.end.set(self.query(socket));
         drop(self.take_released());
     }
 
-    /// Frames of this stream are reported before they are written.
+    /// Reports frames of this stream before they are written.
     pub(super) fn announce(&self, stream: &Arc<StreamDelivery>) {
         *self.announced.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stream);
     }
@@ -116,20 +116,20 @@ impl Outbox {
         }
     }
 
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn connection_state(&self) -> ConnectionState {
         match (self.end.get(), self.socket.upgrade()) {
             (Some(end), _) => *end,
-            (None, Some(socket)) => self.look_at(&socket),
-            (None, None) => Line { acknowledged: self.written(), closed: true },
+            (None, Some(socket)) => self.query(&socket),
+            (None, None) => ConnectionState { acknowledged: self.written(), closed: true },
         }
     }
 
-    fn look_at(&self, socket: &OwnedWriteHalf) -> Line {
-        // In this order: with its end a client acknowledges all that it has received.
+    fn query(&self, socket: &OwnedWriteHalf) -> ConnectionState {
+        // The order matters: with its FIN, a client acknowledges everything it has received.
         let closed = is_closed(socket);
         let unacknowledged = (self.unacknowledged)(socket.as_ref().as_fd()).unwrap_or(0) as u64;
         let unacknowledged = unacknowledged.saturating_sub(u64::from(self.shut.load(Ordering::Acquire)));
-        Line { acknowledged: self.written().saturating_sub(unacknowledged), closed }
+        ConnectionState { acknowledged: self.written().saturating_sub(unacknowledged), closed }
     }
 
     fn announced(&self) -> Option<Arc<StreamDelivery>> {
@@ -143,6 +143,6 @@ impl Outbox {
 
 fn is_closed(socket: &OwnedWriteHalf) -> bool {
     let mut watched = [PollFd::new(socket.as_ref(), PollFlags::RDHUP)];
-    // What is wrong with the connection is told without being asked for.
+    // The kernel reports errors without being asked for them.
     rustix::event::poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }

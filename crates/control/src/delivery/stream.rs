@@ -14,18 +14,18 @@ use isopod_wire::delivery::Report;
 use super::channel::ReportChannel;
 use super::outbox::{Outbox, Released};
 
-/// A live client acknowledges within a fraction of this.
+/// A live client acknowledges within a fraction of this time.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// So many marks are kept before the acknowledged ones are looked for, and so many at the most.
+/// At this number of marks, the acknowledged ones are removed. `MAX_MARKS` is the limit.
 const MARKS: usize = 64;
 const MAX_MARKS: usize = 4096;
 
-/// What is known of a stream's delivery. When the stream and all its frames are gone, so is this, with a last report.
+/// The delivery state of one stream. It is dropped after the stream and all its frames, and then sends a last report.
 #[derive(Debug)]
 pub(crate) struct StreamDelivery {
     channel: Arc<ReportChannel>,
     stream: u64,
-    /// Its place in the memory that the guest shares.
+    /// Its slot in the memory shared with the guest.
     slot: Option<Slot>,
     outbox: Arc<Outbox>,
     /// Written by the client's connection at each flush.
@@ -36,13 +36,13 @@ pub(crate) struct StreamDelivery {
 struct Sent {
     /// Bytes of the body that were sent.
     bytes: u64,
-    /// What the guest was told.
+    /// Bytes that were reported to the guest.
     reported: u64,
-    /// What HTTP was handed.
+    /// Bytes that were handed to HTTP.
     handed_out: u64,
     /// Bytes of the body that are known to have arrived.
     arrived: u64,
-    /// What was sent since then, in order.
+    /// What was sent after that, in order.
     marks: VecDeque<Mark>,
 }
 
@@ -59,13 +59,13 @@ impl StreamDelivery {
         Self { channel, stream, slot, outbox, sent: Mutex::default() }
     }
 
-    /// The body's first `bytes` were sent, as part of the connection's first `written`.
+    /// Records that the first `bytes` of the body were sent, as part of the first `written` bytes of the connection.
     pub(super) fn sent(&self, bytes: u64, written: u64) {
         let mut sent = self.state();
         sent.bytes = bytes;
         sent.add(Mark { written, bytes, since: Instant::now() });
         if sent.marks.len() >= MARKS {
-            sent.acknowledge(self.outbox.line().acknowledged);
+            sent.acknowledge(self.outbox.connection_state().acknowledged);
         }
         self.report(&mut sent, bytes);
     }
@@ -74,28 +74,28 @@ impl StreamDelivery {
         self.state().handed_out = end;
     }
 
-    /// What was handed out is about to be written.
+    /// Reports what was handed out, right before it is written.
     pub(super) fn announce(&self) {
         let mut sent = self.state();
         let bytes = sent.handed_out;
         self.report(&mut sent, bytes);
     }
 
-    /// What was announced has to wait.
+    /// Retracts what was announced, because the write has to wait.
     pub(super) fn retract(&self) {
         let mut sent = self.state();
         let bytes = sent.bytes;
         self.report(&mut sent, bytes);
     }
 
-    /// Takes back what has not arrived, if the client is gone or has been silent for too long.
+    /// Retracts what has not arrived, if the client is gone or has been silent for too long.
     pub(super) fn take_back_lost(&self) {
-        let line = self.outbox.line();
+        let connection = self.outbox.connection_state();
         let mut sent = self.state();
-        sent.acknowledge(line.acknowledged);
+        sent.acknowledge(connection.acknowledged);
         let silent = sent.marks.front().is_some_and(|mark| mark.since.elapsed() > MAX_SILENCE);
         let arrived = sent.arrived;
-        if line.closed || silent {
+        if connection.closed || silent {
             self.report(&mut sent, arrived);
         }
     }
@@ -117,11 +117,11 @@ impl StreamDelivery {
 
 impl Drop for StreamDelivery {
     fn drop(&mut self) {
-        let line = self.outbox.line();
+        let connection = self.outbox.connection_state();
         let mut sent = self.state();
-        sent.acknowledge(line.acknowledged);
-        // What a client has not acknowledged yet that is still there will reach it.
-        let bytes = if line.closed { sent.arrived } else { sent.bytes };
+        sent.acknowledge(connection.acknowledged);
+        // A client that is still connected will receive what it has not acknowledged yet.
+        let bytes = if connection.closed { sent.arrived } else { sent.bytes };
         drop(sent);
         self.channel.report(Report { stream: self.stream, bytes, last: true });
     }
@@ -142,7 +142,7 @@ impl Sent {
     }
 }
 
-/// A body whose frames are tracked, if anybody asked for that.
+/// A body whose frames are tracked if there is a delivery.
 pub(crate) struct TrackedBody<B> {
     inner: B,
     delivery: Option<Arc<StreamDelivery>>,
@@ -182,7 +182,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     }
 }
 
-/// Bytes that tell when HTTP has let go of them.
+/// Bytes that report when HTTP has dropped them.
 struct TrackedData {
     data: Bytes,
     stream: Arc<StreamDelivery>,

@@ -1,9 +1,9 @@
-//! What proves to this server who somebody is must not reach the code in a sandbox, which could use it itself.
+//! Removes credentials of this server from requests to sandboxes, because code inside could use them.
 //!
-//! A service inside may ask for credentials of its own under the same names, so a value is dropped only if it would open
-//! something here: an API key that counts, a team token that we would believe, a volume's token. Every occurrence is
-//! looked at, with and without `Bearer`. What cannot be looked up now is dropped. `Authorization: Basic` and
-//! `X-Access-Token` name a user to the guest and open nothing else, so the guest gets them.
+//! A service inside a sandbox may expect credentials of its own under the same names. Only values that are valid here
+//! are removed: API keys, team tokens and volume tokens. All occurrences are checked, with and without `Bearer`. A
+//! value that cannot be looked up right now is removed. `Authorization: Basic` and `X-Access-Token` name a user to the
+//! guest and grant nothing else, so the guest gets them.
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use isopod_store::clock::Timestamp;
@@ -16,28 +16,29 @@ use isopod_identity::TokenError;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
-/// A request with more values of one of these names is looked at no further: the rest is dropped.
+/// At most this many values of a header are checked. The rest are removed.
 const MAX_VALUES: usize = 8;
 
-/// Drops what opens something of this server.
+/// Removes credentials of this server.
 pub(super) async fn strip_credentials(edge: &Edge, headers: &mut HeaderMap) {
     if edge.tokens.is_some() {
         headers.remove(TEAM_HEADER);
         headers.remove(TOKEN_HEADER);
     }
-    // Also without team tokens: a client that sends everything it has to everybody sends a key under this name as well.
+    // Also without team tokens: some clients send a key under this name too.
     for name in [API_KEY, AUTHORIZATION, HeaderName::from_static(TOKEN_HEADER)] {
         let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
         headers.remove(&name);
         for value in values.into_iter().take(MAX_VALUES) {
-            if !is_ours(edge, &value).await {
+            if !is_own_credential(edge, &value).await {
                 headers.append(&name, value);
             }
         }
     }
 }
 
-/// Drops the sandbox's own access token on the way to a port that is not the guest's: who has it acts as any user inside.
+/// Removes the sandbox's own access token from requests to ports other than the guest's, because its bearer can act as
+/// any user inside.
 pub(super) fn strip_access_token(view: &View, headers: &mut HeaderMap) {
     let Some(token) = &view.row.access_token else { return };
     let is_token = |value: &HeaderValue| same(value.as_bytes(), token.0.as_bytes());
@@ -46,18 +47,18 @@ pub(super) fn strip_access_token(view: &View, headers: &mut HeaderMap) {
     }
 }
 
-async fn is_ours(edge: &Edge, value: &HeaderValue) -> bool {
-    // Ours have only visible characters.
+async fn is_own_credential(edge: &Edge, value: &HeaderValue) -> bool {
+    // Credentials of this server have only visible ASCII characters.
     let Ok(text) = value.to_str() else { return false };
     for candidate in candidates(text) {
-        if opens_something(edge, candidate).await {
+        if is_valid_here(edge, candidate).await {
             return true;
         }
     }
     false
 }
 
-/// The value itself, and what stands behind its scheme.
+/// Returns the value itself, and the part after its scheme.
 fn candidates(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
     let (scheme, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
@@ -65,7 +66,7 @@ fn candidates(text: &str) -> impl Iterator<Item = &str> {
     [text, rest.trim()].into_iter().filter(move |candidate| !is_basic && !candidate.is_empty())
 }
 
-async fn opens_something(edge: &Edge, secret: &str) -> bool {
+async fn is_valid_here(edge: &Edge, secret: &str) -> bool {
     let store = &edge.fleet.store;
     if !matches!(store.find_key(&hash_key(secret)).await, Ok(None)) {
         return true;
@@ -76,7 +77,7 @@ async fn opens_something(edge: &Edge, secret: &str) -> bool {
     is_team_token(edge, secret).await
 }
 
-/// Also one that does not count yet, or that cannot be checked now.
+/// Also true for a token that is not valid yet, or that cannot be checked now.
 async fn is_team_token(edge: &Edge, text: &str) -> bool {
     let Some(check) = &edge.tokens else { return false };
     matches!(check.check(text, Timestamp::now()).await, Ok(_) | Err(TokenError::NotYet | TokenError::Keys(_)))

@@ -1,47 +1,47 @@
-//! Where the frames of a Connect stream begin and end, so that a stream that is cut can be ended in its own words: a
-//! client then gets an error that it knows instead of a connection that broke.
+//! Tracks the frames of a Connect stream, so that the server can end a stream with an error that the client
+//! understands, rather than break the connection.
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-/// How far a stream has come.
+/// The position in a stream.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// Bytes of the present frame's head that have passed, with what they say about its length.
+    /// The number of bytes of the current frame's head that have passed, and the length read from them so far.
     head: u8,
     length: u32,
-    /// Bytes of the present frame that are still to come after its head.
+    /// Bytes of the current frame that are still to come after its head.
     left: u32,
 }
 
-/// Why a stream is cut.
+/// Why the server ends a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Farewell {
+pub(super) enum StreamEnd {
     SandboxPaused,
     ServerStops,
 }
 
-/// Flags and length.
+/// The size of a frame's head: flags and length.
 const HEAD: u8 = 5;
 
 impl Frames {
-    /// For the body of an answer with these headers, if that is a Connect stream.
+    /// Returns a tracker if the body of a response with these headers is a Connect stream.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
         kind.starts_with("application/connect+").then(Self::default)
     }
 
-    /// These bytes have passed.
+    /// Records that these bytes have passed.
     pub(super) fn pass(&mut self, mut data: &[u8]) {
         while let [first, rest @ ..] = data {
             if self.left > 0 {
                 let taken = data.len().min(self.left as usize);
-                // It is at most what is left, so it fits.
+                // At most `left`, so the conversion cannot fail.
                 self.left -= u32::try_from(taken).unwrap_or(self.left);
                 data = &data[taken..];
                 continue;
             }
-            // The first byte of a head has flags; the others are the length.
+            // The first byte of a head has flags. The others are the length.
             self.length = if self.head == 0 { 0 } else { self.length << 8 | u32::from(*first) };
             self.head += 1;
             if self.head == HEAD {
@@ -51,15 +51,15 @@ impl Frames {
         }
     }
 
-    /// The last frame of a stream that is cut; none in the middle of another one.
-    pub(super) fn farewell(&self, why: Farewell) -> Option<Bytes> {
+    /// Returns the last frame of a stream that ends now, or `None` in the middle of another frame.
+    pub(super) fn end_frame(&self, why: StreamEnd) -> Option<Bytes> {
         const END_OF_STREAM: u8 = 2;
         if self.head != 0 || self.left != 0 {
             return None;
         }
         let message = match why {
-            Farewell::SandboxPaused => "the sandbox was paused; connect to it again",
-            Farewell::ServerStops => "the server is stopping; connect to the process again once it is back",
+            StreamEnd::SandboxPaused => "the sandbox was paused; connect to it again",
+            StreamEnd::ServerStops => "the server is stopping; connect to the process again once it is back",
         };
         let message = format!(r#"{{"error":{{"code":"unavailable","message":"{message}"}}}}"#);
         let mut frame = vec![END_OF_STREAM];
@@ -90,7 +90,7 @@ mod tests {
             for piece in bytes[..cut].chunks(piece) {
                 frames.pass(piece);
             }
-            prop_assert_eq!(frames.farewell(Farewell::SandboxPaused).is_some(), ends.contains(&cut));
+            prop_assert_eq!(frames.end_frame(StreamEnd::SandboxPaused).is_some(), ends.contains(&cut));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Fuzzed: where a request goes, and the streams that pass.
+//! Fuzz targets for request routing and for streams.
 
 use http::{HeaderMap, HeaderValue, Request, Uri};
 
-use super::frames::{Farewell, Frames};
+use super::frames::{Frames, StreamEnd};
 use super::headers::{strip_hop_by_hop, wanted_upgrade};
 use super::route::{Domains, Form, by_headers, by_host, by_path, host_name};
 use super::signature::Signed;
@@ -43,7 +43,7 @@ fn check_headers(headers: &mut HeaderMap) {
     assert!(["connection", "upgrade", "te", "keep-alive"].iter().all(|name| !headers.contains_key(*name)));
 }
 
-/// The first byte says in which pieces a stream passes. It can be ended only between two frames.
+/// The first byte determines the size of the pieces. A stream can be ended only between two frames.
 pub fn edge_stream(data: &[u8]) {
     let Some((step, data)) = data.split_first() else { return };
     let mut frames = Frames::default();
@@ -51,7 +51,7 @@ pub fn edge_stream(data: &[u8]) {
     for piece in data.chunks(usize::from(*step) + 1) {
         frames.pass(piece);
         passed += piece.len();
-        assert_eq!(frames.farewell(Farewell::SandboxPaused).is_some(), is_between_frames(&data[..passed]));
+        assert_eq!(frames.end_frame(StreamEnd::SandboxPaused).is_some(), is_between_frames(&data[..passed]));
     }
 }
 

@@ -1,10 +1,10 @@
-//! A body that ends when its sandbox or this server stops, and that counts as one of the sandbox's requests until then.
+//! A body that ends when its sandbox or this server stops. Until then, it counts as one of the sandbox's requests.
 //!
-//! A Connect stream ends with an error of its own protocol when its client can connect to the process again: after a pause,
-//! or when the server is back. When the sandbox is gone the stream breaks off. That makes E2B's SDKs ask whether the
-//! sandbox still runs, and only then do all their versions say that it was killed or reached the end of its life. Any
-//! other body breaks off too. Over HTTP/2 the reason is an error when the sandbox is gone, and else that the stream was
-//! cancelled.
+//! A Connect stream ends with an error of its own protocol if its client can connect to the process again: after a
+//! pause, or when the server is back. When the sandbox is gone, the stream breaks off. That makes E2B's SDKs check
+//! whether the sandbox still runs, and only then do all their versions report that it was killed or timed out. Any
+//! other body breaks off too. Over HTTP/2, the error code is INTERNAL_ERROR if the sandbox is gone, and CANCEL
+//! otherwise.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,37 +15,37 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::frames::{Farewell, Frames};
+use super::frames::{Frames, StreamEnd};
 
-/// A body from inside a sandbox.
+/// A response body from inside a sandbox.
 pub(super) struct GatedBody<B> {
     inner: B,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Whether the sandbox is gone, and not paused, once it has stopped.
+    /// Cancelled if the sandbox is gone, as opposed to paused.
     gone: CancellationToken,
-    /// The server is about to stop.
+    /// Fires when the server is about to stop.
     leaving: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Of a Connect stream.
+    /// Set for a Connect stream.
     frames: Option<Frames>,
-    /// It was ended here: what comes from inside counts no more.
+    /// Whether the body was ended here. Nothing more from inside is passed on.
     ended: bool,
     _permit: OwnedSemaphorePermit,
 }
 
-/// What ends a body before its own end.
+/// The events that end a body early.
 pub(super) struct Stops {
     /// The sandbox has stopped.
     pub(super) closed: CancellationToken,
-    /// It has not only been paused. Cancelled before `closed`.
+    /// The sandbox is gone, as opposed to paused. Cancelled before `closed`.
     pub(super) gone: CancellationToken,
     /// The server is about to stop.
     pub(super) leaving: CancellationToken,
 }
 
-/// Why a body ended too soon.
+/// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatedError {
-    /// The cause is what HTTP/2 tells the client.
+    /// The cause is the error that HTTP/2 sends to the client.
     #[error("the sandbox or the server stopped")]
     Stopped(#[source] h2::Error),
     #[error("the sandbox closed the connection")]
@@ -59,25 +59,25 @@ impl<B> GatedBody<B> {
         Self { inner, closed, gone, leaving, frames: Frames::of(headers), ended: false, _permit: permit }
     }
 
-    /// Whether it ends here, and what there is to say about it.
-    fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<Option<Farewell>> {
+    /// Ready if the body ends here, with the reason to send if there is one.
+    fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<Option<StreamEnd>> {
         let (closed, leaving) = (self.closed.as_mut().poll(context), self.leaving.as_mut().poll(context));
         match (closed, leaving) {
             (Poll::Ready(()), _) if self.gone.is_cancelled() => Poll::Ready(None),
-            (_, Poll::Ready(())) => Poll::Ready(Some(Farewell::ServerStops)),
-            (Poll::Ready(()), _) => Poll::Ready(Some(Farewell::SandboxPaused)),
+            (_, Poll::Ready(())) => Poll::Ready(Some(StreamEnd::ServerStops)),
+            (Poll::Ready(()), _) => Poll::Ready(Some(StreamEnd::SandboxPaused)),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
         }
     }
 
-    /// What is told in place of the rest.
-    fn stop(&mut self, farewell: Option<Farewell>) -> Result<Frame<Bytes>, GatedError> {
+    /// Returns what the client gets in place of the rest.
+    fn stop(&mut self, end: Option<StreamEnd>) -> Result<Frame<Bytes>, GatedError> {
         self.ended = true;
-        let frame = farewell.and_then(|farewell| self.frames.as_ref()?.farewell(farewell));
+        let frame = end.and_then(|end| self.frames.as_ref()?.end_frame(end));
         match frame {
             Some(frame) => Ok(Frame::data(frame)),
-            // Node takes a stream that was cancelled for one that came to its end.
-            None if farewell.is_none() => Err(GatedError::Stopped(h2::Reason::INTERNAL_ERROR.into())),
+            // Node.js takes a cancelled stream for a complete one.
+            None if end.is_none() => Err(GatedError::Stopped(h2::Reason::INTERNAL_ERROR.into())),
             None => Err(GatedError::Stopped(h2::Reason::CANCEL.into())),
         }
     }
@@ -97,7 +97,7 @@ where
         if self.ended {
             return Poll::Ready(None);
         }
-        // What has arrived is passed on before the end is: a last line of output is not lost to a race.
+        // Pass on what has arrived before ending the stream, so that a last line of output is not lost to a race.
         match Pin::new(&mut self.inner).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(frames), Some(data)) = (&mut self.frames, frame.data_ref()) {
@@ -105,13 +105,13 @@ where
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            // The connection into a sandbox breaks when it stops; who hears of that first is chance.
+            // The connection into a sandbox breaks when it stops, and that may be noticed first.
             Poll::Ready(Some(Err(error))) => match self.poll_stopped(context) {
-                Poll::Ready(farewell) => Poll::Ready(Some(self.stop(farewell))),
+                Poll::Ready(end) => Poll::Ready(Some(self.stop(end))),
                 Poll::Pending => Poll::Ready(Some(Err(error.into()))),
             },
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => self.poll_stopped(context).map(|farewell| Some(self.stop(farewell))),
+            Poll::Pending => self.poll_stopped(context).map(|end| Some(self.stop(end))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What of a message's head is for us and what is for the other side.
+//! Sorts the headers of a message into those for this proxy and those for the other side.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use isopod_api::Peer;
@@ -7,7 +7,7 @@ use isopod_wire::delivery::{CHANNEL_HEADER, REPORTS_HEADER, STREAM_HEADER};
 use super::refusal::TRAFFIC_HEADER;
 use crate::upstream::CONTROL_HEADER;
 
-/// Headers that speak of one connection, not of the message (RFC 9110, 7.6.1).
+/// Headers that apply to one connection, not to the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -18,8 +18,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Ours: they tell us where a request goes and that it may.
-const OURS: [&str; 7] = [
+/// Headers for this proxy, with the destination and its tokens. The guest trusts some of them.
+const PROXY_HEADERS: [&str; 7] = [
     "e2b-sandbox-id",
     "e2b-sandbox-port",
     TRAFFIC_HEADER,
@@ -39,7 +39,7 @@ fn has_token(value: &HeaderValue, wanted: &str) -> bool {
     value.to_str().is_ok_and(|text| text.split(',').any(|token| token.trim().eq_ignore_ascii_case(wanted)))
 }
 
-/// Removes what ends here, in either direction.
+/// Removes the headers that apply to one connection only. Used for both directions.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -51,21 +51,21 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
-    // The body is framed anew. A length that came together with chunks is not to be believed.
+    // The body is framed again. A length that came together with chunks cannot be trusted.
     if headers.remove(header::TRANSFER_ENCODING).is_some() {
         headers.remove(header::CONTENT_LENGTH);
     }
 }
 
-/// Removes what was meant for us.
-pub(super) fn strip_ours(headers: &mut HeaderMap) {
-    for name in OURS {
+/// Removes the headers that are for this proxy.
+pub(super) fn strip_proxy_headers(headers: &mut HeaderMap) {
+    for name in PROXY_HEADERS {
         headers.remove(name);
     }
     headers.remove(header::EXPECT);
 }
 
-/// Says who asked, and under which name. What a client claims about itself is not passed on.
+/// Sets the client's address, protocol and host. Claims of the client itself are not passed on.
 pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: Peer, host: Option<HeaderValue>) {
     if let Ok(value) = HeaderValue::from_str(&peer.address.to_string()) {
         headers.insert("x-forwarded-for", value);
@@ -78,13 +78,13 @@ pub(super) fn set_forwarded(headers: &mut HeaderMap, peer: Peer, host: Option<He
     };
 }
 
-/// Fences in content that shares its origin with the API: no scripts with our rights, no cookies either way.
-pub(super) fn fence_response(headers: &mut HeaderMap) {
+/// Restricts content that shares its origin with the API: no scripts with the API's rights, no cookies either way.
+pub(super) fn restrict_response(headers: &mut HeaderMap) {
     headers.remove(header::SET_COOKIE);
     headers.remove("clear-site-data");
     headers.remove("service-worker-allowed");
     headers.remove(header::STRICT_TRANSPORT_SECURITY);
-    // These speak for the whole origin too: where else it can be reached, and who is told of its errors.
+    // These also apply to the whole origin: alternative services and error reporting.
     for name in ["alt-svc", "nel", "report-to", "reporting-endpoints"] {
         headers.remove(name);
     }
@@ -95,8 +95,8 @@ pub(super) fn fence_response(headers: &mut HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
-/// Has a browser save the file and not show it, under the name that the sandbox gave it.
-pub(super) fn save_only(headers: &mut HeaderMap) {
+/// Makes a browser save the file instead of showing it, under the name that the sandbox chose.
+pub(super) fn force_download(headers: &mut HeaderMap) {
     let given = headers.get(header::CONTENT_DISPOSITION).and_then(|value| value.to_str().ok());
     let parameters = given.and_then(|text| text.split_once(';')).map(|(_, parameters)| parameters.trim());
     let attachment = match parameters {
@@ -125,7 +125,7 @@ mod tests {
             for text in given.into_iter().flat_map(|given| [given, "inline"]) {
                 headers.append("content-disposition", HeaderValue::from_static(text));
             }
-            save_only(&mut headers);
+            force_download(&mut headers);
             let all: Vec<_> = headers.get_all("content-disposition").iter().collect();
             assert_eq!(all, [becomes], "{given:?}");
         }
@@ -137,7 +137,7 @@ mod tests {
         headers.append("X-Isopod-Control", HeaderValue::from_static("1"));
         headers.append("x-isopod-control", HeaderValue::from_static("1"));
         headers.insert("x-kept", HeaderValue::from_static("1"));
-        strip_ours(&mut headers);
+        strip_proxy_headers(&mut headers);
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-kept"]);
     }
 

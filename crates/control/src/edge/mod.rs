@@ -1,7 +1,7 @@
-//! The edge: a proxy for traffic from outside to what listens inside sandboxes, byte for byte and without buffering.
+//! The edge: a proxy from outside to services inside sandboxes. It passes every byte unchanged and without buffering.
 //!
-//! [`route`] decides per request whether it is for a sandbox at all; [`proxy`] takes it there. API handlers are never
-//! on this way.
+//! [`route`] decides whether a request is for a sandbox, and [`proxy`] forwards it. These requests never reach API
+//! handlers.
 
 mod credentials;
 mod frames;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 use crate::lifecycle::Fleet;
 use isopod_identity::TokenCheck;
 
-/// What the edge goes by.
+/// What the edge needs to route and forward requests.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) fleet: Arc<Fleet>,
-    /// Sandboxes have names below them.
+    /// The domains below which sandboxes have names.
     pub(crate) domains: Domains,
-    /// Tells which tokens this server would believe; none where only keys count.
+    /// Checks which team tokens are valid here. `None` if the server accepts only keys.
     pub(crate) tokens: Option<TokenCheck>,
 }

@@ -1,4 +1,4 @@
-//! Takes one request into a sandbox and its answer back.
+//! Forwards one request into a sandbox and returns its response.
 
 use std::sync::Arc;
 
@@ -17,7 +17,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::credentials::{strip_access_token, strip_credentials};
 use super::gate::{GatedBody, Stops};
-use super::headers::{fence_response, save_only, set_forwarded, strip_hop_by_hop, strip_ours, wanted_upgrade};
+use super::headers::{
+    force_download, restrict_response, set_forwarded, strip_hop_by_hop, strip_proxy_headers, wanted_upgrade,
+};
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
 use super::{Edge, tunnel};
@@ -25,12 +27,12 @@ use crate::delivery::{ClientConnection, RunningGuest, TrackedBody};
 use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
 use crate::upstream::{ConnectError, connect};
 
-/// What the guest does for the node, not for clients.
+/// Paths of the guest that are for the node, not for clients.
 const INTERNAL_PATHS: [&str; 9] =
     ["init", "logs", "delivery", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "upgrade"];
 const ACCESS_HEADER: &str = "x-access-token";
 
-/// Passes the request on. A refusal becomes the answer that the SDKs know.
+/// Forwards the request. A refusal becomes a response that the SDKs understand.
 pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, request: Request<Body>) -> Response<Body> {
     let asked_with = request.headers().clone();
     match try_proxy(edge, address, peer, request).await {
@@ -39,8 +41,8 @@ pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, request: Re
     }
 }
 
-/// Nobody has it, or another server on the same database.
-async fn not_here(fleet: &Fleet, sandbox: SandboxId) -> Refusal {
+/// The sandbox does not exist, or is on another server that shares the database.
+async fn not_found(fleet: &Fleet, sandbox: SandboxId) -> Refusal {
     match fleet.store.check_here(Resource::Sandbox(&sandbox, None)).await {
         Err(StoreError::Elsewhere { server }) => Refusal::Elsewhere(sandbox, server),
         _ => Refusal::NotFound(sandbox),
@@ -54,7 +56,7 @@ async fn try_proxy(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let fleet = &*edge.fleet;
-    let Some(sandbox) = fleet.find(&address.sandbox) else { return Err(not_here(fleet, address.sandbox).await) };
+    let Some(sandbox) = fleet.find(&address.sandbox) else { return Err(not_found(fleet, address.sandbox).await) };
     if let Form::Path(path) = &address.form {
         rewrite_path(&mut request, path)?;
     }
@@ -72,16 +74,16 @@ async fn try_proxy(
         () = life.gate.cancelled() => return Err(Refusal::NotFound(address.sandbox)),
     };
     if address.form.shares_the_apis_origin() {
-        fence_response(response.headers_mut());
+        restrict_response(response.headers_mut());
     }
     if address.form == Form::Signature {
-        save_only(response.headers_mut());
+        force_download(response.headers_mut());
     }
     Ok(response)
 }
 
-/// Internal paths do not exist for clients. Ports other than the guest's ask for the traffic token where the public is to
-/// be kept out.
+/// Internal paths do not exist for clients. Ports other than the guest's require the traffic token if the sandbox is
+/// not public.
 fn check_access(view: &View, address: &Address, request: &Request<Body>) -> Result<(), Refusal> {
     if address.port == GUEST_PORT {
         return if is_internal(request.uri().path()) { Err(Refusal::InternalPath) } else { Ok(()) };
@@ -91,7 +93,7 @@ fn check_access(view: &View, address: &Address, request: &Request<Body>) -> Resu
     if !needs_token {
         return Ok(());
     }
-    // None: not a secured sandbox, or one that an older server made.
+    // `None` if the sandbox is not secured, or was created by an older server.
     let Some(token) = &view.row.traffic_token else { return Ok(()) };
     match request.headers().get(TRAFFIC_HEADER) {
         None => Err(Refusal::TokenMissing(address.sandbox.clone())),
@@ -100,8 +102,8 @@ fn check_access(view: &View, address: &Address, request: &Request<Body>) -> Resu
     }
 }
 
-/// Contexts hold the state of what their owner runs. SDKs show the traffic token with these calls wherever they were given
-/// one, and older ones the access token. What a browser asks beforehand carries neither, and touches no context.
+/// Contexts hold the state of the owner's code. SDKs send the traffic token with these calls if they have one, and
+/// older ones send the access token. A browser's preflight request has neither, and touches no context.
 fn needs_context_token(view: &View, request: &Request<Body>) -> bool {
     let shown = request.headers().get(ACCESS_HEADER);
     let is_owner = match (&view.row.access_token, shown) {
@@ -115,8 +117,8 @@ fn is_internal(path: &str) -> bool {
     is_below(path, &INTERNAL_PATHS)
 }
 
-/// Whether the path begins with one of these names. Whatever spelling a router inside may fold together counts as the same
-/// path here.
+/// Whether the path begins with one of these names. All spellings that a router inside may normalize count as the same
+/// path.
 fn is_below(path: &str, names: &[&str]) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     let mut segments: Vec<&str> = Vec::new();
@@ -130,7 +132,7 @@ fn is_below(path: &str, names: &[&str]) -> bool {
     segments.first().is_some_and(|first| names.iter().any(|name| first.eq_ignore_ascii_case(name)))
 }
 
-/// The sandbox's present life; one that is paused is woken if it wants to be.
+/// Returns the sandbox's current life. Resumes a paused sandbox if it has auto-resume.
 async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, Refusal> {
     if let Some(life) = &view.life {
         return Ok(Arc::clone(life));
@@ -141,10 +143,10 @@ async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, R
     }
     match sandbox.wake().await {
         Ok(()) => sandbox.view().life.clone().ok_or(Refusal::NotFound(id)),
-        Err(ActError::NoPlace(why)) => Err(Refusal::NoPlace(id, why.to_string())),
+        Err(ActError::TeamLimit(why)) => Err(Refusal::TeamLimit(id, why.to_string())),
         Err(ActError::Refused(_)) => Err(Refusal::NotFound(id)),
         Err(error) => {
-            tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "traffic could not wake a sandbox");
+            tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "could not resume a sandbox for a request");
             Err(Refusal::Unreachable(id))
         }
     }
@@ -159,7 +161,7 @@ fn rewrite_path(request: &mut Request<Body>, path: &str) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Makes the head of the request what the inside should see.
+/// Rewrites the request's head to what the service inside should see.
 async fn prepare(edge: &Edge, sandbox: &Sandbox, address: &Address, peer: Peer, request: &mut Request<Body>) {
     let authority = request.uri().authority().and_then(|name| HeaderValue::from_str(name.as_str()).ok());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
@@ -171,7 +173,7 @@ async fn prepare(edge: &Edge, sandbox: &Sandbox, address: &Address, peer: Peer, 
     let headers = request.headers_mut();
     let host = headers.get(header::HOST).cloned().or(authority);
     strip_hop_by_hop(headers);
-    strip_ours(headers);
+    strip_proxy_headers(headers);
     if let Some(protocol) = upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, protocol);
@@ -208,8 +210,8 @@ async fn send(
         Target::Guest if upgrade.is_none() => {
             let guest = RunningGuest { node: fleet.node.as_ref(), incarnation: &life.incarnation, gate: &life.gate };
             let tracked = life.deliveries.track(guest, &mut request, client).await;
-            tracking = tracked.map_err(|error| broken(address, &error))?;
-            send_kept(fleet, address, life, request).await?
+            tracking = tracked.map_err(|error| unreachable(address, &error))?;
+            send_reused(fleet, address, life, request).await?
         }
         target => send_fresh(fleet, address, life, target, request).await?,
     };
@@ -220,7 +222,7 @@ async fn send(
     strip_hop_by_hop(response.headers_mut());
     let delivery = tracking.and_then(|tracking| life.deliveries.begin(tracking, response.headers_mut()));
     let (head, body) = response.into_parts();
-    // Below the gate: the guest knows nothing of what the gate adds, so it must not count.
+    // Below the gate, because the guest does not know about the frame that the gate adds, so that frame must not count.
     let body = TrackedBody::new(body, delivery);
     let stops = Stops { closed: life.gate.clone(), gone: life.ended.clone(), leaving: fleet.streams_end.clone() };
     let body = GatedBody::new(body, &head.headers, stops, permit);
@@ -235,9 +237,9 @@ fn target_of(port: u16) -> Target {
     }
 }
 
-/// Over a kept connection if there is one. One that closes before it took the request costs only another try; so does one
-/// that closes without an answer, if the request can be repeated without harm.
-async fn send_kept(
+/// Sends over a kept-alive connection if there is one. If that connection closes before it took the request, the
+/// request is sent again. The same happens if it closes without a response and the request is idempotent.
+async fn send_reused(
     fleet: &Fleet,
     address: &Address,
     life: &Arc<Life>,
@@ -267,13 +269,13 @@ async fn send_kept(
                 (None, Some(again)) if error.error().is_incomplete_message() => {
                     (request, may_use_kept) = (again, false)
                 }
-                _ => return Err(broken(address, error.error())),
+                _ => return Err(unreachable(address, error.error())),
             },
         }
     }
 }
 
-/// The same request once more, if sending it twice does no more than sending it once.
+/// Returns a copy of the request if it can be sent twice without harm.
 fn copy_if_repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     if !request.method().is_idempotent() || !request.body().is_end_stream() {
         return None;
@@ -281,7 +283,7 @@ fn copy_if_repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(Body::empty());
     (*copy.method_mut(), *copy.uri_mut()) = (request.method().clone(), request.uri().clone());
     (*copy.version_mut(), *copy.headers_mut()) = (request.version(), request.headers().clone());
-    // They know how the client wrote the names of its headers.
+    // The extensions preserve the spelling of the client's header names.
     *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
 }
@@ -294,7 +296,7 @@ async fn send_fresh(
     request: Request<Body>,
 ) -> Result<Response<Incoming>, Refusal> {
     let mut sender = open(fleet, address, life, target).await?;
-    sender.send_request(request).await.map_err(|error| broken(address, &error))
+    sender.send_request(request).await.map_err(|error| unreachable(address, &error))
 }
 
 async fn open(
@@ -309,12 +311,12 @@ async fn open(
             Refusal::NoInterpreter(address.sandbox.clone())
         }
         ConnectError::Dial(DialError::Refused { .. }) => Refusal::PortClosed(address.sandbox.clone(), address.port),
-        error => broken(address, &error),
+        error => unreachable(address, &error),
     })
 }
 
-fn broken(address: &Address, error: &(dyn std::error::Error + 'static)) -> Refusal {
-    tracing::debug!(sandbox = %address.sandbox, port = address.port, error = isopod_wire::error_chain(error), "unreachable");
+fn unreachable(address: &Address, error: &(dyn std::error::Error + 'static)) -> Refusal {
+    tracing::debug!(sandbox = %address.sandbox, port = address.port, error = isopod_wire::error_chain(error), "could not reach a sandbox");
     Refusal::Unreachable(address.sandbox.clone())
 }
 

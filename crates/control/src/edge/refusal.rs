@@ -1,4 +1,4 @@
-//! Why traffic does not reach a sandbox, in the texts that the SDKs look for, as JSON or as a page for people.
+//! Why a request does not reach a sandbox, with the texts that the SDKs expect, as JSON or as an HTML page.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 pub(super) const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
 
-/// Why not.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     InvalidHost,
@@ -16,10 +16,10 @@ pub(crate) enum Refusal {
     InvalidSignature,
     MissingHeader(&'static str),
     NotFound(SandboxId),
-    /// Another server on the same database has it.
+    /// Another server that shares the database has it.
     Elsewhere(SandboxId, String),
-    /// It was asked for under a domain that this server does not answer for; the right one.
-    StrangeDomain(SandboxId, String),
+    /// The request used a domain that this server does not serve. Contains the right one.
+    UnknownDomain(SandboxId, String),
     PortClosed(SandboxId, u16),
     /// Nothing listens where a code interpreter would.
     NoInterpreter(SandboxId),
@@ -27,9 +27,9 @@ pub(crate) enum Refusal {
     TokenInvalid(SandboxId),
     InternalPath,
     TooManyConnections(SandboxId),
-    /// Traffic should have woken it, but its team has no place for it.
-    NoPlace(SandboxId, String),
-    /// It broke on the way; the details are in the log.
+    /// The request would resume the sandbox, but its team has reached a limit.
+    TeamLimit(SandboxId, String),
+    /// The connection failed. The details are in the log.
     Unreachable(SandboxId),
 }
 
@@ -41,11 +41,11 @@ impl Refusal {
             }
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
-            Self::Elsewhere(..) | Self::StrangeDomain(..) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Elsewhere(..) | Self::UnknownDomain(..) => StatusCode::MISDIRECTED_REQUEST,
             Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
-            // Of a 502 the SDKs say that the sandbox has probably reached its time-out. Of a 404 they show the message.
+            // The SDKs report a 502 as a probable timeout of the sandbox. For a 404, they show the message.
             Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
-            Self::TooManyConnections(_) | Self::NoPlace(..) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyConnections(_) | Self::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -58,12 +58,12 @@ impl Refusal {
             Self::MissingHeader(name) => format!("missing header {name}"),
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
             Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
-            Self::StrangeDomain(_, domain) => {
-                format!("This server does not answer for that domain; its sandboxes have names below {domain}")
+            Self::UnknownDomain(_, domain) => {
+                format!("This server does not serve that domain; its sandboxes have names below {domain}")
             }
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
             Self::NoInterpreter(_) => {
-                "The template has no code interpreter; use code-interpreter-v1 or one that is built on it".to_owned()
+                "The template has no code interpreter; use code-interpreter-v1 or a template built on it".to_owned()
             }
             Self::TokenMissing(_) => {
                 format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")
@@ -73,7 +73,7 @@ impl Refusal {
             }
             Self::InternalPath => "not found".to_owned(),
             Self::TooManyConnections(_) => "The sandbox has too many open connections".to_owned(),
-            Self::NoPlace(_, why) => format!("The sandbox cannot be resumed: {why}"),
+            Self::TeamLimit(_, why) => format!("The sandbox cannot be resumed: {why}"),
             Self::Unreachable(_) => "The sandbox could not be reached".to_owned(),
         }
     }
@@ -82,17 +82,17 @@ impl Refusal {
         match self {
             Self::NotFound(id)
             | Self::Elsewhere(id, _)
-            | Self::StrangeDomain(id, _)
+            | Self::UnknownDomain(id, _)
             | Self::PortClosed(id, _)
             | Self::NoInterpreter(id)
             | Self::TokenMissing(id)
             | Self::TokenInvalid(id) => Some(id),
-            Self::TooManyConnections(id) | Self::NoPlace(id, _) | Self::Unreachable(id) => Some(id),
+            Self::TooManyConnections(id) | Self::TeamLimit(id, _) | Self::Unreachable(id) => Some(id),
             _ => None,
         }
     }
 
-    /// The answer, as a page when a person sits in front of it.
+    /// Returns the response, as an HTML page if a browser shows it.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Body> {
         let (kind, body) = if is_browser(request) {
             ("text/html; charset=utf-8", self.page())
@@ -108,7 +108,8 @@ impl Refusal {
         response
     }
 
-    /// A page of ours runs nothing. One that waits is not sandboxed besides: in a sandbox it could not load itself again.
+    /// Our own pages run no scripts. The page that waits for a port is not sandboxed in addition, because a sandboxed
+    /// page cannot reload itself.
     fn policy(&self) -> &'static str {
         match self {
             Self::PortClosed(..) => "default-src 'none'; style-src 'unsafe-inline'",
@@ -127,10 +128,10 @@ impl Refusal {
         body
     }
 
-    /// Nothing in it comes from the request but ids and numbers that were read as such.
+    /// The page contains nothing from the request except ids and numbers that were parsed.
     fn page(&self) -> String {
         let sandbox = self.sandbox().map(|id| format!("<p>Sandbox <code>{id}</code></p>")).unwrap_or_default();
-        // Whoever looks at a preview before its server is up sees it as soon as it is: the page loads itself again.
+        // The page reloads itself, so that a preview appears as soon as its server is up.
         let (again, port) = match self {
             Self::PortClosed(_, port) => (
                 "<meta http-equiv=refresh content=1>",
@@ -148,7 +149,7 @@ impl Refusal {
     }
 }
 
-/// A browser that shows a page, not one whose script is asking.
+/// Whether a browser shows the response, as opposed to a script that fetches it.
 fn is_browser(headers: &HeaderMap) -> bool {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let by_script = headers.get("sec-fetch-mode").is_some_and(|mode| mode == "cors");

@@ -1,5 +1,5 @@
-//! Whether a request is for a sandbox, and for which. In this order: a Host name `{port}-{id}.domain`, the routing
-//! headers, the path form `/sandbox/{id}/{port}/…`, a signed file URL. Everything else is for the API.
+//! Decides whether a request is for a sandbox, and for which one. In this order: a host name `{port}-{id}.domain`, the
+//! routing headers, the path form `/sandbox/{id}/{port}/…`, a signed file URL. Everything else is for the API.
 
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
@@ -10,7 +10,7 @@ use super::signature;
 use crate::lifecycle::Fleet;
 use crate::tls::is_or_is_below;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug)]
 pub(crate) enum Route {
     Api,
@@ -18,7 +18,7 @@ pub(crate) enum Route {
     Refused(Refusal),
 }
 
-/// A port of a sandbox, and how it was named.
+/// A port of a sandbox, and how the request named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) sandbox: SandboxId,
@@ -26,33 +26,33 @@ pub(crate) struct Address {
     pub(crate) form: Form,
 }
 
-/// How a sandbox was named.
+/// How a request names a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Host,
     Headers,
-    /// By a signed file URL.
+    /// A signed file URL.
     Signature,
-    /// The path that the sandbox sees.
+    /// A path prefix. Contains the path that the sandbox sees.
     Path(String),
 }
 
 impl Form {
-    /// Whether a browser that opens such a URL takes what it shows for the API's own, so that it must be fenced in.
+    /// Whether a browser attributes such a URL to the API's origin, so that the response must be restricted.
     pub(super) fn shares_the_apis_origin(&self) -> bool {
         match self {
             Self::Signature | Self::Path(_) => true,
-            // A name of its own; and no link and no form can set headers.
+            // A host name is an origin of its own, and neither a link nor a form can set headers.
             Self::Host | Self::Headers => false,
         }
     }
 }
 
-/// The names under which sandboxes have theirs: the server's own, and others that it answers for.
+/// The domains below which sandboxes have names: the server's own, and others that it serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Domains {
-    /// `host[:port]`, as clients are told it.
-    told: String,
+    /// `host[:port]`, as it is given to clients.
+    advertised: String,
     own: String,
     others: Vec<String>,
 }
@@ -62,11 +62,11 @@ const PORT_HEADER: &str = "e2b-sandbox-port";
 const PATH_PREFIX: &str = "/sandbox/";
 
 impl Domains {
-    /// From `host[:port]`, and the names of others.
+    /// `domain` is `host[:port]`. The other domains need no port.
     pub(crate) fn new(domain: &str, others: &[String]) -> Self {
         let lower = |domain: &str| host_name(domain).to_ascii_lowercase();
         let others = others.iter().map(|other| lower(other)).collect();
-        Self { told: domain.to_owned(), own: lower(domain), others }
+        Self { advertised: domain.to_owned(), own: lower(domain), others }
     }
 
     pub(crate) fn own(&self) -> &str {
@@ -77,13 +77,13 @@ impl Domains {
         std::iter::once(self.own.as_str()).chain(self.others.iter().map(String::as_str))
     }
 
-    /// The domain for the answer to a request, with its port. Who came by another domain than the server's own looks for
-    /// sandboxes there, and can perhaps not resolve any other.
-    pub(crate) fn told_to(&self, parts: &Parts) -> String {
+    /// Returns the domain for the response to a request, with its port. A client that used another domain looks for
+    /// sandboxes below it, and may be unable to resolve any other.
+    pub(crate) fn advertised_to(&self, parts: &Parts) -> String {
         let host = host_of(parts).unwrap_or_default();
         let name = host_name(host);
         let Some(other) = self.others.iter().find(|other| is_or_is_below(name.trim_end_matches('.'), other)) else {
-            return self.told.clone();
+            return self.advertised.clone();
         };
         match host.strip_prefix(name) {
             Some(port) if !matches!(port, ":443" | ":80") => format!("{other}{port}"),
@@ -97,7 +97,7 @@ pub(crate) fn route(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Route {
         .or_else(|| by_headers(&parts.headers))
         .or_else(|| by_path(&parts.uri))
         .or_else(|| by_signature(parts, fleet))
-        .or_else(|| below_a_strange_domain(parts, domains, fleet));
+        .or_else(|| below_unknown_domain(parts, domains, fleet));
     match found {
         None => Route::Api,
         Some(Ok(address)) => Route::Sandbox(address),
@@ -105,7 +105,7 @@ pub(crate) fn route(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Route {
     }
 }
 
-/// `None`: this form was not used. An error: it was, but wrongly.
+/// `None` if the request does not use this form, an error if it uses it wrongly.
 pub(super) type Found = Option<Result<Address, Refusal>>;
 
 pub(super) fn by_host(parts: &Parts, domains: &Domains) -> Found {
@@ -118,14 +118,15 @@ pub(super) fn by_host(parts: &Parts, domains: &Domains) -> Found {
     named_by(label)
 }
 
-/// A sandbox of ours under a name of somebody else's: without this it would be a request for the API, whose answer tells
-/// nobody what is wrong. Other names of this shape may be the server's own, given by those who forward its port.
-fn below_a_strange_domain(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Found {
+/// Refuses a request for one of our sandboxes below an unknown domain. Without this it would go to the API, whose
+/// response would not explain the mistake. Other names of this shape may belong to the server itself, for example
+/// through a port forwarder.
+fn below_unknown_domain(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Found {
     let host = host_of(parts)?.to_ascii_lowercase();
     let (label, _) = host_name(&host).split_once('.')?;
     let address = named_by(label)?.ok()?;
     fleet.find(&address.sandbox)?;
-    Some(Err(Refusal::StrangeDomain(address.sandbox, domains.own.clone())))
+    Some(Err(Refusal::UnknownDomain(address.sandbox, domains.own.clone())))
 }
 
 /// `{port}-{id}`
@@ -177,16 +178,16 @@ fn address(id: &str, port: u16, form: Form) -> Result<Address, Refusal> {
     Ok(Address { sandbox, port, form })
 }
 
-/// What the client calls us: the Host header, or in HTTP/2 the authority.
+/// Returns the host name that the client used: the Host header, or the authority in HTTP/2.
 pub(crate) fn host_of(parts: &Parts) -> Option<&str> {
     let header = parts.headers.get(http::header::HOST).and_then(|value| value.to_str().ok());
     header.or_else(|| parts.uri.authority().map(|authority| authority.as_str()))
 }
 
-/// `host[:port]` without the port.
+/// Returns `host[:port]` without the port.
 pub(crate) fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
-        // An address in brackets has colons of its own.
+        // An address in brackets contains colons.
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
@@ -212,13 +213,13 @@ mod tests {
 
     #[test]
     fn an_answer_names_the_domain_that_the_request_came_by() {
-        let told = |host: &str| domain().told_to(&parts(host, "/", &[]));
+        let advertised = |host: &str| domain().advertised_to(&parts(host, "/", &[]));
         for host in ["api.e2b.app", "e2b.app", "API.E2B.APP:443", "sandbox.e2b.app.", "api.e2b.app:80"] {
-            assert_eq!(told(host), "e2b.app", "{host}");
+            assert_eq!(advertised(host), "e2b.app", "{host}");
         }
-        assert_eq!(told("api.e2b.app:8443"), "e2b.app:8443");
+        assert_eq!(advertised("api.e2b.app:8443"), "e2b.app:8443");
         for host in ["127.0.0.1:3000", "api.isopod.localhost:3000", "evil.com", "xe2b.app", "e2b.app.evil.com", ""] {
-            assert_eq!(told(host), "Isopod.localhost:3000", "{host}");
+            assert_eq!(advertised(host), "Isopod.localhost:3000", "{host}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! After a protocol switch: bytes both ways until one side or the sandbox ends.
+//! Copies bytes both ways after a protocol switch, until one side or the sandbox ends.
 
 use axum::body::Body;
 use http::{Request, Response};
@@ -8,15 +8,16 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// What is carried at once, each way. Tunnels are few and may carry a lot: the usual 8 KiB cost twice the time.
+/// The buffer for each direction. Tunnels are few and may transfer a lot: with the usual 8 KiB, they take twice the
+/// time.
 const BUFFER: usize = 64 << 10;
 
-/// The client's half of a switch, to be taken before the request is sent on.
+/// Returns the client's half of a switch. Must be called before the request is forwarded.
 pub(super) fn client_half(request: &mut Request<Body>) -> OnUpgrade {
     hyper::upgrade::on(request)
 }
 
-/// Joins both halves once the sandbox has agreed to switch.
+/// Joins both halves after the sandbox has agreed to switch.
 pub(super) fn join(
     client: OnUpgrade,
     response: &mut Response<Incoming>,

@@ -1,4 +1,4 @@
-//! Why something was not done in the workspace.
+//! Errors of operations in the workspace.
 
 use std::io;
 
@@ -6,42 +6,42 @@ use rustix::io::Errno;
 
 use super::path::PathError;
 
-/// Most are the caller's doing; trouble of ours are the last four.
+/// Most are caused by the request. The last four are the server's.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("a key must name a file")]
     EmptyKey,
-    #[error("keys that end in `.metadata` are kept for what is noted about files")]
+    #[error("keys that end in `.metadata` are reserved for metadata")]
     MetadataKey,
     #[error("there is nothing at {0:?}")]
     NotFound(String),
     #[error("{0:?} is a directory")]
     IsDirectory(String),
-    #[error("{0:?} is not a directory, or goes through something that is none")]
+    #[error("{0:?} is not a directory, or one of its parents is not")]
     NotDirectory(String),
-    #[error("{0:?} is no regular file")]
+    #[error("{0:?} is not a regular file")]
     NotRegular(String),
-    #[error("there is something at {0:?} already")]
+    #[error("{0:?} already exists")]
     Exists(String),
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
     #[error("the files would take more than {0} bytes")]
     Quota(u64),
-    #[error("{0:?} has too many entries to look at")]
+    #[error("{0:?} has too many entries")]
     TooMany(String),
-    #[error("there is no room left in the workspace")]
+    #[error("the workspace is full")]
     Full,
-    #[error("the file did not come to its end")]
-    Cut,
-    #[error("the workspace is not there")]
+    #[error("the file is incomplete")]
+    Incomplete,
+    #[error("the workspace is not available")]
     Workspace(#[from] crate::workspace::WorkspaceError),
-    /// The files are there, and their store or the one who serves them does not answer.
-    #[error("the workspace did not answer in time to {doing} {path:?}")]
-    Away { doing: &'static str, path: String, source: io::Error },
-    /// The work was given up on the way.
-    #[error("the work on the files did not end")]
+    /// The workspace is mounted, but its object store or its daemon does not answer.
+    #[error("could not {doing} {path:?}: the workspace does not respond")]
+    Unavailable { doing: &'static str, path: String, source: io::Error },
+    /// The task was aborted.
+    #[error("the file operation was aborted")]
     Aborted,
     #[error("could not {doing} {path:?}")]
     Io { doing: &'static str, path: String, source: io::Error },
@@ -54,7 +54,7 @@ impl From<tokio::task::JoinError> for FileError {
 }
 
 impl FileError {
-    /// Turns an error of the system into one that says what was being done to what.
+    /// Converts an error of the system into one that names the operation and the path.
     pub(crate) fn doing(doing: &'static str, path: &str) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             let path = path.to_owned();
@@ -67,8 +67,8 @@ impl FileError {
                 Some(Errno::OVERFLOW) => Self::TooMany(path),
                 Some(Errno::NOSPC | Errno::DQUOT) => Self::Full,
                 Some(Errno::NAMETOOLONG) => Self::Path(PathError::TooLong),
-                // What a mount says whose store does not answer, and one that nobody serves.
-                Some(Errno::IO | Errno::NOTCONN | Errno::CONNABORTED) => Self::Away { doing, path, source },
+                // What a mount returns if its object store does not answer, or if its daemon is gone.
+                Some(Errno::IO | Errno::NOTCONN | Errno::CONNABORTED) => Self::Unavailable { doing, path, source },
                 _ => Self::Io { doing, path, source },
             }
         }

@@ -1,4 +1,4 @@
-//! What an execution's files take and where they are (`get_storage_info`).
+//! The size and the location of an execution's files (`get_storage_info`).
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use super::path::InnerPath;
 use super::store::Files;
 use super::walk::Found;
 
-/// The fields that ROMA's `get_storage_info` has.
+/// The fields of ROMA's `get_storage_info`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct StorageInfo {
     execution_id: String,
@@ -55,7 +55,7 @@ impl Files {
     }
 }
 
-/// With two digits behind the point, as the original rounds.
+/// Rounds to two decimals, as ROMA does.
 fn megabytes(bytes: u64) -> f64 {
     let hundredths = u128::from(bytes) * 100 / (1 << 20);
     let rounded = u32::try_from(hundredths).unwrap_or(u32::MAX);

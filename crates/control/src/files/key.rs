@@ -1,12 +1,12 @@
-//! Keys of an execution's files. A key whose first part is not one of the execution's own directories is an artifact, so
-//! that what is put under a name is found under the path that is told for that name.
+//! Keys of an execution's files. A key whose first component is not one of the execution's directories is an artifact.
+//! This way, a file is stored at the path that is returned for its name.
 
 use super::error::FileError;
 use super::execution::SUB_DIRS;
 use super::path::InnerPath;
 
 const DEFAULT_DIR: &str = "artifacts";
-/// What is noted about `a.csv` lies in `a.csv.metadata`.
+/// The metadata of `a.csv` is in `a.csv.metadata`.
 pub(crate) const METADATA: &str = ".metadata";
 
 /// Names one file of an execution.
@@ -23,10 +23,10 @@ impl Key {
         Ok(Self(InnerPath::parse(&format!("{DEFAULT_DIR}/{}", path.as_str()))?))
     }
 
-    /// The same, for something that is going to be written.
+    /// Like [`Key::parse`], for a file that will be written.
     pub fn parse_new(text: &str) -> Result<Self, FileError> {
         let key = Self::parse(text)?;
-        // Room for the name of its metadata and for the unfinished file.
+        // Leave room for the name of its metadata and of the temporary file.
         let name_length = key.0.split().map_or(0, |(_, name)| name.len());
         if name_length + METADATA.len() > 255 {
             return Err(super::path::PathError::TooLong.into());
@@ -42,7 +42,7 @@ impl Key {
         self.0.as_str()
     }
 
-    /// Where what is noted about it lies.
+    /// The path of its metadata.
     pub(crate) fn metadata_path(&self) -> InnerPath {
         match self.0.split() {
             Some((parent, name)) => parent.join(&format!("{name}{METADATA}")),
@@ -51,7 +51,7 @@ impl Key {
     }
 }
 
-/// The beginning of keys, as [`Key::parse`] would read it.
+/// Parses a prefix of keys in the same way as [`Key::parse`].
 pub(crate) fn parse_prefix(text: &str) -> String {
     let text = text.trim_start_matches('/');
     let first = text.split('/').next().unwrap_or_default();

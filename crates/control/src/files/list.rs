@@ -1,4 +1,4 @@
-//! Which files an execution has.
+//! Lists the files of an execution.
 
 use isopod_store::clock::Timestamp;
 use rustix::fs::FileType;
@@ -12,18 +12,18 @@ use super::store::Files;
 use super::tree::Tree;
 use super::walk::Found;
 
-/// Which of them.
+/// Selects files.
 #[derive(Clone, Debug, Default)]
 pub struct KeyQuery {
     pub prefix: String,
-    /// Written at that time or later.
+    /// Modified at that time or later.
     pub modified_since: Option<Timestamp>,
-    /// Only keys behind this one.
+    /// Only keys after this one.
     pub after: Option<String>,
     pub limit: usize,
 }
 
-/// One of them.
+/// A file in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ExecutionFile)]
 pub struct ListedFile {
@@ -33,19 +33,19 @@ pub struct ListedFile {
 }
 
 impl Files {
-    /// The files in the order of their keys, and whether there are more. Notes about files and unfinished ones are none.
+    /// Returns the files sorted by key, and whether there are more. Skips metadata and unfinished files.
     pub fn list(&self, query: &KeyQuery) -> Result<(Vec<ListedFile>, bool), FileError> {
         let prefix = parse_prefix(&query.prefix);
         let found = files_in(&self.tree()?, &InnerPath::root())?;
         let names: std::collections::HashSet<&str> = found.iter().map(|found| found.path.as_str()).collect();
-        let is_note = |key: &str| key.strip_suffix(METADATA).is_some_and(|file| names.contains(file));
+        let is_metadata = |key: &str| key.strip_suffix(METADATA).is_some_and(|file| names.contains(file));
         let since = query.modified_since.map_or(i64::MIN, |since| since.0);
         let wanted = found.iter().filter(|found| {
             let key = found.path.as_str();
             key.starts_with(&prefix)
                 && query.after.as_deref().is_none_or(|after| key > after)
                 && found.modified_ms() >= since
-                && !is_note(key)
+                && !is_metadata(key)
         });
         let mut listed: Vec<ListedFile> = wanted.take(query.limit.saturating_add(1)).map(listed).collect();
         let has_more = listed.len() > query.limit;
@@ -53,14 +53,14 @@ impl Files {
         Ok((listed, has_more))
     }
 
-    /// The bytes of everything that is there.
+    /// Returns the total size of all files in bytes.
     pub(super) fn measure(&self, tree: &Tree) -> Result<u64, FileError> {
         let found = tree.list(&InnerPath::root(), usize::MAX).map_err(FileError::doing("measure", ""))?;
         Ok(found.iter().filter(|found| found.kind() == FileType::RegularFile).map(Found::size).sum())
     }
 }
 
-/// The whole regular files below a directory.
+/// Returns the complete regular files below a directory.
 pub(super) fn files_in(tree: &Tree, path: &InnerPath) -> Result<Vec<Found>, FileError> {
     let mut found = tree.list(path, usize::MAX).map_err(FileError::doing("list", path.as_str()))?;
     found.retain(|found| found.kind() == FileType::RegularFile && !found.is_unfinished());

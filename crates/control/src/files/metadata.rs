@@ -1,4 +1,4 @@
-//! What is noted about a file: a JSON object in `{file}.metadata` beside it.
+//! The metadata of a file: a JSON object in `{file}.metadata` beside it.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,7 +8,7 @@ use super::error::FileError;
 use super::key::Key;
 use super::tree::Tree;
 
-/// More than that is no note.
+/// Longer text is not treated as metadata.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// A JSON object.
@@ -16,7 +16,7 @@ pub(crate) const MAX_BYTES: usize = 16 << 10;
 pub struct Metadata(pub(crate) Map<String, Value>);
 
 impl Metadata {
-    /// None for a text that is no JSON object, or too long.
+    /// Returns `None` if the text is not a JSON object, or too long.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > MAX_BYTES {
             return None;
@@ -24,7 +24,7 @@ impl Metadata {
         serde_json::from_slice(text).ok().map(Self)
     }
 
-    /// In characters that a header can hold: everything else is written as JSON's `\u` escapes.
+    /// Returns the object in characters that a header can hold. All others become `\u` escapes of JSON.
     pub fn to_ascii(&self) -> String {
         let mut ascii = String::new();
         for unit in Value::Object(self.0.clone()).to_string().chars() {
@@ -41,13 +41,13 @@ impl Metadata {
         ascii
     }
 
-    /// What is noted about a file. Code in a sandbox can write anything there; nonsense is no note.
+    /// Reads the metadata of a file. Code in a sandbox can write anything there, so invalid metadata counts as missing.
     pub(super) fn read(tree: &Tree, key: &Key) -> Result<Option<Self>, FileError> {
         let path = key.metadata_path();
         let failed = |source| FileError::doing("read", path.as_str())(source);
         let file = match tree.open_file(&path).map_err(failed) {
             Ok(file) => file,
-            Err(error @ (FileError::Io { .. } | FileError::Away { .. })) => return Err(error),
+            Err(error @ (FileError::Io { .. } | FileError::Unavailable { .. })) => return Err(error),
             Err(_) => return Ok(None),
         };
         let mut text = Vec::new();

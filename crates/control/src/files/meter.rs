@@ -1,6 +1,6 @@
-//! How much an execution's files take, without going through all of them at every write.
+//! Tracks how much space an execution's files take, without visiting all of them at every write.
 //!
-//! What is written through the API is counted as it comes; what sandboxes write is found by measuring now and then.
+//! Writes through the API are counted as they arrive. Writes of sandboxes are found by measuring from time to time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use isopod_store::ExecutionName;
 
-/// What may be stored.
+/// The limits for stored files.
 #[derive(Clone, Copy, Debug)]
 pub struct FileLimits {
-    /// Bytes of one file.
+    /// The maximum size of one file in bytes.
     pub max_file_size: u64,
-    /// Bytes of all files of one execution.
+    /// The maximum total size of an execution's files in bytes.
     pub execution_quota: u64,
-    /// An execution that was not used for so long is removed; none means never.
+    /// An execution is removed after it was unused for this long. `None` keeps it forever.
     pub execution_retention: Option<Duration>,
 }
 
@@ -26,21 +26,21 @@ impl Default for FileLimits {
     }
 }
 
-/// A measurement holds for so long.
-const GOOD_FOR: Duration = Duration::from_secs(20);
-/// So many executions are remembered; the others are measured anew.
+/// How long a measurement is valid.
+const VALID_FOR: Duration = Duration::from_secs(20);
+/// The number of executions to remember. Others are measured again.
 const MAX_METERS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Meters(Mutex<HashMap<ExecutionName, Arc<Meter>>>);
 
-/// One execution's use.
+/// The usage of one execution.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     used: AtomicU64,
-    /// When `used` was last measured. Held while that is done, so that it is done once.
+    /// When `used` was last measured. Locked during the measurement, so that only one task measures.
     measured: Mutex<Option<Instant>>,
-    /// Held while a file and what is noted about it change together.
+    /// Locked while a file and its metadata change together.
     commit: Mutex<()>,
 }
 
@@ -59,17 +59,17 @@ impl Meters {
 }
 
 impl Meter {
-    /// Sees to it that the use is known, by `measure` if need be.
+    /// Ensures that the usage is known, by calling `measure` if necessary.
     pub(super) fn ensure_measured<E>(&self, measure: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured.is_none_or(|at| at.elapsed() > GOOD_FOR) {
+        if measured.is_none_or(|at| at.elapsed() > VALID_FOR) {
             self.used.store(measure()?, Ordering::Relaxed);
             *measured = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// Counts so many bytes more, unless that is more than `quota`.
+    /// Counts additional bytes. Returns false if that would exceed `quota`.
     pub(super) fn take(&self, bytes: u64, quota: u64) -> bool {
         let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= quota);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
@@ -77,11 +77,11 @@ impl Meter {
 
     pub(super) fn give_back(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
-        // The closure always gives a value.
+        // The closure always returns a value.
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    pub(super) fn commit_alone(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_commit(&self) -> MutexGuard<'_, ()> {
         self.commit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

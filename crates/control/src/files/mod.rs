@@ -1,8 +1,8 @@
-//! Files of the workspace as the API gives them out: those of executions by key, those of volumes by path.
+//! Files of the workspace as the API exposes them: those of executions by key, those of volumes by path.
 //!
-//! All of it works on plain directories below the root of the [`Workspace`], which code in sandboxes changes at the same
-//! time. So nothing is believed about them: paths are resolved by the kernel below their own tree ([`tree`]), files
-//! appear whole or not at all, and what others remove meanwhile is not there.
+//! All operations work on plain directories below the root of the [`Workspace`], which code in sandboxes changes at the
+//! same time. Therefore nothing is assumed about them: the kernel resolves paths below their own tree ([`tree`]), files
+//! appear complete or not at all, and entries that are removed concurrently count as missing.
 //!
 //! [`Workspace`]: crate::Workspace
 
@@ -43,9 +43,10 @@ pub(crate) use volume::{EntryStat, Ownership, VolumeFiles};
 
 use bytes::Bytes;
 
-/// Takes the pieces of a file, and has it when they have all come. Dropped before that, nothing has changed.
+/// Receives the pieces of a file. The file exists after `finish`. If the sink is dropped before that, nothing has
+/// changed.
 pub trait FileSink: Send + 'static {
-    /// What is told about the file in the end.
+    /// What `finish` returns about the file.
     type Done: Send + 'static;
     type Error: Send + 'static;
 
@@ -53,10 +54,10 @@ pub trait FileSink: Send + 'static {
     fn finish(self) -> Result<Self::Done, Self::Error>;
 }
 
-/// How the names of files begin that are not whole yet. No key or path can be called so.
+/// The prefix for names of incomplete files. Keys and paths cannot have such a name.
 const UNFINISHED: &str = ".isopod-unfinished-";
 
-/// Runs something that waits for the disk or for S3 where waiting is no harm.
+/// Runs a function that waits for the disk or for S3 on a thread that may block.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {

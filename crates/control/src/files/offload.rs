@@ -1,12 +1,12 @@
-//! A file that somebody writes at their own pace.
+//! A file that a client writes at its own speed.
 
 use bytes::Bytes;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::FileSink;
 
-/// A sink whose calls run where waiting for the disk is no harm. Between two calls it holds no thread, however long its
-/// writer takes. Dropped before its end, it goes, on such a thread too.
+/// A sink whose calls run on threads that may block. Between two calls it holds no thread, however slow its writer is.
+/// If it is dropped before its end, the inner sink is dropped on such a thread too.
 #[derive(Debug)]
 pub struct Offloaded<S: FileSink>(Option<S>);
 
@@ -29,7 +29,7 @@ where
     }
 
     fn into_sink(mut self) -> S {
-        self.0.take().expect("only this takes it out, and then it is over")
+        self.0.take().expect("only this method takes the sink, and it consumes self")
     }
 }
 

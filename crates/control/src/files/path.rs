@@ -1,33 +1,32 @@
-//! Paths below some root, checked once: what has this type names something inside, whatever text it came from.
+//! Validated paths below some root. A value of this type names something inside the root, whatever text it came from.
 
-/// The longest key that S3 takes, with room for what stands before the path.
+/// The longest key that S3 accepts, minus room for the prefix of the path.
 const PATH_MAX: usize = 900;
 const NAME_MAX: usize = 255;
 
-/// A path with no empty part, no `.` and no `..`; the root itself has no parts.
+/// A path with no empty component, no `.` and no `..`. The root itself has no components.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct InnerPath(String);
 
 /// Why a text is not such a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    #[error("a path must not have `..` in it")]
+    #[error("a path must not contain `..`")]
     Leaves,
-    #[error("a path must not have a NUL in it")]
+    #[error("a path must not contain a NUL byte")]
     Nul,
-    #[error("a path has at most {PATH_MAX} bytes and each of its names at most {NAME_MAX}")]
+    #[error("a path must have at most {PATH_MAX} bytes, and each name in it at most {NAME_MAX}")]
     TooLong,
-    #[error("a name that begins with `{}` is kept for files on their way", super::UNFINISHED)]
+    #[error("names that begin with `{}` are reserved for incomplete files", super::UNFINISHED)]
     Reserved,
 }
 
 impl InnerPath {
-    /// The root.
     pub(crate) fn root() -> Self {
         Self::default()
     }
 
-    /// Empty parts and `.` are left out, so that `/a//b/./c` is `a/b/c`.
+    /// Drops empty components and `.`, so that `/a//b/./c` becomes `a/b/c`.
     pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
         let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         for part in &parts {
@@ -49,7 +48,7 @@ impl InnerPath {
         self.0.split('/').filter(|part| !part.is_empty())
     }
 
-    /// The directory that it is in, and its name there; the root is in none.
+    /// Returns the parent directory and the name in it, or `None` for the root.
     pub(crate) fn split(&self) -> Option<(Self, &str)> {
         match self.0.rsplit_once('/') {
             Some((parent, name)) => Some((Self(parent.to_owned()), name)),
@@ -58,7 +57,7 @@ impl InnerPath {
         }
     }
 
-    /// What is called so in this directory. The name is one that a directory told, or a constant.
+    /// Appends a name. The name is a constant, or was read from a directory.
     pub(crate) fn join(&self, name: &str) -> Self {
         if self.is_root() { Self(name.to_owned()) } else { Self(format!("{}/{name}", self.0)) }
     }

@@ -1,7 +1,7 @@
-//! An open file as a stream of its bytes, read where waiting for the disk is no harm.
+//! Streams the bytes of an open file, and reads it on threads that may block.
 //!
-//! Each piece is read by a call of its own. A reader that takes its time holds up one piece in memory and no thread: there
-//! are only so many of those, and everybody's work on files needs one now and then.
+//! A separate call reads each piece. A slow reader holds one piece in memory but no thread. Threads are limited, and
+//! all file operations need them.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,21 +12,21 @@ use tokio::task::JoinHandle;
 
 const PIECE: usize = 256 << 10;
 
-/// A piece on its way, and what is left of the file behind it.
+/// A piece that is being read, with the file and the number of bytes left after it.
 type Reading = JoinHandle<io::Result<Option<(Bytes, File, u64)>>>;
 
-/// The rest of the file. A reader that goes away ends it.
+/// Streams the rest of the file. Stops when the stream is dropped.
 pub fn pieces_of(file: File) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     stream_of(file, u64::MAX, false)
 }
 
-/// As many bytes of the file as somebody was promised, although it may grow or shrink meanwhile.
+/// Streams exactly `size` bytes of the file, even if it grows meanwhile. Fails if it shrinks.
 pub fn exactly(file: File, size: u64) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     stream_of(file, size, true)
 }
 
 fn stream_of(file: File, most: u64, is_promised: bool) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    // The next piece is read while the last one is on its way to the reader.
+    // Read the next piece while the last one is on its way to the reader.
     stream::try_unfold(read_on(file, most, is_promised), move |reading| async move {
         let Some((piece, file, left)) = reading.await?? else { return Ok(None) };
         Ok(Some((piece, read_on(file, left, is_promised))))

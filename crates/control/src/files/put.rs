@@ -1,5 +1,5 @@
-//! Writing a file of an execution, piece by piece. It appears when it is whole; until then, and if it never is, what was
-//! there stays.
+//! Writes a file of an execution, piece by piece. The file appears when it is complete. Until then, and if it never is,
+//! an existing file stays as it is.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,13 +16,13 @@ use super::path::InnerPath;
 use super::store::Files;
 use super::tree::{NewFile, Tree};
 
-/// A file on its way.
+/// A file that is being written.
 #[derive(Debug)]
 pub struct Put {
     key: Key,
     metadata: Option<Metadata>,
     tree: Tree,
-    /// Before the name: the descriptor is closed before the file gets its name or goes.
+    /// Declared before `new`, so that the descriptor is closed before the file is renamed or removed.
     file: File,
     new: NewFile,
     counted: Counted,
@@ -30,7 +30,7 @@ pub struct Put {
     quota: u64,
 }
 
-/// Bytes that count as used, until they are given back.
+/// Bytes that count as used until this is dropped.
 #[derive(Debug)]
 struct Counted {
     meter: Arc<Meter>,
@@ -44,7 +44,7 @@ impl Drop for Counted {
 }
 
 impl Files {
-    /// Begins a file. `expected` is how large its writer says that it is.
+    /// Starts to write a file. `expected` is the size that the client announced.
     pub fn begin_put(&self, key: Key, metadata: Option<Metadata>, expected: Option<u64>) -> Result<Put, FileError> {
         let limits = self.store.limits;
         if expected.is_some_and(|size| size > limits.max_file_size) {
@@ -77,13 +77,13 @@ impl FileSink for Put {
         self.file.write_all(piece).map_err(FileError::doing("write", self.key.as_str()))
     }
 
-    /// Says how large it is.
+    /// Returns the size of the file.
     fn finish(self) -> Result<u64, FileError> {
         let Self { key, metadata, tree, file, new, mut counted, .. } = self;
         drop(file);
-        let _alone = counted.meter.commit_alone();
+        let _commit = counted.meter.lock_commit();
         let replaced = tree.open_file(key.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
-        // In this order a crash in between leaves a file without a note, never with the note of another.
+        // In this order, a crash in between leaves a file without metadata, never with the metadata of another file.
         Metadata::remove(&tree, &key)?;
         new.finish().map_err(FileError::doing("name", key.as_str()))?;
         let size = std::mem::take(&mut counted.bytes);

@@ -1,4 +1,4 @@
-//! Removes what nobody uses any more: executions past their time, and what someone began to remove and could not end.
+//! Removes files that are no longer used: expired executions, and executions and volumes whose removal was interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::store::FileStore;
 use crate::lifecycle::Fleet;
 use crate::workspace::EXECUTION_KEY;
 
-/// Why a round was not ended.
+/// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 enum RoundError {
-    #[error("could not ask the store")]
+    #[error("could not query the database")]
     Store(#[from] StoreError),
     #[error("could not remove files")]
     Files(#[from] FileError),
 }
 
-/// Looks at this pace until the server stops.
+/// Runs at this interval until the server stops.
 pub async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Duration, stop: CancellationToken) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -30,13 +30,16 @@ pub async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Dura
             () = stop.cancelled() => return,
             _ = pace.tick() => {}
         }
-        if let Err(error) = round(&store, &fleet).await {
-            tracing::warn!(error = isopod_wire::error_chain(&error), "old files of the workspace were not removed yet");
+        if let Err(error) = run_round(&store, &fleet).await {
+            tracing::warn!(
+                error = isopod_wire::error_chain(&error),
+                "could not remove old files of the workspace; will retry"
+            );
         }
     }
 }
 
-async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> {
+async fn run_round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> {
     let keep = files.limits.execution_retention;
     let unused_since = keep.map_or(Timestamp(i64::MIN), |keep| Timestamp::now().minus(keep));
     for (team, execution) in fleet.store.stale_executions(unused_since).await? {
@@ -44,7 +47,7 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
             continue;
         }
         fleet.store.begin_removing_execution(&execution, unused_since).await?;
-        // Again, now that nobody new can come.
+        // Check again, now that no new sandbox can use it.
         if is_used(fleet, &team, &execution).await? {
             fleet.store.keep_execution(&execution).await?;
             continue;
@@ -58,8 +61,8 @@ async fn round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> 
     Ok(())
 }
 
-/// A live sandbox of its team may have it mounted, here or on another server of the same database. What others write into
-/// the metadata of theirs mounts nothing.
+/// Whether a live sandbox of this team may have the execution mounted, here or on another server that shares the
+/// database. Only the team's own sandboxes count: metadata of other teams' sandboxes mounts nothing.
 pub async fn is_used(fleet: &Fleet, team: &TeamId, execution: &ExecutionName) -> Result<bool, StoreError> {
     let has_it = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(EXECUTION_KEY).is_some_and(|id| id == execution.as_str())
@@ -70,7 +73,7 @@ pub async fn is_used(fleet: &Fleet, team: &TeamId, execution: &ExecutionName) ->
 }
 
 impl FileStore {
-    /// Removes the files of an execution that nobody can use any more, and frees its id.
+    /// Removes the files of an execution that can no longer be used, and frees its id.
     async fn finish_removal(self: &Arc<Self>, fleet: &Fleet, execution: &ExecutionName) -> Result<(), RoundError> {
         let files = self.files(execution.clone()).await?;
         super::blocking(move || files.remove_everything()).await?;

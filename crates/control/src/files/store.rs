@@ -1,4 +1,4 @@
-//! The file store: every execution's files, found by key.
+//! The file store: the files of all executions, by key.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::path::InnerPath;
 use super::tree::{Links, Tree};
 use crate::workspace::Workspace;
 
-/// The way to all files of the workspace.
+/// Gives access to all files of the workspace.
 #[derive(Debug)]
 pub struct FileStore {
     pub(super) workspace: Workspace,
@@ -23,7 +23,7 @@ pub struct FileStore {
     meters: Meters,
 }
 
-/// The files of one execution. Its methods wait for the disk: call them where waiting is no harm.
+/// The files of one execution. Its methods block on the disk, so call them on a thread that may block.
 #[derive(Clone, Debug)]
 pub struct Files {
     pub(super) store: Arc<FileStore>,
@@ -46,14 +46,14 @@ impl FileStore {
         Self { workspace, limits, meters: Meters::default() }
     }
 
-    /// The files of an execution, which need not be there yet.
+    /// Returns the files of an execution, which need not exist yet.
     pub async fn files(self: &Arc<Self>, execution: ExecutionName) -> Result<Files, FileError> {
         let top = Arc::new(self.top(Links::Refused).await?);
         let meter = self.meters.of(&execution);
         Ok(Files { store: Arc::clone(self), execution, meter, top })
     }
 
-    /// The whole workspace.
+    /// Returns the tree of the whole workspace.
     pub(super) async fn top(&self, links: Links) -> Result<Tree, FileError> {
         let root = self.workspace.root().await?.to_owned();
         super::blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy())))
@@ -66,14 +66,14 @@ impl FileStore {
 }
 
 impl Files {
-    /// Where the files are seen, on the host and in sandboxes.
+    /// The path of the files on the host and in sandboxes.
     pub fn root_path(&self) -> String {
         self.store.workspace.execution_mount(self.execution.as_str()).path
     }
 
-    /// Makes the directories that every execution has.
+    /// Creates the directories that every execution has.
     pub fn ensure(&self) -> Result<Tree, FileError> {
-        // Usually they are there: the one that is made last tells.
+        // Usually they exist. The one that is created last proves it.
         if let Ok(tree) = self.tree()
             && tree.open_dir(&InnerPath::parse(SUB_DIRS[SUB_DIRS.len() - 1])?).is_ok()
         {
@@ -90,7 +90,7 @@ impl Files {
         Ok(tree)
     }
 
-    /// What is there, if anything is.
+    /// Returns the execution's directory, if it exists.
     pub(super) fn tree(&self) -> Result<Tree, FileError> {
         let subtree = execution::subtree(&self.execution);
         self.top.below(&subtree).map_err(FileError::doing("open", subtree.as_str()))
@@ -106,17 +106,17 @@ impl Files {
         Ok(Opened { file, size: found.len(), modified_ms: modified.0, metadata })
     }
 
-    /// Removes a file with what is noted about it.
+    /// Removes a file and its metadata.
     pub fn delete(&self, key: &Key) -> Result<(), FileError> {
         let tree = self.tree()?;
-        let _alone = self.meter.commit_alone();
+        let _commit = self.meter.lock_commit();
         let size = tree.open_file(key.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
         tree.remove_file(key.path()).map_err(FileError::doing("remove", key.as_str()))?;
         self.meter.give_back(size);
         Metadata::remove(&tree, key)
     }
 
-    /// Removes everything of the execution.
+    /// Removes all files of the execution.
     pub fn remove_everything(&self) -> Result<(), FileError> {
         let subtree = execution::subtree(&self.execution);
         self.store.forget_meter(&self.execution);

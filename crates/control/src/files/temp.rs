@@ -1,4 +1,4 @@
-//! Removing temporary files: those below `temp` that are old enough, and the directories that are then empty.
+//! Removes temporary files: old files below `temp`, and directories that are empty afterwards.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::tree::Tree;
 use super::walk::Found;
 
 const TEMP: &str = "temp";
-/// Nobody writes one file for so long.
+/// No client takes this long to write one file.
 const UNFINISHED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 impl Files {
-    /// Removes temporary files that were not written for so long. Says how many there were.
+    /// Removes temporary files that were not written for this long. Returns how many it removed.
     pub fn clean_temp(&self, older_than: Duration) -> Result<u64, FileError> {
         let tree = self.tree()?;
         clean_unfinished(&tree)?;
@@ -29,7 +29,7 @@ impl Files {
             Err(error) => return Err(error),
         };
         let mut removed = 0;
-        // From the end, so that what is in a directory goes before it.
+        // In reverse order, so that the entries of a directory are removed before it.
         for found in found.iter().rev() {
             removed += u64::from(clean_one(&tree, found, before)?);
         }
@@ -37,7 +37,7 @@ impl Files {
     }
 }
 
-/// Removes files that were begun long ago and never finished: their writer died.
+/// Removes files that were started long ago and never finished, because their writer died.
 fn clean_unfinished(tree: &Tree) -> Result<(), FileError> {
     let before = Timestamp::now().minus(UNFINISHED_FOR);
     let found = tree.list(&InnerPath::root(), usize::MAX).map_err(FileError::doing("list", ""))?;
@@ -47,11 +47,11 @@ fn clean_unfinished(tree: &Tree) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Says whether it was a file and went.
+/// Returns whether it removed a file.
 fn clean_one(tree: &Tree, found: &Found, before: Timestamp) -> Result<bool, FileError> {
     let path = &found.path;
     if found.kind() == FileType::Directory {
-        // Goes if it is empty by now, whatever its age.
+        // Removed if it is empty by now, whatever its age.
         let _ = tree.remove_dir(path);
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! Copying and moving files within an execution, with what is noted about them.
+//! Copies and moves files within an execution, with their metadata.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ use super::store::Files;
 const PIECE: usize = 1 << 20;
 
 impl Files {
-    /// Writes the same file under another key. Says how large it is.
+    /// Copies a file to another key. Returns its size.
     pub fn copy(&self, from: &Key, to: Key) -> Result<u64, FileError> {
         let mut source = self.open(from)?;
         let mut put = self.begin_put(to, source.metadata.take(), Some(source.size))?;
@@ -27,7 +27,7 @@ impl Files {
         }
     }
 
-    /// Gives a file another key, at once and whole. Says how large it is.
+    /// Moves a file to another key, atomically. Returns its size.
     pub fn rename(&self, from: &Key, to: &Key) -> Result<u64, FileError> {
         let tree = self.ensure()?;
         let source = self.open(from)?;
@@ -36,7 +36,7 @@ impl Files {
         if from == to {
             return Ok(source.size);
         }
-        let _alone = self.meter.commit_alone();
+        let _commit = self.meter.lock_commit();
         let replaced = tree.open_file(to.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
         Metadata::remove(&tree, to)?;
         tree.rename(from.path(), to.path()).map_err(FileError::doing("move", from.as_str()))?;

@@ -1,5 +1,6 @@
-//! One directory tree that others write in too, also code in sandboxes. Nothing done here ever leaves it: the kernel
-//! resolves every path below the root (`openat2`), and changes are made by descriptor of the directory they happen in.
+//! A directory tree that others write to as well, including code in sandboxes. Operations never leave it: the kernel
+//! resolves every path below the root (`openat2`), and changes use the descriptor of the directory that contains the
+//! entry.
 
 use std::fs::File;
 use std::io;
@@ -13,27 +14,27 @@ use rustix::io::Errno;
 use super::UNFINISHED;
 use super::path::InnerPath;
 
-/// What a link on the way means.
+/// How symbolic links in a path are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// It is not followed: the path leads nowhere.
+    /// Not followed. The path counts as missing.
     Refused,
-    /// It is followed as if the root were `/`.
+    /// Followed as if the root were `/`.
     Inside,
 }
 
-/// A directory and all below it.
+/// A directory and everything below it.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
     links: Links,
 }
 
-/// What new entries get: whoever reaches the workspace may write in it, inside a sandbox too.
+/// The mode of new entries. Everybody who can reach the workspace may write to it, also inside a sandbox.
 pub(crate) const FILE_MODE: u32 = 0o666;
 pub(crate) const DIR_MODE: u32 = 0o777;
 
-/// A rename beside it can make the kernel unsure whether a path stays inside; it then asks for another try.
+/// A concurrent rename can leave the kernel unsure whether a path stays inside. It then returns `EAGAIN`.
 const TRIES: usize = 64;
 
 impl Tree {
@@ -42,12 +43,12 @@ impl Tree {
         Ok(Self { root: rustix::fs::open(root, flags, Mode::empty())?, links })
     }
 
-    /// A part of the tree as a tree of its own.
+    /// Returns a part of the tree as a tree of its own.
     pub(crate) fn below(&self, path: &InnerPath) -> io::Result<Self> {
         Ok(Self { root: self.open_dir(path)?, links: self.links })
     }
 
-    /// Makes the directory and those above it where they are missing.
+    /// Creates the directory and its missing parents.
     pub(crate) fn ensure_dir(&self, path: &InnerPath) -> io::Result<OwnedFd> {
         let mut made = InnerPath::root();
         let mut dir = self.open_dir(&made)?;
@@ -63,7 +64,7 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Makes one directory; the one above it must be there.
+    /// Creates one directory. Its parent must exist.
     pub(crate) fn make_dir(&self, path: &InnerPath, mode: u32) -> io::Result<()> {
         let (parent, name) = self.parent_of(path)?;
         make_dir_in(parent.as_fd(), &name, mode)
@@ -71,7 +72,7 @@ impl Tree {
 
     /// Opens a regular file for reading.
     pub(crate) fn open_file(&self, path: &InnerPath) -> io::Result<File> {
-        // A pipe that someone put there must not hold us up.
+        // Nonblocking, because a pipe at this path must not block us.
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let file = File::from(fd);
         match file.metadata()? {
@@ -81,7 +82,7 @@ impl Tree {
         }
     }
 
-    /// Begins a file that appears under its name when it is whole. The directory must be there.
+    /// Creates a file that appears under its name when it is complete. Its directory must exist.
     pub(crate) fn begin_file(&self, path: &InnerPath) -> io::Result<(NewFile, File)> {
         let (parent, name) = self.parent_of(path)?;
         let unfinished = format!("{UNFINISHED}{}", new_name());
@@ -92,7 +93,7 @@ impl Tree {
         Ok((new, file))
     }
 
-    /// What is known about an entry; a link at the end of the path is what is told about.
+    /// Returns the status of an entry. Does not follow a link at the end of the path.
     pub(crate) fn stat(&self, path: &InnerPath) -> io::Result<rustix::fs::Stat> {
         if path.is_root() {
             return Ok(rustix::fs::fstat(&self.root)?);
@@ -106,7 +107,7 @@ impl Tree {
         Ok(rustix::fs::readlinkat(&parent, name.as_str(), Vec::new())?.to_string_lossy().into_owned())
     }
 
-    /// Gives an entry another owner or mode. A link is not followed out of the tree.
+    /// Changes the owner of an entry. Does not follow a link out of the tree.
     pub(crate) fn set_owner(&self, path: &InnerPath, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = (uid.map(rustix::fs::Uid::from_raw), gid.map(rustix::fs::Gid::from_raw));
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
@@ -118,7 +119,7 @@ impl Tree {
         Ok(rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?)
     }
 
-    /// Removes something that is no directory.
+    /// Removes an entry that is not a directory.
     pub(crate) fn remove_file(&self, path: &InnerPath) -> io::Result<()> {
         let (parent, name) = self.parent_of(path)?;
         Ok(rustix::fs::unlinkat(&parent, name.as_str(), AtFlags::empty())?)
@@ -135,7 +136,7 @@ impl Tree {
         Ok(rustix::fs::renameat(&from_dir, from_name.as_str(), &to_dir, to_name.as_str())?)
     }
 
-    /// A directory that can be read.
+    /// Opens a directory for reading.
     pub(crate) fn open_dir(&self, path: &InnerPath) -> io::Result<OwnedFd> {
         self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
@@ -154,7 +155,7 @@ impl Tree {
         for _ in 0..TRIES {
             match rustix::fs::openat2(&self.root, text, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) => {}
-                // Where a link leads is nobody's business: to the caller there is nothing at this path.
+                // Do not reveal where a link leads. For the caller, the path does not exist.
                 Err(Errno::LOOP | Errno::XDEV) => return Err(Errno::NOENT.into()),
                 result => return Ok(result?),
             }
@@ -165,28 +166,28 @@ impl Tree {
 
 fn make_dir_in(parent: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<()> {
     rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))?;
-    // Again, because the umask of the server is not meant for sandboxes. By descriptor: code in a sandbox may have put a
-    // link in its place.
+    // Set the mode again, because the umask of the server is not meant for sandboxes. By descriptor, because code in a
+    // sandbox may have replaced the directory with a link.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Ok(dir) => Ok(rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?),
-        // Removed or replaced by someone else a moment ago.
+        // Removed or replaced concurrently.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A file on its way. Dropped before it is whole, nothing of it stays.
+/// A file that is being written. If it is dropped before `finish`, it is removed.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     parent: OwnedFd,
-    /// None once it has its name.
+    /// `None` once the file has its name.
     unfinished: Option<String>,
     name: String,
 }
 
 impl NewFile {
-    /// Gives it its name, in place of what was called so.
+    /// Renames the file to its name, replacing an existing file.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let Some(unfinished) = &self.unfinished else { return Ok(()) };
         rustix::fs::renameat(&self.parent, unfinished.as_str(), &self.parent, self.name.as_str())?;
@@ -198,7 +199,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(unfinished) = &self.unfinished {
-            // What cannot be removed now is found by the next clean-up of unfinished files.
+            // If this fails, the next cleanup of unfinished files finds it.
             let _ = rustix::fs::unlinkat(&self.parent, unfinished.as_str(), AtFlags::empty());
         }
     }

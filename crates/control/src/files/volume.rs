@@ -1,4 +1,4 @@
-//! The contents of volumes, by path. Links inside a volume are followed as if the volume were everything there is.
+//! The content of volumes, by path. Links inside a volume are resolved as if the volume were the root directory.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -18,13 +18,13 @@ use super::tree::{DIR_MODE, Links, NewFile, Tree};
 use super::walk::Found;
 use crate::workspace::VOLUMES;
 
-/// The files of one volume. Its methods wait for the disk: call them where waiting is no harm.
+/// The files of one volume. Its methods block on the disk, so call them on a thread that may block.
 #[derive(Debug)]
 pub(crate) struct VolumeFiles {
     tree: Tree,
 }
 
-/// An entry in the words of the API.
+/// An entry as the API returns it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = VolumeEntryStat)]
 pub(crate) struct EntryStat {
@@ -38,7 +38,7 @@ pub(crate) struct EntryStat {
     atime: Timestamp,
     mtime: Timestamp,
     ctime: Timestamp,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     target: Option<String>,
@@ -54,7 +54,7 @@ enum EntryType {
     Symlink,
 }
 
-/// Whose an entry is to be, and what may be done with it. What is none stays as it is.
+/// The owner and mode to set. `None` leaves the present value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ownership {
     pub(crate) uid: Option<u32>,
@@ -62,7 +62,7 @@ pub(crate) struct Ownership {
     pub(crate) mode: Option<u32>,
 }
 
-/// A file of a volume on its way.
+/// A file of a volume that is being written.
 #[derive(Debug)]
 pub(crate) struct VolumePut {
     path: InnerPath,
@@ -75,7 +75,7 @@ pub(crate) struct VolumePut {
 }
 
 impl FileStore {
-    /// The files of a volume; its directory is made if it is not there.
+    /// Returns the files of a volume. Creates its directory if necessary.
     pub(crate) async fn volume(&self, id: &str) -> Result<VolumeFiles, FileError> {
         let top = self.top(Links::Refused).await?;
         let path = InnerPath::root().join(VOLUMES).join(id);
@@ -98,7 +98,7 @@ impl FileStore {
         .await
     }
 
-    /// How large one file of a volume may be.
+    /// The maximum size of one file of a volume.
     pub(crate) fn volume_file_limit(&self) -> u64 {
         self.limits.execution_quota
     }
@@ -106,7 +106,7 @@ impl FileStore {
 
 impl VolumeFiles {
     pub(crate) fn stat(&self, path: &InnerPath) -> Result<EntryStat, FileError> {
-        let stat = self.tree.stat(path).map_err(FileError::doing("look at", path.as_str()))?;
+        let stat = self.tree.stat(path).map_err(FileError::doing("stat", path.as_str()))?;
         let mut found = Found { path: path.clone(), stat, target: None };
         if found.kind() == FileType::Symlink {
             found.target = self.tree.read_link(path).ok();
@@ -119,7 +119,7 @@ impl VolumeFiles {
         Ok(found.iter().filter(|found| !found.is_unfinished()).map(entry_stat).collect())
     }
 
-    /// Makes a directory; with `parents`, those above it too, and it may be there already.
+    /// Creates a directory. With `parents`, also creates missing parents, and the directory may exist already.
     pub(crate) fn make_dir(
         &self,
         path: &InnerPath,
@@ -155,7 +155,7 @@ impl VolumeFiles {
         Ok((file, size))
     }
 
-    /// Removes an entry, a directory with all that is in it.
+    /// Removes an entry. A directory is removed with its content.
     pub(crate) fn remove(&self, path: &InnerPath) -> Result<(), FileError> {
         let failed = |source| FileError::doing("remove", path.as_str())(source);
         self.tree.stat(path).map_err(failed)?;
@@ -165,7 +165,7 @@ impl VolumeFiles {
         self.tree.remove_all(path).map_err(failed)
     }
 
-    /// Begins a file; with `parents`, directories above it are made.
+    /// Starts to write a file. With `parents`, also creates missing directories above it.
     pub(crate) fn begin_put(
         self: Arc<Self>,
         path: InnerPath,
@@ -196,7 +196,7 @@ impl FileSink for VolumePut {
 
     fn finish(self) -> Result<EntryStat, FileError> {
         let Self { path, file, new, files, ownership, .. } = self;
-        ownership.give_to(&file).map_err(FileError::doing("change", path.as_str()))?;
+        ownership.apply_to(&file).map_err(FileError::doing("change", path.as_str()))?;
         drop(file);
         new.finish().map_err(FileError::doing("name", path.as_str()))?;
         files.stat(&path)
@@ -204,7 +204,7 @@ impl FileSink for VolumePut {
 }
 
 impl Ownership {
-    fn give_to(self, file: &File) -> io::Result<()> {
+    fn apply_to(self, file: &File) -> io::Result<()> {
         if self.uid.is_some() || self.gid.is_some() {
             rustix::fs::fchown(file, self.uid.map(Uid::from_raw), self.gid.map(Gid::from_raw))?;
         }

@@ -1,4 +1,4 @@
-//! Going through a tree that others change meanwhile: what vanishes on the way is passed over.
+//! Walks a tree that others change at the same time. Entries that vanish are skipped.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -13,18 +13,19 @@ use super::UNFINISHED;
 use super::path::InnerPath;
 use super::tree::Tree;
 
-/// Directories in directories. Each level holds a descriptor while it is looked at.
-const DEEPEST: usize = 100;
+/// The maximum depth of nested directories. Each level holds a descriptor while it is visited.
+const MAX_DEPTH: usize = 100;
 
-/// Entries in one tree. A workspace has at most 200,000 names; one that grew in another way must not fill our memory.
+/// The maximum number of entries in one tree. A workspace has at most 200,000 names. One that grew in another way must
+/// not exhaust our memory.
 const MAX_FOUND: usize = 250_000;
 
-/// An entry that was found. Names that are no UTF-8 are shown with replacement characters.
+/// An entry. Names that are not UTF-8 are shown with replacement characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) path: InnerPath,
     pub(crate) stat: Stat,
-    /// Of a link.
+    /// The target of a link.
     pub(crate) target: Option<String>,
 }
 
@@ -37,33 +38,33 @@ impl Found {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
 
-    /// Of the last write.
+    /// The time of the last modification.
     pub(crate) fn modified_ms(&self) -> i64 {
         let nanos = i64::try_from(self.stat.st_mtime_nsec).unwrap_or(0);
         self.stat.st_mtime.saturating_mul(1000).saturating_add(nanos / 1_000_000)
     }
 
-    /// A file that was begun and never got its name.
+    /// Whether this is an incomplete file that never got its name.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.path.split().is_some_and(|(_, name)| name.starts_with(UNFINISHED))
     }
 }
 
 impl Tree {
-    /// Everything in a directory, down to `depth` levels, in the order of paths. Links are told of, not followed.
+    /// Lists a directory down to `depth` levels, sorted by path. Links are listed but not followed.
     pub(crate) fn list(&self, path: &InnerPath, depth: usize) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
-        collect(&self.open_dir(path)?, path, depth.min(DEEPEST), &mut found)?;
+        collect(&self.open_dir(path)?, path, depth.min(MAX_DEPTH), &mut found)?;
         found.sort_by(|left, right| left.path.cmp(&right.path));
         Ok(found)
     }
 
-    /// Removes an entry, a directory with all that is in it.
+    /// Removes an entry. A directory is removed with its content.
     pub(crate) fn remove_all(&self, path: &InnerPath) -> io::Result<()> {
         let (parent, name) = path.split().ok_or(Errno::BUSY)?;
         let parent = self.open_dir(&parent)?;
         let mut names = VecDeque::from([name.to_owned()]);
-        // What lies too deep is moved up to the parent and removed from there in its turn.
+        // Entries below the maximum depth are moved up to the parent and removed from there afterwards.
         while let Some(name) = names.pop_front() {
             let name = std::ffi::CString::new(name)?;
             remove(parent.as_fd(), parent.as_fd(), &name, 0, &mut names)?;
@@ -119,7 +120,7 @@ fn remove(
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
-    if depth == DEEPEST {
+    if depth == MAX_DEPTH {
         let moved = format!("{UNFINISHED}{}", new_name());
         rustix::fs::renameat(dir, name, top, moved.as_str())?;
         later.push_back(moved);
@@ -139,7 +140,7 @@ fn remove(
     }
 }
 
-/// None when it is gone, or no directory any more.
+/// Returns `None` if it is gone or no longer a directory.
 fn open_below(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {

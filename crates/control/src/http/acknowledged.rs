@@ -1,5 +1,5 @@
-//! Creates a sandbox for a client that has nothing else to find it by: if the client hangs up before it has the whole answer,
-//! the sandbox is removed.
+//! Creates a sandbox for a client that has no other way to find it. If the client hangs up before it has the whole
+//! response, the sandbox is removed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use isopod_api::{Receipt, until_answered};
 
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
-pub(crate) async fn make_for_answer(
+pub(crate) async fn create_acknowledged(
     fleet: &Arc<Fleet>,
     wanted: NewSandbox,
 ) -> Result<(Arc<Sandbox>, Receipt), CreateRefusal> {
@@ -18,8 +18,8 @@ pub(crate) async fn make_for_answer(
 }
 
 async fn remove(sandbox: &Sandbox) {
-    tracing::info!(sandbox = %sandbox.id(), "its client hung up before it was told of it: removed");
+    tracing::info!(sandbox = %sandbox.id(), "the client hung up before it got the response; removing the sandbox");
     if let Err(error) = sandbox.kill().await {
-        tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "nobody knows of it, and it is not gone");
+        tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "could not remove a sandbox whose client hung up");
     }
 }

@@ -1,4 +1,5 @@
-//! `/api-keys`: make, list, rename, replace and revoke the caller's keys. A key is shown once, in the answer that makes it.
+//! `/api-keys`: create, list, rename, rotate and revoke the caller's keys. The key itself is returned only once, when
+//! it is created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub(super) struct NameBody {
     name: String,
 }
 
-/// E2B's field is the name; the others are ours.
+/// E2B defines only the name.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewApiKey)]
@@ -30,9 +31,9 @@ pub(super) struct NewKeyBody {
     name: String,
     /// `team`, `read_only`, `admin` or `agent`.
     scope: Option<String>,
-    /// Whose it is, with the scope `agent`.
+    /// The agent's id, required with the scope `agent`.
     agent_id: Option<String>,
-    /// Seconds.
+    /// The key's lifetime in seconds.
     expires_in: Option<u64>,
 }
 
@@ -40,11 +41,11 @@ pub(super) struct NewKeyBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ApiKeyRotation)]
 pub(super) struct RotateBody {
-    /// For so many seconds the old key counts on.
+    /// How many seconds the old key stays valid.
     overlap: Option<u64>,
 }
 
-/// A key as it is shown.
+/// An API key.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ApiKey)]
@@ -59,13 +60,13 @@ pub(super) struct KeyView {
     scope: &'static str,
     agent_id: Option<String>,
     expires_at: Option<Timestamp>,
-    /// Only in the answer that makes it.
+    /// The key itself. Only in the response that creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     key: Option<String>,
 }
 
-/// A key that takes over from another.
+/// A key that replaces another one.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RotatedApiKey)]
@@ -80,11 +81,11 @@ pub(super) struct RotatedKey {
     agent_id: Option<String>,
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// Shown once, here.
+    /// The key itself, returned only here.
     key: String,
 }
 
-/// What may be seen of a key later.
+/// The parts of a key that are shown later.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ApiKeyMask)]
@@ -95,9 +96,9 @@ struct MaskView {
     masked_value_suffix: String,
 }
 
-/// Enough to change it everywhere on the next working day.
+/// Enough time to replace the key everywhere on the next working day.
 const DEFAULT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
-/// A hundred years.
+/// One hundred years.
 const MAX_SECONDS: u64 = 100 * 365 * 24 * 3600;
 
 fn checked_name(name: &str) -> Result<String, ApiError> {
@@ -116,7 +117,7 @@ fn checked_seconds(name: &str, seconds: u64) -> Result<Duration, ApiError> {
 }
 
 impl NewKeyBody {
-    /// What the key is to be good for: never more than the caller's own.
+    /// Returns the permissions of the new key. They never exceed the caller's own.
     fn grant(&self, caller: &Caller) -> Result<KeyGrant, ApiError> {
         let scope = Scope::parse(self.scope.as_deref().unwrap_or("team"), self.agent_id.as_deref());
         let wrong = "scope must be team, read_only, admin, or agent with an agentId";
@@ -125,7 +126,7 @@ impl NewKeyBody {
             return Err(ApiError::bad_request("agentId must have 1 to 128 characters"));
         }
         if scope == Scope::Admin && caller.scope != Scope::Admin {
-            return Err(ApiError::forbidden("only an admin's key makes one").with_code("scope_forbids"));
+            return Err(ApiError::forbidden("only an admin key can create an admin key").with_code("scope_forbids"));
         }
         let lifetime = self.expires_in.map(|seconds| checked_seconds("expiresIn", seconds)).transpose()?;
         Ok(KeyGrant { scope, lifetime })
@@ -171,7 +172,7 @@ pub(super) async fn revoke(
     if found { Ok(Empty) } else { Err(ApiError::not_found("no such API key")) }
 }
 
-/// `POST /api-keys/{id}/rotate`: a new key like this one, which counts on until the overlap is over.
+/// `POST /api-keys/{id}/rotate`: creates a key like this one. The old key stays valid until the overlap ends.
 pub(super) async fn rotate(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -201,7 +202,7 @@ pub(super) async fn rotate(
     }
 }
 
-/// A team's key must not change or end the keys of those above it.
+/// A team's key must not change or revoke admin keys.
 async fn refuse_admins_key(store: &Store, caller: &Caller, id: &str) -> Result<(), ApiError> {
     if caller.scope == Scope::Admin {
         return Ok(());
@@ -214,7 +215,7 @@ async fn refuse_admins_key(store: &Store, caller: &Caller, id: &str) -> Result<(
 }
 
 fn only_admins() -> ApiError {
-    ApiError::forbidden("this is an admin's key").with_code("scope_forbids")
+    ApiError::forbidden("this is an admin key").with_code("scope_forbids")
 }
 
 fn shown(key: &ApiKey) -> KeyView {

@@ -1,4 +1,4 @@
-//! What every request of E2B's API can reach.
+//! The state that all handlers of E2B's API share.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use isopod_wire::Cidr;
 use crate::edge::Domains;
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;
-use crate::shares::Shares;
+use crate::per_team_limit::PerTeamLimit;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
 
-/// A name whose servers do not answer is looked for half a minute, and holds a thread meanwhile.
+/// The maximum number of concurrent DNS lookups of one team. A lookup can take half a minute if the name's servers do
+/// not answer, and blocks a thread.
 const LOOKUPS_PER_TEAM: usize = 4;
 
-/// Shared by all requests.
 #[derive(Debug)]
 pub struct App {
     pub fleet: Arc<Fleet>,
     pub catalogue: Arc<Catalogue>,
     pub workspace: Option<Workspace>,
     pub files: Option<Arc<FileStore>>,
-    /// Who callers are.
+    /// Identifies callers.
     pub authenticator: Arc<Authenticator>,
     pub(crate) settings: ApiSettings,
-    /// Names of hosts that teams have looked up for them.
-    pub(super) lookups: Arc<Shares>,
+    /// Limits the DNS lookups of each team.
+    pub(super) lookups: Arc<PerTeamLimit>,
 }
 
-/// What handlers go by.
+/// The settings that handlers need.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiSettings {
-    /// `host[:port]` under which sandboxes have their names, as told to clients.
+    /// `host[:port]` below which sandboxes have their names, as it is given to clients.
     pub(crate) domain: String,
-    /// The same, and the others that clients may know us by.
+    /// The same domain, and the others by which clients may know the server.
     pub(crate) domains: Domains,
-    /// Where webhooks may go.
+    /// The addresses that webhooks may go to.
     pub(crate) webhook_policy: Policy,
-    /// What `allowOut` may name of private networks.
+    /// The private networks that `allowOut` may name.
     pub(crate) sandbox_networks: Vec<Cidr>,
-    /// Whether teams get what the same steps of other teams' builds made.
+    /// Whether teams share results of equal build steps.
     pub(crate) share_build_cache: bool,
 }
 
@@ -54,10 +54,18 @@ impl App {
         authenticator: Arc<Authenticator>,
     ) -> Self {
         let (workspace, files) = workspace.unzip();
-        Self { fleet, catalogue, workspace, files, authenticator, settings, lookups: Shares::new(LOOKUPS_PER_TEAM) }
+        Self {
+            fleet,
+            catalogue,
+            workspace,
+            files,
+            authenticator,
+            settings,
+            lookups: PerTeamLimit::new(LOOKUPS_PER_TEAM),
+        }
     }
 
-    /// `host[:port]` under which sandboxes have their names, as told to clients.
+    /// `host[:port]` below which sandboxes have their names, as it is given to clients.
     pub fn domain(&self) -> &str {
         &self.settings.domain
     }

@@ -1,5 +1,5 @@
-//! Web pages and the API. A page that some site serves must not reach a server on the visitor's machine, whether by
-//! asking across origins or by pointing a host name of its own at it (DNS rebinding).
+//! Protects the API from web pages. A page of another site must not reach a server on the visitor's machine, neither by
+//! cross-origin requests nor by pointing a host name of its own at it (DNS rebinding).
 
 use axum::body::Body;
 use axum::response::IntoResponse as _;
@@ -9,20 +9,20 @@ use isopod_api::ApiError;
 
 use crate::edge::{Domains, host_name, host_of};
 
-/// Which pages may use the API, and under which names of the server.
+/// Which pages may use the API, and under which host names of the server.
 #[derive(Debug)]
 pub(crate) struct BrowserRules {
     pub(crate) domains: Domains,
-    /// Pages of these origins may, besides those of loopback and of the domain itself.
+    /// Origins whose pages may use the API, in addition to loopback and the domain itself.
     pub(crate) allowed_origins: Vec<String>,
-    /// Browsers may use these host names, besides loopback, addresses and the domain itself.
+    /// Host names that browsers may use, in addition to loopback, IP addresses and the domain itself.
     pub(crate) allowed_hosts: Vec<String>,
 }
 
-/// What a page may see of the answer.
+/// What a page may read of the response.
 #[derive(Debug)]
 pub(crate) struct Permission {
-    /// The origin that may read it, where one was configured.
+    /// The origin that may read it, if it is a configured one.
     origin: Option<HeaderValue>,
 }
 
@@ -37,12 +37,13 @@ impl Permission {
 }
 
 impl BrowserRules {
-    /// Lets pass what is no browser, or a browser on a page that may. The error is the answer to give.
+    /// Admits requests that do not come from a browser, or that come from an allowed page. The error is the response to
+    /// send.
     pub(crate) fn check(&self, parts: &Parts) -> Result<Permission, Box<Response<Body>>> {
         let origin = parts.headers.get(header::ORIGIN);
         let is_browser = origin.is_some() || parts.headers.contains_key("sec-fetch-site");
         if is_browser && !self.is_our_host(parts) {
-            let message = "this host name is not one of the server's; see the allowed hosts setting";
+            let message = "this host name does not belong to the server; see the allowed hosts setting";
             return Err(Box::new(ApiError::forbidden(message).into_response()));
         }
         let Some(origin) = origin else { return Ok(Permission { origin: None }) };
@@ -67,12 +68,13 @@ impl BrowserRules {
         self.is_ours(&name)
             || self.domains.all().any(is_below)
             || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
-            // An address is never rebound: whoever typed it meant this machine.
+            // An IP address cannot be rebound, so the user means this machine.
             || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
     }
 
-    /// Pages from loopback or from the domain itself, but not from a sandbox's name below it, and not from the other domains
-    /// that we answer for: for most browsers these are somebody else's.
+    /// Whether the page comes from loopback or from the domain itself. A sandbox's name below the domain does not
+    /// count. Neither do the other domains that the server serves, because in most browsers they belong to another
+    /// site.
     fn is_our_origin(&self, origin: &str) -> bool {
         let Some((_, host)) = origin.split_once("://") else { return false };
         let name = host_name(host).to_ascii_lowercase();

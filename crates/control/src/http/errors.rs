@@ -1,4 +1,4 @@
-//! What a refusal of the lifecycle, of templates or of files is to a client.
+//! Maps errors of the lifecycle, of templates and of files to responses.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use isopod_api::{ApiError, body_error};
 use isopod_wire::node::{CreateError, NodeError};
 
 use crate::files::FileError;
-use crate::lifecycle::{ActError, CreateRefusal, NoPlace, Refusal};
+use crate::lifecycle::{ActError, CreateRefusal, Refusal, TeamLimitReached};
 use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
 
-impl From<NoPlace> for ApiError {
-    fn from(refusal: NoPlace) -> Self {
+impl From<TeamLimitReached> for ApiError {
+    fn from(refusal: TeamLimitReached) -> Self {
         let wait = match refusal {
-            NoPlace::Concurrent(_) => Duration::from_secs(1),
-            NoPlace::Rate { wait, .. } => wait,
+            TeamLimitReached::Concurrent(_) => Duration::from_secs(1),
+            TeamLimitReached::Rate { wait, .. } => wait,
         };
         Self::new(StatusCode::TOO_MANY_REQUESTS, refusal.to_string()).retry_in(wait)
     }
@@ -35,7 +35,7 @@ impl From<ActError> for ApiError {
     fn from(error: ActError) -> Self {
         match error {
             ActError::Refused(refusal) => refusal.into(),
-            ActError::NoPlace(refusal) => refusal.into(),
+            ActError::TeamLimit(refusal) => refusal.into(),
             ActError::Store(error) => error.into(),
             ActError::GuestUnresponsive => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).without_retry()
@@ -43,7 +43,7 @@ impl From<ActError> for ApiError {
             ActError::Node(NodeError::NotFound(_)) => Refusal::NotFound.into(),
             ActError::Node(NodeError::WrongState { .. }) => Refusal::Busy.into(),
             ActError::Node(NodeError::NotStopped(_)) => {
-                let message = "the sandbox runs on: something in it waits for an answer, such as of the workspace";
+                let message = "could not pause the sandbox, which keeps running: a process in it is blocked, for example on the workspace";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
             }
             ActError::Node(NodeError::Workspace { reason, .. }) => CreateError::Workspace(reason).into(),
@@ -57,7 +57,7 @@ impl From<CreateRefusal> for ApiError {
     fn from(refusal: CreateRefusal) -> Self {
         let message = refusal.to_string();
         match refusal {
-            CreateRefusal::NoPlace(refusal) => refusal.into(),
+            CreateRefusal::TeamLimit(refusal) => refusal.into(),
             CreateRefusal::Network(_) => Self::bad_request(message),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))
@@ -110,7 +110,7 @@ impl From<UploadError> for ApiError {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
             }
             UploadError::BrokeOff(ref cause) => body_error(cause, Self::bad_request(error.to_string())),
-            UploadError::Disk { .. } => Self::unavailable(&error, "the upload cannot be kept at the moment"),
+            UploadError::Disk { .. } => Self::unavailable(&error, "the upload cannot be stored at the moment"),
             UploadError::Store(error) => error.into(),
         }
     }
@@ -126,7 +126,7 @@ impl From<TooManyBuilds> for ApiError {
 impl From<ContextError> for ApiError {
     fn from(error: ContextError) -> Self {
         match error {
-            ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be kept at the moment"),
+            ContextError::Disk { .. } => Self::unavailable(&error, "the context cannot be stored at the moment"),
             ContextError::TooLarge(_) | ContextError::TeamFull(_) => {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
             }
@@ -142,7 +142,7 @@ impl From<FileError> for ApiError {
             FileError::Path(_) | FileError::EmptyKey | FileError::MetadataKey | FileError::NotRegular(_) => {
                 Self::bad_request(message)
             }
-            FileError::IsDirectory(_) | FileError::Cut => Self::bad_request(message),
+            FileError::IsDirectory(_) | FileError::Incomplete => Self::bad_request(message),
             FileError::NotFound(_) => Self::not_found(message),
             FileError::NotDirectory(_) | FileError::Exists(_) => Self::conflict(message),
             FileError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, message),
@@ -150,13 +150,13 @@ impl From<FileError> for ApiError {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
             }
             FileError::Workspace(_) => Self::unavailable(&error, "the workspace cannot be used at the moment"),
-            FileError::Away { .. } => Self::unavailable(&error, "the store of the workspace does not answer"),
+            FileError::Unavailable { .. } => Self::unavailable(&error, "the workspace's object store does not respond"),
             FileError::Aborted | FileError::Io { .. } => Self::internal(&error),
         }
     }
 }
 
-/// A directory where a file should be, or something else where a directory should.
+/// Whether a directory is where a file should be, or something else is where a directory should be.
 pub fn is_in_the_way(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     let is_a_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());

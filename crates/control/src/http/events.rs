@@ -1,4 +1,4 @@
-//! `/events/sandboxes`: what happened to sandboxes.
+//! `/events/sandboxes`: lifecycle events of sandboxes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl QueryParams for ListEvents {
         Param::number("offset", 0, u32::MAX as i64),
         Param::number("limit", 1, 100),
         Param::flag("orderAsc"),
-        Param::text("types").about("types of events, joined by commas"),
+        Param::text("types").about("event types, separated by commas"),
     ];
 }
 

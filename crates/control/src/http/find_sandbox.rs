@@ -1,4 +1,4 @@
-//! The sandbox that a request names. What another team has does not exist for the caller.
+//! Finds the sandbox that a request names. Sandboxes of other teams do not exist for the caller.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use isopod_wire::SandboxId;
 
 use crate::lifecycle::{Fleet, Sandbox};
 
-/// The caller's live sandbox with this id.
+/// Returns the caller's live sandbox with this id.
 pub(super) async fn live_sandbox(fleet: &Fleet, caller: &Caller, id: &str) -> Result<Arc<Sandbox>, ApiError> {
     let not_found = || ApiError::sandbox_not_found(id);
     let parsed = parse_id(id).ok_or_else(not_found)?;
@@ -21,7 +21,7 @@ pub(super) async fn live_sandbox(fleet: &Fleet, caller: &Caller, id: &str) -> Re
     Err(not_found())
 }
 
-/// The id of a sandbox that the caller has or had.
+/// Returns the id of a sandbox that the caller has or had.
 pub(super) async fn known_sandbox(fleet: &Fleet, caller: &Caller, id: &str) -> Result<SandboxId, ApiError> {
     let not_found = || ApiError::sandbox_not_found(id);
     let parsed = parse_id(id).ok_or_else(not_found)?;

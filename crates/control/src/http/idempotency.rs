@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a create that is sent again finds what the first one made.
+//! `Idempotency-Key`: a repeated create request returns the sandbox of the first one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::new_sandbox::Defaults;
 use super::sandbox_create::make;
 use crate::lifecycle::{self, NewSandbox, OnceRefusal, Sandbox};
 
-/// What the client calls its create, if it has a name for it.
+/// The key that the client chose for its request, if any.
 #[derive(Debug)]
 pub(super) struct IdempotencyKey(Option<String>);
 
@@ -34,13 +34,13 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
 
 impl DescribeInput for IdempotencyKey {
     fn describe(operation: &mut Description) {
-        let about = "the same key and body give the same sandbox";
+        let about = "requests with the same key and body return the same sandbox";
         operation.header(&Param::pattern("Idempotency-Key", "^[a-z0-9-]{1,255}$").about(about));
         operation.may_refuse(&[409]);
     }
 }
 
-/// A create that may have been sent before.
+/// A create request that may have been sent before.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub key: String,
@@ -48,16 +48,16 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// `None` without a key.
+    /// Returns `None` without a key.
     pub(super) fn of(IdempotencyKey(key): IdempotencyKey, body: &Value, defaults: Defaults) -> Option<Self> {
         let key = key?;
-        // Objects are printed with sorted keys: the same request gives the same text.
+        // Keys of objects are sorted, so equal requests have equal text.
         let text = format!("{defaults:?} {body}");
         Some(Self { key, request: Sha256::digest(text).into() })
     }
 
-    /// Makes the sandbox if this is the first attempt, and finds it if not.
-    pub(super) async fn make_once(self, app: &Arc<App>, mut wanted: NewSandbox) -> Result<Arc<Sandbox>, ApiError> {
+    /// Creates the sandbox on the first attempt, and finds it on later ones.
+    pub(super) async fn create_once(self, app: &Arc<App>, mut wanted: NewSandbox) -> Result<Arc<Sandbox>, ApiError> {
         wanted.idempotency_key = Some(self.key.clone());
         let attempt = lifecycle::Attempt { team: wanted.team.clone(), key: self.key, request: self.request };
         let fleet = Arc::clone(&app.fleet);

@@ -1,4 +1,4 @@
-//! Logs of a sandbox, also after its end.
+//! The logs of a sandbox, also after its end.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ impl QueryParams for ListV2 {
         Param::number("cursor", 0, i64::MAX).about("milliseconds since 1970"),
         LIMIT,
         Param::one_of("direction", &["forward", "backward"]),
-        Param::one_of("level", &["debug", "info", "warn", "error"]).about("only lines that matter at least so much"),
+        Param::one_of("level", &["debug", "info", "warn", "error"]).about("the minimum level"),
         Param::text("search"),
     ];
 }
 
-/// Once as E2B's first version has them and once as its second.
+/// The lines in the formats of both versions of E2B's API.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxLogs)]
@@ -49,7 +49,7 @@ pub(super) struct LogsV1 {
 #[schema(as = SandboxLog)]
 struct PlainLine {
     timestamp: Timestamp,
-    /// JSON.
+    /// A JSON object.
     line: String,
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn list_v2(
     Ok(Json(LogsV2 { logs: app.fleet.store.list_logs(&sandbox, &wanted).await? }))
 }
 
-/// The log has everything that was printed until it was asked for.
+/// Fetches pending output, so that the log has everything printed up to now.
 async fn fetch(fleet: &Fleet, id: &SandboxId) {
     if let Some(sandbox) = fleet.find(id)
         && let Some(life) = &sandbox.view().life

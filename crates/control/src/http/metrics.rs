@@ -1,4 +1,4 @@
-//! What sandboxes use and used.
+//! Resource usage of sandboxes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub(super) enum OfMany {}
 
 impl QueryParams for OfMany {
     const IGNORES_UNKNOWN: bool = true;
-    const PARAMS: &'static [Param] = &[Param::text("sandbox_ids").required().about("ids joined by commas")];
+    const PARAMS: &'static [Param] = &[Param::text("sandbox_ids").required().about("sandbox ids, separated by commas")];
 }
 
-/// What a sandbox used at one moment.
+/// The resource usage of a sandbox at one moment.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxMetric)]
@@ -48,7 +48,7 @@ pub(super) struct SampleView {
     disk_total: i64,
 }
 
-/// The last of each sandbox, by its id.
+/// The last sample of each sandbox, by its id.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SandboxesMetrics)]
 pub(super) struct LastSamples {
@@ -57,7 +57,7 @@ pub(super) struct LastSamples {
 
 const MAX_SAMPLES: u32 = 10_000;
 const MAX_SANDBOXES: usize = 100;
-/// The last moment that fits when counted in milliseconds.
+/// The last second that does not overflow in milliseconds.
 const LATEST_SECOND: i64 = i64::MAX / 1000;
 
 /// `GET /sandboxes/{id}/metrics`
@@ -76,7 +76,7 @@ pub(super) async fn of_one(
         return Err(ApiError::bad_request("start must not be after end"));
     }
     let from = Timestamp(start.unwrap_or(0) * 1000);
-    // A second is asked for as a whole.
+    // Includes the whole last second.
     let to = end.map_or(Timestamp(i64::MAX), |end| Timestamp(end.saturating_mul(1000).saturating_add(999)));
     let mut samples = app.fleet.store.list_samples(&sandbox, from, to, MAX_SAMPLES).await?;
     let any_time = start.is_none() && end.is_none();

@@ -1,5 +1,5 @@
-//! The REST API in E2B's words. Handlers read a request into checked values, ask the fleet or the store, and write the
-//! answer; what is allowed is decided by those they ask.
+//! The REST API in E2B's format. Handlers parse a request into checked values, call the fleet or the store, and write
+//! the response. The called modules decide what is allowed.
 
 mod acknowledged;
 mod api_keys;
@@ -48,12 +48,12 @@ pub(crate) use browser::BrowserRules;
 pub use errors::is_in_the_way;
 pub use file_bodies::{expected_size, file_store, receive, send};
 
-/// E2B's API.
+/// The routes of E2B's API.
 pub fn routes() -> Routes<Arc<App>> {
     sandbox_routes().merge(team_routes()).merge(template_routes()).merge(volume_routes())
 }
 
-/// Known routes of E2B's that this server does not have: they say so.
+/// Known routes of E2B that this server does not support. They return 501.
 pub fn unsupported_routes() -> Routes<Arc<App>> {
     unsupported::routes()
 }
@@ -63,9 +63,9 @@ fn sandbox_routes() -> Routes<Arc<App>> {
         .route(
             "/v2/sandboxes",
             [
-                post(changes(TeamKey, "sandbox.create"), "Make a sandbox", sandbox_create::create_v2)
+                post(changes(TeamKey, "sandbox.create"), "Create a sandbox", sandbox_create::create_v2)
                     .may_refuse(NO_SANDBOX),
-                get(reads(TeamKey), "List sandboxes in pages", sandbox_list::list_v2),
+                get(reads(TeamKey), "List sandboxes with pagination", sandbox_list::list_v2),
             ],
         )
         .route(
@@ -73,40 +73,44 @@ fn sandbox_routes() -> Routes<Arc<App>> {
             [
                 post(
                     changes(TeamKey, "sandbox.create"),
-                    "Make a sandbox (first version: 15 s, secured only when asked)",
+                    "Create a sandbox (version 1: times out after 15 s by default, not secured by default)",
                     sandbox_create::create_v1,
                 )
                 .may_refuse(NO_SANDBOX),
-                get(reads(TeamKey), "List all running sandboxes", sandbox_list::list_v1),
+                get(reads(TeamKey), "List running sandboxes", sandbox_list::list_v1),
             ],
         )
         .route(
             "/sandboxes/metrics",
-            [get(reads(TeamKey), "The last resource use of several sandboxes", metrics::of_many)],
+            [get(reads(TeamKey), "Get the latest metrics of several sandboxes", metrics::of_many)],
         )
-        .route("/sandboxes/{id}/metrics", [get(reads(TeamKey), "Resource use over time", metrics::of_one)])
-        .route("/sandboxes/{id}/logs", [get(reads(TeamKey), "Log lines", logs::list_v1)])
-        .route("/v2/sandboxes/{id}/logs", [get(reads(TeamKey), "Log lines, forward or backward", logs::list_v2)])
+        .route("/sandboxes/{id}/metrics", [get(reads(TeamKey), "Get the metrics of a sandbox", metrics::of_one)])
+        .route("/sandboxes/{id}/logs", [get(reads(TeamKey), "Get the logs of a sandbox (version 1)", logs::list_v1)])
+        .route("/v2/sandboxes/{id}/logs", [get(reads(TeamKey), "Get the logs of a sandbox", logs::list_v2)])
         .merge(lifecycle_routes())
 }
 
-/// Whatever a create may be told.
+/// The statuses that a create may return on failure.
 const NO_SANDBOX: &[u16] = &[404, 409, 421, 429, 501, 504];
 
-/// Of one sandbox, which may be on another server, or busy.
+/// Routes of one sandbox, which may be on another server, or busy.
 fn lifecycle_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route(
             "/v2/sandboxes/{id}/connect",
             [post(
                 changes(TeamKey, "sandbox.connect"),
-                "Use a sandbox for at least so long, resuming it if it is paused",
+                "Connect to a sandbox, resuming it if it is paused, and extend its timeout",
                 sandbox_connect::connect_v2,
             )],
         )
         .route(
             "/sandboxes/{id}/connect",
-            [post(changes(TeamKey, "sandbox.connect"), "Use a sandbox (first version)", sandbox_connect::connect_v1)],
+            [post(
+                changes(TeamKey, "sandbox.connect"),
+                "Connect to a sandbox (version 1)",
+                sandbox_connect::connect_v1,
+            )],
         )
         .route(
             "/sandboxes/{id}/resume",
@@ -114,11 +118,15 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
         )
         .route(
             "/sandboxes/{id}/timeout",
-            [post(changes(TeamKey, "sandbox.set_timeout"), "Set the end of its time", sandbox_timeout::set_timeout)],
+            [post(
+                changes(TeamKey, "sandbox.set_timeout"),
+                "Set the timeout of a sandbox",
+                sandbox_timeout::set_timeout,
+            )],
         )
         .route(
             "/sandboxes/{id}/refreshes",
-            [post(changes(TeamKey, "sandbox.refresh"), "Extend its time", sandbox_timeout::refresh)],
+            [post(changes(TeamKey, "sandbox.refresh"), "Extend the timeout of a sandbox", sandbox_timeout::refresh)],
         )
         .route(
             "/sandboxes/{id}/pause",
@@ -126,15 +134,19 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
         )
         .route(
             "/sandboxes/{id}/network",
-            [put(changes(TeamKey, "sandbox.set_network"), "Replace the network policy", sandbox_network::set_network)
-                .may_refuse(&[501])],
+            [put(
+                changes(TeamKey, "sandbox.set_network"),
+                "Replace the network policy of a sandbox",
+                sandbox_network::set_network,
+            )
+            .may_refuse(&[501])],
         )
         .may_refuse(&[429])
         .route(
             "/sandboxes/{id}",
             [
-                get(reads(TeamKey), "Show a sandbox", sandbox_get::get),
-                delete(changes(TeamKey, "sandbox.destroy"), "End a sandbox", sandbox_kill::kill),
+                get(reads(TeamKey), "Get a sandbox", sandbox_get::get),
+                delete(changes(TeamKey, "sandbox.destroy"), "Kill a sandbox", sandbox_kill::kill),
             ],
         )
         .may_refuse(&[409, 421, 504])
@@ -142,46 +154,52 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
 
 fn team_routes() -> Routes<Arc<App>> {
     Routes::new()
-        .route("/teams", [get(reads(TeamKey), "The caller's team", teams::list)])
+        .route("/teams", [get(reads(TeamKey), "List the caller's team", teams::list)])
         .route(
             "/api-keys",
             [
-                get(reads(TeamKey), "List keys", api_keys::list),
-                post(changes(TeamKey, "api_key.create"), "Make a key", api_keys::create),
+                get(reads(TeamKey), "List API keys", api_keys::list),
+                post(changes(TeamKey, "api_key.create"), "Create an API key", api_keys::create),
             ],
         )
         .route(
             "/api-keys/{id}/rotate",
             [post(
                 changes(TeamKey, "api_key.rotate"),
-                "A new key like this one, which counts on until the overlap is over",
+                "Rotate an API key; the old key stays valid during the overlap",
                 api_keys::rotate,
             )],
         )
         .route(
             "/api-keys/{id}",
             [
-                patch(changes(TeamKey, "api_key.rename"), "Rename a key", api_keys::rename),
-                delete(changes(TeamKey, "api_key.revoke"), "Revoke a key", api_keys::revoke),
+                patch(changes(TeamKey, "api_key.rename"), "Rename an API key", api_keys::rename),
+                delete(changes(TeamKey, "api_key.revoke"), "Revoke an API key", api_keys::revoke),
             ],
         )
         .route(
             "/events/webhooks",
             [
                 get(reads(TeamKey), "List webhooks", webhooks::list),
-                post(changes(TeamKey, "webhook.create"), "Make a webhook", webhooks::create).may_refuse(&[429]),
+                post(changes(TeamKey, "webhook.create"), "Create a webhook", webhooks::create).may_refuse(&[429]),
             ],
         )
         .route(
             "/events/webhooks/{id}",
             [
-                get(reads(TeamKey), "Show a webhook", webhooks::get),
-                patch(changes(TeamKey, "webhook.change"), "Change a webhook", webhooks::change).may_refuse(&[429]),
-                delete(changes(TeamKey, "webhook.remove"), "Remove a webhook", webhooks::remove),
+                get(reads(TeamKey), "Get a webhook", webhooks::get),
+                patch(changes(TeamKey, "webhook.change"), "Update a webhook", webhooks::change).may_refuse(&[429]),
+                delete(changes(TeamKey, "webhook.remove"), "Delete a webhook", webhooks::remove),
             ],
         )
-        .route("/events/sandboxes", [get(reads(TeamKey), "What happened to the team's sandboxes", events::of_team)])
-        .route("/events/sandboxes/{id}", [get(reads(TeamKey), "What happened to one sandbox", events::of_sandbox)])
+        .route(
+            "/events/sandboxes",
+            [get(reads(TeamKey), "List lifecycle events of the team's sandboxes", events::of_team)],
+        )
+        .route(
+            "/events/sandboxes/{id}",
+            [get(reads(TeamKey), "List lifecycle events of a sandbox", events::of_sandbox)],
+        )
 }
 
 fn template_routes() -> Routes<Arc<App>> {
@@ -190,13 +208,13 @@ fn template_routes() -> Routes<Arc<App>> {
         .route("/v2/templates", [get(reads(TeamKey), "List templates", templates::list)])
         .route(
             "/default-templates",
-            [get(reads(TeamKey), "List the templates that come with the server", templates::list_default)],
+            [get(reads(TeamKey), "List the server's built-in templates", templates::list_default)],
         )
         .route("/templates/aliases/{alias}", [get(reads(TeamKey), "Find a template by name", templates::alias)])
         .route(
             "/templates/tags",
             [
-                post(changes(TeamKey, "template.tag"), "Give tags to a build", template_tags::assign)
+                post(changes(TeamKey, "template.tag"), "Assign tags to a build", template_tags::assign)
                     .may_refuse(&[404]),
                 delete(changes(TeamKey, "template.untag"), "Remove tags", template_tags::remove).may_refuse(&[404]),
             ],
@@ -204,22 +222,18 @@ fn template_routes() -> Routes<Arc<App>> {
         .route(
             "/templates/{id}",
             [
-                get(reads(TeamKey), "Show a template", templates::get),
+                get(reads(TeamKey), "Get a template", templates::get),
                 patch(
                     changes(TeamKey, "template.change"),
-                    "Publish a template, or take it back",
+                    "Make a template public or private",
                     template_change::change,
                 ),
-                delete(changes(TeamKey, "template.remove"), "Remove a template", template_change::remove),
+                delete(changes(TeamKey, "template.remove"), "Delete a template", template_change::remove),
             ],
         )
         .route(
             "/v2/templates/{id}",
-            [patch(
-                changes(TeamKey, "template.change"),
-                "Publish a template, or take it back",
-                template_change::change,
-            )],
+            [patch(changes(TeamKey, "template.change"), "Make a template public or private", template_change::change)],
         )
         .route("/templates/{id}/tags", [get(reads(TeamKey), "List the tags of a template", template_tags::list)])
         .route(
@@ -228,35 +242,38 @@ fn template_routes() -> Routes<Arc<App>> {
         )
         .route(
             "/templates/{id}/tags/exists",
-            [get(reads(TeamKey), "Ask whether a template has a tag", template_tags::exists)],
+            [get(reads(TeamKey), "Check whether a template has a tag", template_tags::exists)],
         )
         .route(
             "/templates/{id}/files/{hash}",
-            [get(reads(TeamKey), "A link to upload the files of a build", template_files::link)],
+            [get(reads(TeamKey), "Get a link to upload the files of a build", template_files::link)],
         )
         .route(
             "/isopod/uploads/{token}",
-            [put(changes(OwnToken, "template.upload"), "Upload files by a link", template_files::upload)
+            [put(changes(OwnToken, "template.upload"), "Upload files with a link", template_files::upload)
                 .never_refuses(404)
                 .may_refuse(&[403])],
         )
         .route(
             "/templates/{id}/builds/{build}/status",
-            [get(reads(TeamKey), "How far a build is", template_status::status)],
+            [get(reads(TeamKey), "Get the status of a build", template_status::status)],
         )
-        .route("/templates/{id}/builds/{build}/logs", [get(reads(TeamKey), "What a build said", template_status::logs)])
+        .route(
+            "/templates/{id}/builds/{build}/logs",
+            [get(reads(TeamKey), "Get the logs of a build", template_status::logs)],
+        )
         .merge(build_request_routes())
         .merge(build_routes())
 }
 
-/// They give ids, and begin nothing.
+/// These routes return ids, but start no build.
 fn build_request_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route(
             "/v3/templates",
             [post(
                 changes(TeamKey, "template.request_build"),
-                "Ask for a build of a template",
+                "Request a build of a template",
                 template_build::request,
             )],
         )
@@ -264,7 +281,7 @@ fn build_request_routes() -> Routes<Arc<App>> {
             "/v2/templates",
             [post(
                 changes(TeamKey, "template.request_build"),
-                "Ask for a build (second version)",
+                "Request a build of a template (version 2)",
                 template_build::request,
             )],
         )
@@ -272,7 +289,7 @@ fn build_request_routes() -> Routes<Arc<App>> {
             "/templates",
             [post(
                 changes(TeamKey, "template.request_build"),
-                "Ask for a build from a Dockerfile (first version)",
+                "Request a build from a Dockerfile (version 1)",
                 template_build::request_legacy,
             )],
         )
@@ -280,14 +297,14 @@ fn build_request_routes() -> Routes<Arc<App>> {
             "/templates/{id}",
             [post(
                 changes(TeamKey, "template.request_build"),
-                "Ask for another build from a Dockerfile (first version)",
+                "Request another build from a Dockerfile (version 1)",
                 template_build::rebuild_legacy,
             )],
         )
         .may_refuse(&[404, 409])
 }
 
-/// They begin a build, or end one.
+/// These routes start or cancel a build.
 fn build_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route(
@@ -298,7 +315,7 @@ fn build_routes() -> Routes<Arc<App>> {
             "/templates/{id}/builds/{build}",
             [post(
                 changes(TeamKey, "template.build"),
-                "Start a build from the Dockerfile that was given (first version)",
+                "Start a build from the requested Dockerfile (version 1)",
                 template_build::start_legacy,
             )],
         )
@@ -324,14 +341,14 @@ fn volume_routes() -> Routes<Arc<App>> {
             "/volumes",
             [
                 get(reads(TeamKey), "List the team's volumes", volumes::list),
-                post(changes(TeamKey, "volume.create"), "Make a volume", volumes::create).may_refuse(&[409, 501]),
+                post(changes(TeamKey, "volume.create"), "Create a volume", volumes::create).may_refuse(&[409, 501]),
             ],
         )
         .route(
             "/volumes/{id}",
             [
-                get(reads(TeamKey), "Show a volume and its token", volumes::get),
-                delete(changes(TeamKey, "volume.remove"), "Remove a volume with all that is in it", volumes::remove)
+                get(reads(TeamKey), "Get a volume and its token", volumes::get),
+                delete(changes(TeamKey, "volume.remove"), "Delete a volume and its content", volumes::remove)
                     .may_refuse(&[501]),
             ],
         )
@@ -343,13 +360,13 @@ fn volume_content_routes() -> Routes<Arc<App>> {
         .route(
             "/volumecontent/{id}/path",
             [
-                get(reads(OwnToken), "What is at a path of a volume", volume_content::stat),
+                get(reads(OwnToken), "Get an entry of a volume", volume_content::stat),
                 patch(
                     changes(OwnToken, "volume.change_entry"),
-                    "Give an entry of a volume another owner or mode",
+                    "Change the owner or mode of an entry of a volume",
                     volume_content::change,
                 ),
-                delete(changes(OwnToken, "volume.remove_entry"), "Remove an entry of a volume", volume_content::remove),
+                delete(changes(OwnToken, "volume.remove_entry"), "Delete an entry of a volume", volume_content::remove),
             ],
         )
         .route(
@@ -358,7 +375,7 @@ fn volume_content_routes() -> Routes<Arc<App>> {
                 get(reads(OwnToken), "List a directory of a volume", volume_content::list),
                 post(
                     changes(OwnToken, "volume.make_directory"),
-                    "Make a directory in a volume",
+                    "Create a directory in a volume",
                     volume_content::make_dir,
                 )
                 .may_refuse(&[507]),
@@ -367,8 +384,8 @@ fn volume_content_routes() -> Routes<Arc<App>> {
         .route(
             "/volumecontent/{id}/file",
             [
-                get(reads(OwnToken), "Read a file of a volume", volume_content::read),
-                put(changes(OwnToken, "volume.write_file"), "Write a file of a volume", volume_content::write)
+                get(reads(OwnToken), "Download a file of a volume", volume_content::read),
+                put(changes(OwnToken, "volume.write_file"), "Upload a file to a volume", volume_content::write)
                     .may_refuse(&[507]),
             ],
         )

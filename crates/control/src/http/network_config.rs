@@ -1,5 +1,5 @@
-//! The network part of requests. What cannot be kept is refused, never forgotten: also fields that are not known here,
-//! because one of them may forbid something.
+//! The network settings of requests. Unsupported settings are refused rather than ignored. This includes unknown
+//! fields, because one of them may be a restriction.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,32 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `network` of a create.
+/// `network` of a create request.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Network)]
 pub(super) struct NetworkBody {
-    /// Whether everyone who knows the address may reach the sandbox's ports.
+    /// Whether everybody who knows the address can reach the sandbox's ports.
     allow_public_traffic: Option<bool>,
     /// IPv4 addresses or networks, such as 10.0.0.0/8.
     allow_out: Option<Vec<String>>,
     /// IPv4 addresses or networks, such as 10.0.0.0/8.
     deny_out: Option<Vec<String>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     dns_servers: Option<Vec<String>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     egress_proxy: Option<Value>,
-    /// The `Host` that services inside see; `${PORT}` stands for the port.
+    /// The `Host` header that services inside see. `${PORT}` stands for the port.
     mask_request_host: Option<String>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     https_ports: Option<Vec<u16>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     rules: Option<Value>,
-    /// It could be a restriction, so it is refused.
+    /// Refused, because an unknown field could be a restriction.
     #[serde(flatten)]
     #[schema(ignore)]
     unknown: BTreeMap<String, Value>,
@@ -52,26 +52,26 @@ pub(super) struct NetworkUpdate {
     allow_out: Option<Vec<String>>,
     /// IPv4 addresses or networks, such as 10.0.0.0/8.
     deny_out: Option<Vec<String>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     dns_servers: Option<Vec<String>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     egress_proxy: Option<Value>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     rules: Option<Value>,
-    /// It could be a restriction, so it is refused.
+    /// Refused, because an unknown field could be a restriction.
     #[serde(flatten)]
     #[schema(ignore)]
     unknown: BTreeMap<String, Value>,
 }
 
 impl NetworkBody {
-    /// `opened` are the private networks that the operator lets sandboxes reach.
+    /// `opened` lists the private networks that the operator lets sandboxes reach.
     pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
         refuse_unknown(&self.unknown)?;
-        refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
+        refuse_unsupported(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         if self.https_ports.is_some_and(|ports| !ports.is_empty()) {
             return Err(ApiError::unsupported("network.httpsPorts"));
         }
@@ -89,10 +89,10 @@ impl NetworkBody {
 }
 
 impl NetworkUpdate {
-    /// `opened` are the private networks that the operator lets sandboxes reach.
+    /// `opened` lists the private networks that the operator lets sandboxes reach.
     pub(super) fn checked(self, opened: &[Cidr]) -> Result<NetworkSettings, ApiError> {
         refuse_unknown(&self.unknown)?;
-        refuse_later_work(&self.egress_proxy, &self.rules, &self.dns_servers)?;
+        refuse_unsupported(&self.egress_proxy, &self.rules, &self.dns_servers)?;
         Ok(NetworkSettings {
             allow_out: checked_allow(self.allow_out, opened)?,
             deny_out: checked_list(self.deny_out, "denyOut")?,
@@ -106,7 +106,7 @@ fn refuse_unknown(fields: &BTreeMap<String, Value>) -> Result<(), ApiError> {
     unknown.map_or(Ok(()), |(name, _)| Err(ApiError::unsupported(&format!("network.{name}"))))
 }
 
-fn refuse_later_work(
+fn refuse_unsupported(
     egress_proxy: &Option<Value>,
     rules: &Option<Value>,
     dns_servers: &Option<Vec<String>>,
@@ -118,14 +118,14 @@ fn refuse_later_work(
     if is_set(rules) {
         return Err(ApiError::unsupported("network.rules"));
     }
-    // They only matter for rules by domain.
+    // They matter only for rules by domain.
     if dns_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
         return Err(ApiError::unsupported("network.dnsServers"));
     }
     Ok(())
 }
 
-/// A network that only holds what is closed to sandboxes would be allowed to no effect.
+/// Refuses networks that are closed to sandboxes, because allowing them would have no effect.
 fn checked_allow(texts: Option<Vec<String>>, opened: &[Cidr]) -> Result<Vec<String>, ApiError> {
     let texts = checked_list(texts, "allowOut")?;
     let is_within = |networks: &[Cidr], network: Cidr| networks.iter().any(|outer| outer.contains(network));
@@ -136,7 +136,7 @@ fn checked_allow(texts: Option<Vec<String>>, opened: &[Cidr]) -> Result<Vec<Stri
     match closed {
         None => Ok(texts),
         Some(network) => Err(ApiError::bad_request(format!(
-            "network.allowOut: {network} is a private network, which sandboxes reach only if the operator opens it with \
+            "network.allowOut: {network} is a private network, which sandboxes can reach only if the operator allows it with \
              `isopod serve --sandbox-networks`"
         ))),
     }

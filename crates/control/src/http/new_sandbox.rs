@@ -1,4 +1,4 @@
-//! The body of a create, in its two versions, made into a checked request.
+//! The body of a create request in both versions, and its conversion into a checked request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::volume_mounts::VolumeMountBody;
 use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
 use crate::workspace::EXECUTION_KEY;
 
-/// Both versions. `secure` is in the first only; sandboxes of the second always are.
+/// The body of both versions. `secure` exists only in version 1; in version 2, all sandboxes are secured.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = NewSandbox)]
@@ -26,7 +26,7 @@ pub(super) struct NewSandboxBody {
     #[serde(rename = "templateID")]
     #[schema(min_length = 1, max_length = 256)]
     template_id: String,
-    /// Seconds.
+    /// In seconds.
     #[schema(minimum = 0, maximum = 86400)]
     timeout: Option<i64>,
     secure: Option<bool>,
@@ -38,10 +38,10 @@ pub(super) struct NewSandboxBody {
     network: Option<NetworkBody>,
     metadata: Option<BTreeMap<String, String>>,
     env_vars: Option<BTreeMap<String, String>>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     mcp: Option<Value>,
-    /// Known so that it can be refused as not supported.
+    /// Parsed in order to refuse it as unsupported.
     #[schema(ignore)]
     iam: Option<Value>,
     volume_mounts: Option<Vec<VolumeMountBody>>,
@@ -52,7 +52,7 @@ struct AutoResume {
     enabled: bool,
 }
 
-/// The second version, where every sandbox is secure, whatever `secure` says.
+/// The body of version 2, where every sandbox is secured, whatever `secure` says.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct NewSandboxV2(pub(super) NewSandboxBody);
@@ -75,11 +75,11 @@ impl ToSchema for NewSandboxV2 {
     }
 }
 
-/// What the versions of the API differ in.
+/// The differences between the versions of the API.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
     pub(super) timeout: Duration,
-    /// Always, or only when asked.
+    /// Whether sandboxes are secured even if the request does not ask for it.
     pub(super) always_secure: bool,
 }
 
@@ -87,22 +87,24 @@ pub(super) const V1: Defaults = Defaults { timeout: Duration::from_secs(15), alw
 pub(super) const V2: Defaults = Defaults { timeout: Duration::from_secs(300), always_secure: true };
 
 impl NewSandboxBody {
-    /// The volumes that are asked for; they are looked up apart from the rest.
+    /// Takes the requested volumes, which are looked up separately.
     pub(super) fn take_volumes(&mut self) -> Vec<VolumeMountBody> {
         self.volume_mounts.take().unwrap_or_default()
     }
 
     pub(super) async fn checked(self, app: &App, caller: &Caller, defaults: Defaults) -> Result<NewSandbox, ApiError> {
-        self.refuse_later_work()?;
+        self.refuse_unsupported()?;
         let secure = defaults.always_secure || self.secure.unwrap_or(false);
         let network = self.network.unwrap_or_default().checked(&app.settings.sandbox_networks)?;
         if network.allow_public_traffic == Some(false) && !secure {
-            return Err(ApiError::bad_request("network.allowPublicTraffic false needs a secure sandbox"));
+            return Err(ApiError::bad_request("network.allowPublicTraffic: false requires a secured sandbox"));
         }
         let auto_resume = self.auto_resume.is_some_and(|auto_resume| auto_resume.enabled);
         let auto_pause_memory = self.auto_pause_memory.unwrap_or(true);
         if auto_resume && !auto_pause_memory {
-            return Err(ApiError::bad_request("a sandbox whose memory is not kept cannot be resumed by traffic"));
+            return Err(ApiError::bad_request(
+                "autoResume requires autoPauseMemory: a sandbox paused without its memory cannot be resumed by traffic",
+            ));
         }
         let metadata = self.metadata.unwrap_or_default();
         Ok(NewSandbox {
@@ -124,7 +126,7 @@ impl NewSandboxBody {
         })
     }
 
-    fn refuse_later_work(&self) -> Result<(), ApiError> {
+    fn refuse_unsupported(&self) -> Result<(), ApiError> {
         if self.mcp.is_some() {
             return Err(ApiError::unsupported("mcp"));
         }
@@ -142,7 +144,7 @@ fn checked_template(name: &str) -> Result<&str, ApiError> {
     Ok(name)
 }
 
-/// Seconds, within the longest life.
+/// In seconds, and at most the maximum lifetime.
 pub(super) fn checked_timeout(seconds: Option<i64>, fleet: &Fleet) -> Result<Option<Duration>, ApiError> {
     let Some(seconds) = seconds else { return Ok(None) };
     let most = fleet.max_lifetime();
@@ -161,18 +163,18 @@ fn checked_session(metadata: &BTreeMap<String, String>) -> Result<Option<String>
             Err(ApiError::bad_request(format!("{SESSION_KEY} must have 1 to 255 characters")))
         }
         Some(key) if key.starts_with(RESERVED) => {
-            Err(ApiError::bad_request(format!("{SESSION_KEY} must not begin with {RESERVED:?}")))
+            Err(ApiError::bad_request(format!("{SESSION_KEY} must not start with {RESERVED:?}")))
         }
         key => Ok(key.cloned()),
     }
 }
 
-/// With a workspace, the id of an execution among the metadata asks for its files.
+/// If there is a workspace, an execution id in the metadata mounts the execution's files.
 fn execution_mounts(metadata: &BTreeMap<String, String>, app: &App) -> Result<Vec<WorkspaceMount>, ApiError> {
     let workspace = app.workspace.as_ref().filter(|workspace| workspace.reads_metadata());
     let (Some(workspace), Some(id)) = (workspace, metadata.get(EXECUTION_KEY)) else { return Ok(Vec::new()) };
     if !is_workspace_id(id) {
-        let rule = "1 to 128 letters, digits, '.', '_' and '-', and must not begin with a dot";
+        let rule = "1 to 128 letters, digits, '.', '_' and '-', and must not start with a dot";
         return Err(ApiError::bad_request(format!("metadata {EXECUTION_KEY} must have {rule}")));
     }
     Ok(vec![workspace.execution_mount(id)])

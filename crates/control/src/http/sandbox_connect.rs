@@ -1,4 +1,4 @@
-//! `POST …/connect` (two versions) and `POST …/resume`: use a sandbox, running it again if it is paused.
+//! `POST …/connect` (two versions) and `POST …/resume`: connect to a sandbox, and resume it if it is paused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::find_sandbox::live_sandbox;
 use super::new_sandbox::{V1, V2, checked_timeout};
-use super::sandbox_views::{Made, ToldDomain, made};
+use super::sandbox_views::{CreatedSandbox, SandboxDomain, created_sandbox};
 
-/// The first version; there the timeout must be given.
+/// The body of version 1, where the timeout is required.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Connect)]
 pub(super) struct ConnectV1 {
-    /// Seconds.
+    /// In seconds.
     #[schema(minimum = 0, maximum = 86400)]
     timeout: i64,
-    /// Whether to take up again what was in memory.
+    /// Whether to restore the sandbox's memory.
     memory: Option<bool>,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConnectV2 {
-    /// Seconds.
+    /// In seconds.
     #[schema(minimum = 0, maximum = 86400)]
     timeout: Option<i64>,
-    /// Whether to take up again what was in memory.
+    /// Whether to restore the sandbox's memory.
     memory: Option<bool>,
 }
 
@@ -39,20 +39,20 @@ pub(super) struct ConnectV2 {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Resume)]
 pub(super) struct ResumeBody {
-    /// Seconds.
+    /// In seconds.
     #[schema(minimum = 0, maximum = 86400)]
     timeout: Option<i64>,
-    /// Whether to take up again what was in memory.
+    /// Whether to restore the sandbox's memory.
     memory: Option<bool>,
     auto_pause: Option<bool>,
 }
 
-type Answer = Result<MadeOrFound<Made>, ApiError>;
+type Answer = Result<MadeOrFound<CreatedSandbox>, ApiError>;
 
 pub(super) async fn connect_v1(
     State(app): State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     Path(id): Path<String>,
     body: JsonBody<ConnectV1>,
 ) -> Answer {
@@ -64,7 +64,7 @@ pub(super) async fn connect_v1(
 pub(super) async fn connect_v2(
     State(app): State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     Path(id): Path<String>,
     body: JsonBody<ConnectV2>,
 ) -> Answer {
@@ -76,14 +76,14 @@ pub(super) async fn connect_v2(
 pub(super) async fn resume(
     State(app): State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     Path(id): Path<String>,
     body: JsonBody<ResumeBody>,
-) -> Result<Created<Made>, ApiError> {
+) -> Result<Created<CreatedSandbox>, ApiError> {
     let body = body.parse()?;
     let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(V1.timeout);
     let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
-    // Unlike connect, it is only for what is paused.
+    // Unlike connect, resume is only for paused sandboxes.
     if sandbox.view().life.is_some() {
         return Err(ApiError::conflict("the sandbox is already running"));
     }
@@ -95,7 +95,7 @@ pub(super) async fn resume(
 async fn connect(
     app: &App,
     caller: &Caller,
-    domain: &ToldDomain,
+    domain: &SandboxDomain,
     id: &str,
     timeout: Duration,
     memory: Option<bool>,
@@ -103,6 +103,6 @@ async fn connect(
 ) -> Answer {
     let sandbox = live_sandbox(&app.fleet, caller, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
-    let shown = made(&domain.0, &sandbox.view().row);
+    let shown = created_sandbox(&domain.0, &sandbox.view().row);
     Ok(if resumed { MadeOrFound::Made(shown) } else { MadeOrFound::Found(shown) })
 }

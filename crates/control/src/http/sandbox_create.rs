@@ -1,4 +1,4 @@
-//! `POST /sandboxes` and `POST /v2/sandboxes`: make a sandbox, or get the session's.
+//! `POST /sandboxes` and `POST /v2/sandboxes`: create a sandbox, or return the session's.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use axum::extract::State;
 use axum::response::IntoResponse as _;
 use isopod_api::{ApiError, Caller, Created, JsonBody, Prepared, audit::Subject};
 
-use super::acknowledged::make_for_answer;
+use super::acknowledged::create_acknowledged;
 use super::app::App;
 use super::idempotency::{Attempt, IdempotencyKey};
 use super::new_sandbox::{Defaults, NewSandboxBody, NewSandboxV2, V1, V2};
-use super::sandbox_views::{Made, ToldDomain, made};
+use super::sandbox_views::{CreatedSandbox, SandboxDomain, created_sandbox};
 use super::volume_mounts;
 use crate::lifecycle::{CreateRefusal, Fleet, NewSandbox, Sandbox};
 
-type Answer = Result<Prepared<Created<Made>>, ApiError>;
+type Answer = Result<Prepared<Created<CreatedSandbox>>, ApiError>;
 
 pub(super) async fn create_v1(
     state: State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     key: IdempotencyKey,
     body: JsonBody<NewSandboxBody>,
 ) -> Answer {
@@ -31,7 +31,7 @@ pub(super) async fn create_v1(
 pub(super) async fn create_v2(
     state: State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     key: IdempotencyKey,
     body: JsonBody<NewSandboxV2>,
 ) -> Answer {
@@ -42,7 +42,7 @@ pub(super) async fn create_v2(
 async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    domain: &ToldDomain,
+    domain: &SandboxDomain,
     attempt: Option<Attempt>,
     mut body: NewSandboxBody,
     defaults: Defaults,
@@ -50,25 +50,25 @@ async fn create(
     let volumes = body.take_volumes();
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
-    // With a key of either kind, a client that hung up finds it by asking again.
+    // With an idempotency or session key, a client that hung up finds the sandbox by repeating the request.
     let (sandbox, receipt) = match attempt {
-        Some(attempt) => (attempt.make_once(&app, wanted).await?, None),
+        Some(attempt) => (attempt.create_once(&app, wanted).await?, None),
         None if wanted.session_key.is_some() => (make(&app.fleet, wanted).await?, None),
         None => {
-            let (sandbox, receipt) = make_for_answer(&app.fleet, wanted).await?;
+            let (sandbox, receipt) = create_acknowledged(&app.fleet, wanted).await?;
             (sandbox, Some(receipt))
         }
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
     let subject = Subject::sandbox(sandbox.id().as_str());
-    let answer = (Extension(subject), Created(made(&domain.0, &sandbox.view().row))).into_response();
+    let answer = (Extension(subject), Created(created_sandbox(&domain.0, &sandbox.view().row))).into_response();
     Ok(Prepared::new(match receipt {
         Some(receipt) => receipt.on(answer),
         None => answer,
     }))
 }
 
-/// Makes what is asked for; with a session key, only if it is not there.
+/// Creates the sandbox. With a session key, only if the session has none yet.
 pub(super) async fn make(fleet: &Arc<Fleet>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
     match wanted.session_key.clone() {
         Some(key) => fleet.get_or_create(key, wanted).await,

@@ -9,12 +9,12 @@ use isopod_api::{ApiError, Caller, Prepared};
 
 use super::app::App;
 use super::find_sandbox::live_sandbox;
-use super::sandbox_views::{Detail, ToldDomain, detail};
+use super::sandbox_views::{Detail, SandboxDomain, detail};
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
-    domain: ToldDomain,
+    domain: SandboxDomain,
     Path(id): Path<String>,
 ) -> Result<Prepared<Json<Detail<'static>>>, ApiError> {
     let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;

@@ -1,4 +1,4 @@
-//! `GET /sandboxes` (all that run) and `GET /v2/sandboxes` (in pages).
+//! `GET /sandboxes` (all running ones) and `GET /v2/sandboxes` (with pagination).
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ impl QueryParams for ListV2 {
     const IGNORES_UNKNOWN: bool = true;
     const PARAMS: &'static [Param] = &[
         METADATA,
-        Param::text("state").about("running, paused or both, joined by a comma"),
+        Param::text("state").about("running, paused or both, separated by a comma"),
         Param::one_of("order", &["asc", "desc"]),
         Param::time("startedAfter"),
         Param::text("template"),
         Param::number("limit", 1, PAGE as i64),
-        Param::text("nextToken").about("where to go on, from the header x-next-token of the page before"),
+        Param::text("nextToken").about("the header x-next-token of the previous page"),
     ];
 }
 
@@ -42,7 +42,7 @@ const METADATA: Param = Param::text("metadata").about("key=value pairs, url-enco
 const PAGE: usize = 100;
 const ALL: usize = 100_000;
 
-/// Written without a copy of the rows; see [`Listed`].
+/// Serialized without copying the rows; see [`Listed`].
 type Answer = Result<Prepared<Listing<Listed<'static>>>, ApiError>;
 
 pub(super) async fn list_v1(State(app): State<Arc<App>>, caller: Caller, query: Query<ListV1>) -> Answer {
@@ -109,7 +109,7 @@ fn wanted(caller: &Caller, query: &Query<ListV2>) -> Result<ListQuery, ApiError>
     Ok(wanted)
 }
 
-/// A plus sign of a time zone that the client did not escape has been read as a space.
+/// An unescaped plus sign of a time zone was parsed as a space.
 fn parse_time(text: &str) -> Result<Timestamp, ApiError> {
     Timestamp::parse_rfc3339(&text.replace(' ', "+"))
         .ok_or_else(|| ApiError::bad_request("startedAfter must be a time such as 2026-01-31T12:00:00Z"))
@@ -126,5 +126,5 @@ fn parse_token(token: &str) -> Result<Cursor, ApiError> {
         let (started_at, id) = text.split_once("__")?;
         Some(Cursor { started_at: Timestamp(started_at.parse().ok()?), id: id.parse().ok()? })
     };
-    parse().ok_or_else(|| ApiError::bad_request("nextToken is not one of ours"))
+    parse().ok_or_else(|| ApiError::bad_request("nextToken is invalid"))
 }

@@ -16,7 +16,7 @@ use crate::lifecycle::{ActError, Refusal};
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Timeout)]
 pub(super) struct TimeoutBody {
-    /// Seconds from now on.
+    /// Seconds from now.
     #[schema(minimum = 0, maximum = 86400)]
     timeout: i64,
 }
@@ -24,7 +24,7 @@ pub(super) struct TimeoutBody {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Refresh)]
 pub(super) struct RefreshBody {
-    /// Seconds from now on, at least.
+    /// The minimum number of seconds from now.
     #[schema(minimum = 0, maximum = 86400)]
     duration: Option<i64>,
 }
@@ -57,7 +57,7 @@ pub(super) async fn refresh(
     Ok(Empty)
 }
 
-/// These two routes know of running sandboxes only.
+/// These two routes apply only to running sandboxes.
 fn running_only(error: ActError, id: &str) -> ApiError {
     match error {
         ActError::Refused(Refusal::Paused) => ApiError::sandbox_not_found(id),

@@ -1,4 +1,4 @@
-//! How sandboxes are shown: after they were made, in lists, and in detail.
+//! How the API shows sandboxes: in responses to create requests, in lists, and in detail.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,27 +16,27 @@ use utoipa::ToSchema;
 
 use super::app::App;
 
-/// A required field of old; nothing depends on what it says.
+/// A field that old clients require. Its value does not matter.
 const CLIENT_ID: &str = "isopod";
 
-/// `host[:port]` of sandboxes, for answers that name one. It follows the name that the request was sent to.
-pub(super) struct ToldDomain(pub(super) String);
+/// `host[:port]` of sandboxes in responses. It depends on the host name that the request was sent to.
+pub(super) struct SandboxDomain(pub(super) String);
 
-impl FromRequestParts<Arc<App>> for ToldDomain {
+impl FromRequestParts<Arc<App>> for SandboxDomain {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
-        Ok(Self(app.settings.domains.told_to(parts)))
+        Ok(Self(app.settings.domains.advertised_to(parts)))
     }
 }
 
-impl DescribeInput for ToldDomain {}
+impl DescribeInput for SandboxDomain {}
 
-/// The answer to create, connect and resume.
+/// The response to create, connect and resume requests.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Sandbox)]
-pub(super) struct Made {
+pub(super) struct CreatedSandbox {
     #[serde(rename = "sandboxID")]
     #[schema(value_type = String)]
     sandbox_id: SandboxId,
@@ -46,7 +46,7 @@ pub(super) struct Made {
     #[serde(rename = "clientID")]
     client_id: &'static str,
     envd_version: &'static str,
-    /// Left out, not null, where there is none: some clients tell them apart.
+    /// Left out rather than null if there is none, because some clients distinguish the two.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     envd_access_token: Option<Secret>,
@@ -55,8 +55,8 @@ pub(super) struct Made {
     domain: String,
 }
 
-pub(super) fn made(domain: &str, row: &SandboxRow) -> Made {
-    Made {
+pub(super) fn created_sandbox(domain: &str, row: &SandboxRow) -> CreatedSandbox {
+    CreatedSandbox {
         sandbox_id: row.id.clone(),
         template_id: row.template.clone(),
         alias: row.alias.as_ref().unwrap_or(&row.template).clone(),
@@ -68,7 +68,7 @@ pub(super) fn made(domain: &str, row: &SandboxRow) -> Made {
     }
 }
 
-/// One line of a list. Lists are long, so it is written without a copy of the row.
+/// One sandbox in a list. It borrows from the row, because lists are long.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ListedSandbox)]
@@ -121,7 +121,7 @@ pub(super) enum ShownState {
     Paused,
 }
 
-/// Clients know no others: one that is being made or ended is shown as running.
+/// Clients know no other states. A sandbox that is being created or ended is shown as running.
 fn shown_state(state: State) -> ShownState {
     match state.shown() {
         Some("paused") => ShownState::Paused,
@@ -129,7 +129,7 @@ fn shown_state(state: State) -> ShownState {
     }
 }
 
-/// Everything about one sandbox.
+/// All details of one sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxDetail)]
@@ -137,7 +137,7 @@ pub(super) struct Detail<'a> {
     #[serde(flatten)]
     listed: Listed<'a>,
     domain: &'a str,
-    /// Left out, not null, where there is none: some clients tell them apart.
+    /// Left out rather than null if there is none, because some clients distinguish the two.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     envd_access_token: Option<&'a Secret>,
@@ -151,7 +151,7 @@ pub(super) struct Detail<'a> {
     pause_mode: Option<ShownPauseMode>,
 }
 
-/// What happens to a sandbox by itself.
+/// What happens to a sandbox automatically.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxLifecycle)]

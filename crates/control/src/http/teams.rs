@@ -1,4 +1,4 @@
-//! `GET /teams`: what the CLI asks after a login.
+//! `GET /teams`, which the CLI requests after a login.
 
 use isopod_api::{Caller, Listing};
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! Asking for a build and starting it, in the present form (`/v3/templates`, then `/v2/…/builds/{build}`) and in the two
-//! older ones. Asking gives ids; starting says what to do.
+//! Requests and starts builds, in the current form (`/v3/templates`, then `/v2/…/builds/{build}`) and in two older
+//! ones. A request returns ids. Starting the build provides the steps.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) struct RequestBuild {
     pub(super) min_free_disk_mb: Option<u64>,
 }
 
-/// `POST /templates`, of clients that gave a Dockerfile along and pushed an image.
+/// `POST /templates`, of old clients that send a Dockerfile and push an image.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RequestBuildV1)]
@@ -51,7 +51,7 @@ pub(super) struct RequestLegacy {
     memory_mb: Option<u64>,
 }
 
-/// By what to start a build and to follow it.
+/// The ids with which to start a build and to follow it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RequestedBuild)]
@@ -66,7 +66,7 @@ pub(super) struct Requested {
     tags: Vec<String>,
 }
 
-/// A build that was begun, or told to end.
+/// A build that was started or cancelled.
 pub(super) type Begun = Empty<202>;
 
 type Answer = Result<Accepted<Requested>, ApiError>;
@@ -88,7 +88,7 @@ pub(super) async fn request_legacy(
 ) -> Answer {
     let (wanted, legacy) = body.parse()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
-    // Without a name it is found by its id only; a name of its own keeps it apart from the others.
+    // A template without a name can be found only by its id. A generated name keeps it apart from the others.
     let name = wanted.alias.clone().unwrap_or_else(|| format!("unnamed-{}", &new_uuid()[..8]));
     let (template, build) =
         register(&app, &caller.team, RequestBuild { name: Some(name), ..wanted }, Some(legacy)).await?;
@@ -122,11 +122,11 @@ pub(super) async fn start(
     let source = plan_steps(&app.catalogue, &caller.team, wanted).await?;
     let spec =
         BuildSpec { force, start_cmd: given(start), ready_cmd: given(ready), ..spec(&app, &caller, &build, source) };
-    let place = app.catalogue.builds.place(&caller.team)?;
-    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _place: place }).await
+    let permit = app.catalogue.builds.permit(&caller.team)?;
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _permit: permit }).await
 }
 
-/// `POST /templates/{id}/builds/{build}`: the Dockerfile came with the request.
+/// `POST /templates/{id}/builds/{build}`: the Dockerfile was sent with the request for the build.
 pub(super) async fn start_legacy(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -134,12 +134,12 @@ pub(super) async fn start_legacy(
 ) -> Result<Begun, ApiError> {
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str::<LegacyBuild>(text).ok());
-    let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was asked for without a Dockerfile"))?;
+    let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was requested without a Dockerfile"))?;
     let source = legacy_source(&legacy);
     let (start_cmd, ready_cmd) = (given(legacy.start_cmd), given(legacy.ready_cmd));
     let spec = BuildSpec { start_cmd, ready_cmd, ..spec(&app, &caller, &build, source) };
-    let place = app.catalogue.builds.place(&caller.team)?;
-    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _place: place }).await
+    let permit = app.catalogue.builds.permit(&caller.team)?;
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _permit: permit }).await
 }
 
 /// `POST /isopod/templates/builds/{build}/cancel`
@@ -154,10 +154,10 @@ pub(super) async fn cancel(
         return Ok(Empty);
     }
     app.catalogue.store.check_here(Resource::Build(&build)).await?;
-    Err(ApiError::conflict("the build is not under way"))
+    Err(ApiError::conflict("the build is not running"))
 }
 
-/// The build, of a template of the caller's own.
+/// Returns the build of one of the caller's own templates.
 pub(super) async fn find_build(
     catalogue: &Catalogue,
     caller: &Caller,
@@ -173,7 +173,7 @@ fn no_such_build(build: &str) -> ApiError {
     ApiError::not_found(format!("build '{shown}' not found"))
 }
 
-/// Records a template of that name and a build of it.
+/// Records a template with that name and a build of it.
 pub(super) async fn register(
     app: &App,
     team: &TeamId,
@@ -186,7 +186,7 @@ pub(super) async fn register(
     let tags = checked_tags(reference.tag.clone(), wanted.tags.as_deref().unwrap_or_default())?;
     checked_limits(app.catalogue.default_limits, &wanted)?;
     let template = match (&reference.namespace, app.catalogue.find_own(team, asked).await) {
-        // By its id, or by a name with the team before it.
+        // By its id, or by a name with the team as prefix.
         (_, Ok((template, _))) => template,
         (Some(space), Err(_)) => {
             return Err(ApiError::forbidden(format!("you cannot build templates in '{space}'")));
@@ -232,7 +232,7 @@ pub(super) fn requested(template: &Template, build: &Build) -> Requested {
     }
 }
 
-/// What a node is told besides the source, without commands.
+/// Returns the instructions for the node, without commands.
 pub(super) fn spec(app: &App, caller: &Caller, build: &Build, source: BuildSource) -> BuildSpec {
     BuildSpec {
         build: build.id.clone(),
@@ -250,10 +250,10 @@ pub(super) async fn begin(catalogue: &Catalogue, job: Job) -> Result<Begun, ApiE
     if catalogue.builds.start(job).await? {
         return Ok(Empty);
     }
-    Err(ApiError::conflict("this build has been started already"))
+    Err(ApiError::conflict("this build was already started"))
 }
 
-/// A command that is not just blank.
+/// Returns the command unless it is blank.
 pub(super) fn given(command: Option<String>) -> Option<String> {
     command.filter(|command| !command.trim().is_empty())
 }
@@ -267,7 +267,7 @@ fn checked_tags(of_name: Option<String>, more: &[String]) -> Result<Vec<String>,
         }
     }
     if tags.len() > MAX_TAGS {
-        return Err(ApiError::bad_request(format!("a build can have {MAX_TAGS} tags")));
+        return Err(ApiError::bad_request(format!("a build can have at most {MAX_TAGS} tags")));
     }
     if tags.is_empty() {
         tags.push(DEFAULT_TAG.to_owned());
@@ -283,7 +283,7 @@ fn checked_limits(default: Limits, wanted: &RequestBuild) -> Result<Limits, ApiE
     if let Some(size) = wanted.memory_mb {
         limits.memory = Bytes(size.saturating_mul(1 << 20));
     }
-    // A sandbox without a limit has all that the disk has.
+    // A sandbox without a limit can use the whole disk.
     if let (Some(least), Some(disk)) = (wanted.min_free_disk_mb, limits.disk) {
         limits.disk = Some(disk.max(Bytes(least.saturating_mul(1 << 20))));
     }

@@ -1,4 +1,4 @@
-//! Publishing and removing templates. Sandboxes that were made of one are not touched by either.
+//! Publishes and removes templates. Neither affects existing sandboxes of the template.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) async fn change(
     Ok(Json(Changed { names: template.names }))
 }
 
-/// `DELETE /templates/{id}`: builds under way are cancelled.
+/// `DELETE /templates/{id}`: cancels running builds.
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,

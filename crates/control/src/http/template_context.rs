@@ -1,5 +1,5 @@
-//! `POST /isopod/templates/builds`: a Dockerfile with its context, in one request. The body is the context as a tar
-//! archive; the query says the rest. Not a part of E2B's API: `isopod template build` uses it.
+//! `POST /isopod/templates/builds`: builds a Dockerfile with its context in one request. The body is the context as a
+//! tar archive, and the query has the options. This route is not part of E2B's API: `isopod template build` uses it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -20,7 +20,7 @@ impl QueryParams for BuildContext {
     const PARAMS: &'static [Param] = &[
         Param::text("name").required(),
         Param::several("tag"),
-        Param::text("dockerfile").about("a path inside the context; e2b.Dockerfile if not given"),
+        Param::text("dockerfile").about("a path inside the context; the default is e2b.Dockerfile"),
         Param::number("cpu_count", 1, 256),
         Param::number("memory_mb", 1, u32::MAX as i64),
         Param::text("start_cmd"),
@@ -52,9 +52,9 @@ pub(super) async fn build(
     if wanted.name.is_none() {
         return Err(ApiError::bad_request("name is required"));
     }
-    let place = app.catalogue.builds.place(&caller.team)?;
+    let permit = app.catalogue.builds.permit(&caller.team)?;
     let held = app.catalogue.uploads.hold(&app.catalogue.store, &caller.team).await?;
-    // The archive first: a request that breaks off leaves neither a template nor a build.
+    // Receive the archive first, so that a request that breaks off leaves neither a template nor a build.
     let (archive, size) = app.catalogue.uploads.receive_part(body, &held).await?;
     let (template, build) = register(&app, &caller.team, wanted, None).await?;
     let context = app.catalogue.uploads.context(&build.id);
@@ -93,19 +93,15 @@ pub(super) async fn build(
     };
     let answer = requested(&template, &build);
     let context = Some(Context { path: context, held });
-    begin(&app.catalogue, Job { team: caller.team, build, spec, context, _place: place }).await?;
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context, _permit: permit }).await?;
     Ok(Accepted(answer))
 }
 
-/// A build that cannot start has failed, and says so to those who list it.
+/// Records a build that cannot start as failed, so that lists show it.
 async fn fail(store: &Store, build: &str, error: ApiError) -> ApiError {
     let reason = BuildReason { message: error.message().to_owned(), step: None };
     if let Err(error) = store.fail_build(build, &reason).await {
-        tracing::warn!(
-            build,
-            error = isopod_wire::error_chain(&error),
-            "a build that cannot start was not recorded as such"
-        );
+        tracing::warn!(build, error = isopod_wire::error_chain(&error), "could not record that a build failed");
     }
     error
 }
@@ -119,7 +115,7 @@ fn unpack(archive: &Path, context: &Path, file: &str, held: &Reservation) -> Res
 
 const MAX_UNPACKED: u64 = 16 << 30;
 
-/// A link in its place could point anywhere on this machine, so it is not followed.
+/// Does not follow links, because a link could lead anywhere on this machine.
 fn read_dockerfile(context: &Path, file: &str) -> Result<String, ApiError> {
     let missing = || ApiError::bad_request(format!("the context has no file {file:?}"));
     let mut place = context.to_owned();

@@ -1,4 +1,4 @@
-//! Files for builds: `GET /templates/{id}/files/{hash}` gives a link, and what is put there is kept.
+//! Files for builds: `GET /templates/{id}/files/{hash}` returns a link for uploading them.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::app::App;
 use crate::edge::host_of;
 use crate::templates::is_files_hash;
 
-/// Where to put files.
+/// An upload link.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UploadLink)]
 pub(super) struct Link {
-    /// Whether they are there already.
+    /// Whether the files already exist.
     present: bool,
     url: String,
 }
 
-/// The link is given also when the files are there: a client may insist.
+/// Returns the link even if the files exist, because a client may upload them again.
 pub(super) async fn link(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -40,20 +40,20 @@ pub(super) async fn link(
     Ok(Created(Link { present, url }))
 }
 
-/// `PUT /isopod/uploads/{token}`: the token is all that is needed, and it works once.
+/// `PUT /isopod/uploads/{token}`: needs only the token, which works once.
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
     Path(token): Path<String>,
     body: Body,
 ) -> Result<Empty<200>, ApiError> {
     let link = app.catalogue.uploads.use_link(&token);
-    let (team, hash) = link.ok_or_else(|| ApiError::forbidden("this link was used, has ended or never was"))?;
+    let (team, hash) = link.ok_or_else(|| ApiError::forbidden("this link is invalid, expired or already used"))?;
     app.catalogue.uploads.receive(&app.catalogue.store, &team, &hash, body).await?;
     Ok(Empty)
 }
 
-/// Behind a proxy that speaks TLS for us, the client's scheme is what the proxy says. Only the caller's own link is
-/// made of it.
+/// Behind a proxy that terminates TLS, the client's scheme is the one that the proxy reports. A false report affects
+/// only the caller's own link.
 fn scheme(parts: &Parts) -> &'static str {
     let is_tls = parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls);
     let forwarded = parts.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");

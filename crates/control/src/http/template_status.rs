@@ -1,4 +1,5 @@
-//! How far a build is and what it said. The SDKs ask five times a second, each time for the lines after those they have.
+//! The status and the logs of a build. The SDKs poll five times a second, each time for the lines after those they
+//! have.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(super) enum Status {}
 impl QueryParams for Status {
     const IGNORES_UNKNOWN: bool = true;
     const PARAMS: &'static [Param] =
-        &[Param::number("logsOffset", 0, i64::MAX).about("so many lines are left out"), LIMIT, LEVEL];
+        &[Param::number("logsOffset", 0, i64::MAX).about("the number of lines to skip"), LIMIT, LEVEL];
 }
 
 pub(super) enum Logs {}
@@ -45,7 +46,7 @@ pub(super) struct Progress {
     status: ShownBuildStatus,
     logs: Vec<String>,
     log_entries: Vec<BuildLine>,
-    /// Why it failed.
+    /// Why the build failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<Reason>,
@@ -55,7 +56,7 @@ pub(super) struct Progress {
 #[schema(as = BuildReason)]
 struct Reason {
     message: String,
-    /// `base`, `finalize`, or the number of a step from one on.
+    /// `base`, `finalize`, or the number of a step, starting at 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     step: Option<String>,
@@ -68,8 +69,7 @@ pub(super) struct Lines {
 }
 
 const LIMIT: Param = Param::number("limit", 0, MAX_LINES);
-const LEVEL: Param =
-    Param::one_of("level", &["debug", "info", "warn", "error"]).about("only lines that matter at least so much");
+const LEVEL: Param = Param::one_of("level", &["debug", "info", "warn", "error"]).about("the minimum level");
 const MAX_LINES: i64 = 100;
 
 /// `GET /templates/{id}/builds/{build}/status`
@@ -86,7 +86,7 @@ pub(super) async fn status(
         from: None,
         direction: Direction::Forward,
     };
-    // First the status: a build that has ended has said everything, so that the last lines are never missed.
+    // Read the status first: a build that has ended writes no more lines, so the last lines are never missed.
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
     let lines = app.catalogue.store.list_build_lines(&build.id, wanted).await?;
     Ok(Json(Progress {

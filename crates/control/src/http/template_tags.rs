@@ -1,4 +1,4 @@
-//! Tags: names for builds. Giving one to an earlier build goes back to it.
+//! Tags are names for builds. To go back to an earlier build, assign the tag to it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::templates::parse_tag;
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = AssignTags)]
 pub(super) struct Assign {
-    /// `name:tag`, or `name` and a build's id.
+    /// `name:tag`, or `name` and the id of a build.
     target: String,
     tags: Vec<String>,
 }
@@ -96,13 +96,13 @@ pub(super) async fn exists(
     Path(id): Path<String>,
     query: Query<Exists>,
 ) -> Result<Json<Existence>, ApiError> {
-    let tag = parse_tag(query.text("tag").ok_or_else(|| ApiError::bad_request("tag must say which"))?)?;
+    let tag = parse_tag(query.text("tag").ok_or_else(|| ApiError::bad_request("tag is required"))?)?;
     let (template, _) = app.catalogue.find(&caller.team, &id).await?;
     let exists = app.catalogue.store.list_tags(&template.id).await?.iter().any(|found| found.tag == tag);
     Ok(Json(Existence { exists, normalized_tag: tag }))
 }
 
-/// `POST /templates/tags`: `target` is `name:tag`, or `name` and a build's id.
+/// `POST /templates/tags`: `target` is `name:tag`, or `name` and the id of a build.
 pub(super) async fn assign(
     State(app): State<Arc<App>>,
     caller: Caller,

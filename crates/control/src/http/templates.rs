@@ -1,4 +1,4 @@
-//! Templates as they are shown: the team's own, and those that come with the server.
+//! How the API shows templates: the team's own, and the built-in ones.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ pub(super) enum ListTemplates {}
 
 impl QueryParams for ListTemplates {
     const IGNORES_UNKNOWN: bool = true;
-    const PARAMS: &'static [Param] = &[Param::text("teamID").about("must be the key's own"), LIMIT, NEXT];
+    const PARAMS: &'static [Param] = &[Param::text("teamID").about("must be the key's team"), LIMIT, NEXT];
 }
 
 pub(super) enum GetTemplate {}
@@ -31,11 +31,11 @@ impl QueryParams for GetTemplate {
     const PARAMS: &'static [Param] = &[LIMIT, NEXT];
 }
 
-/// Clients ask for pages; one page has everything, so nobody looks at what these say.
+/// Clients request pages, but one page has everything, so the values are ignored.
 const LIMIT: Param = Param::number("limit", 1, 100);
 const NEXT: Param = Param::text("nextToken");
 
-/// A template. The figures are those of the build that a plain create would use, else of the latest.
+/// A template. Its numbers are those of the build with the default tag, or of the latest build if there is none.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Template)]
@@ -65,7 +65,7 @@ pub(super) struct TemplateView {
     is_default: bool,
 }
 
-/// With all its builds.
+/// A template with all its builds.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TemplateDetail {
     #[serde(flatten)]
@@ -91,11 +91,11 @@ struct BuildView {
     envd_version: &'static str,
     size_bytes: Option<i64>,
     tags: Vec<String>,
-    /// Why it failed.
+    /// Why the build failed.
     reason: Option<String>,
 }
 
-/// In E2B's words.
+/// The status of a build in E2B's terms.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = BuildStatus)]
@@ -106,7 +106,7 @@ pub(super) enum ShownBuildStatus {
     Error,
 }
 
-/// What a name stands for.
+/// The template that an alias stands for.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TemplateAlias)]
@@ -118,7 +118,7 @@ pub(super) struct AliasView {
 
 const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";
 
-/// `GET /templates`: the team's own first.
+/// `GET /templates`: lists the team's own templates first.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -134,7 +134,7 @@ pub(super) async fn list(
     Ok(Listing(shown))
 }
 
-/// `GET /default-templates`: those that come with the server.
+/// `GET /default-templates`: lists the built-in templates.
 pub(super) async fn list_default(State(app): State<Arc<App>>, _: Caller) -> Result<Listing<TemplateView>, ApiError> {
     Ok(Listing(built_in(&app.fleet).await?))
 }
@@ -228,7 +228,7 @@ impl From<BuildStatus> for ShownBuildStatus {
     fn from(status: BuildStatus) -> Self {
         match status {
             BuildStatus::Requested => Self::Waiting,
-            // E2B has no word for a build that was accepted and waits for its turn.
+            // E2B has no status for a build that was accepted and waits in the queue.
             BuildStatus::Queued | BuildStatus::Building => Self::Building,
             BuildStatus::Ready => Self::Ready,
             BuildStatus::Failed => Self::Error,
@@ -236,10 +236,10 @@ impl From<BuildStatus> for ShownBuildStatus {
     }
 }
 
-/// A team that is named must be the caller's.
+/// If the request names a team, it must be the caller's.
 pub(super) fn check_team(caller: &Caller, team: Option<&str>) -> Result<(), ApiError> {
     match team {
-        Some(team) if team != caller.team.0 => Err(ApiError::forbidden("the key is not of that team")),
+        Some(team) if team != caller.team.0 => Err(ApiError::forbidden("the key belongs to another team")),
         _ => Ok(()),
     }
 }
@@ -252,12 +252,11 @@ async fn built_in(fleet: &Fleet) -> Result<Vec<TemplateView>, ApiError> {
     Ok(shown)
 }
 
-/// What lists and details have in common.
+/// The common part of lists and details.
 async fn described(fleet: &Fleet, template: TemplateInfo) -> Result<TemplateView, ApiError> {
     let limits = fleet.sandbox_limits();
     let made_at = Timestamp::from(made_at(fleet, &template).await);
     let spawns = fleet.store.spawns_of(&template.name).await?;
-    // Its name and what else it is called.
     let names: Vec<_> = std::iter::once(template.name.clone()).chain(template.aliases).collect();
     Ok(TemplateView {
         template_id: template.name,
@@ -284,7 +283,8 @@ async fn described(fleet: &Fleet, template: TemplateInfo) -> Result<TemplateView
     })
 }
 
-/// E2B's clients expect a date, also of a template that isn't built yet. It gets that of the base it will be built on.
+/// E2B's clients expect a date, even for a template that isn't built yet. It gets the date of the base that it will be
+/// built on.
 async fn made_at(fleet: &Fleet, template: &TemplateInfo) -> SystemTime {
     let of_base = || async { fleet.node.templates().await.iter().find_map(|template| template.made_at) };
     match template.made_at {

@@ -1,4 +1,4 @@
-//! Parts of E2B that are not there yet. Each says so, instead of being a route that does not exist.
+//! Parts of E2B's API that are not supported. Each route returns an error that says so, rather than 404.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/volumecontent/{id}/{path,dir,file}`: what is in a volume, for those who have its token.
+//! `/volumecontent/{id}/{path,dir,file}`: the content of a volume, for requests with its token.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::file_bodies::file_store;
 use super::file_bodies::{expected_size, receive, send};
 use crate::files::{EntryStat, FileError, InnerPath, Ownership, VolumeFiles, blocking};
 
-/// A volume whose token the caller has shown.
+/// A volume whose token the request has.
 pub(super) struct OpenVolume {
     files: Arc<VolumeFiles>,
 }
@@ -30,7 +30,8 @@ impl FromRequestParts<Arc<App>> for OpenVolume {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let refused = || ApiError::unauthorized("a volume's contents are opened by its token: Authorization: Bearer");
+        let refused =
+            || ApiError::unauthorized("the volume's token is missing or wrong; send it as Authorization: Bearer");
         let given = bearer(&parts.headers).ok_or_else(refused)?.to_owned();
         let params = RawPathParams::from_request_parts(parts, app).await.map_err(|_| refused())?;
         let id = params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned()).ok_or_else(refused)?;
@@ -76,7 +77,7 @@ impl QueryParams for NewEntry {
 }
 
 const PATH: Param = Param::text("path").required();
-/// The nine bits of permissions: what a volume holds never gives anybody another identity.
+/// The nine permission bits. Files in a volume cannot have setuid or setgid bits.
 const MAX_MODE: u32 = 0o777;
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -89,7 +90,7 @@ pub(super) async fn stat(volume: OpenVolume, query: Query<AtPath>) -> Result<Jso
     Ok(Json(blocking(move || volume.files.stat(&path)).await?))
 }
 
-/// What a change may say.
+/// The attributes to change.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = VolumeEntryChange)]
 pub(super) struct ChangeBody {
@@ -177,6 +178,6 @@ fn checked_mode(mode: u32) -> Result<u32, ApiError> {
     if mode <= MAX_MODE {
         Ok(mode)
     } else {
-        Err(ApiError::bad_request("mode has the nine bits of permissions, at most 511"))
+        Err(ApiError::bad_request("mode must be at most 511 (the nine permission bits)"))
     }
 }

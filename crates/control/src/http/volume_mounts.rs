@@ -1,4 +1,4 @@
-//! What a new sandbox sees of the workspace: the files of its execution, and volumes by their names.
+//! The workspace mounts of a new sandbox: the files of its execution, and volumes by name.
 
 use isopod_api::{ApiError, Caller, claimed_execution};
 use isopod_store::VolumeMount;
@@ -11,7 +11,7 @@ use super::file_bodies::file_store;
 use crate::lifecycle::{NewSandbox, Sandbox};
 use crate::workspace::{EXECUTION_KEY, VOLUMES};
 
-/// As the SDKs send it.
+/// A mount as the SDKs send it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = NewVolumeMount)]
 pub(super) struct VolumeMountBody {
@@ -20,10 +20,10 @@ pub(super) struct VolumeMountBody {
 }
 
 const MAX_MOUNTS: usize = 16;
-/// What the sandbox itself is made of.
+/// Directories of the sandbox's own system.
 const TAKEN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Adds the volumes that are asked for, and sees to it that what is mounted is the caller's.
+/// Adds the requested volumes, and checks that the mounted files belong to the caller.
 pub(super) async fn attach(
     app: &App,
     caller: &Caller,
@@ -36,17 +36,16 @@ pub(super) async fn attach(
         claimed_execution(&app.fleet.store, caller, execution).await?;
     }
     if asked.len() > MAX_MOUNTS {
-        return Err(ApiError::bad_request(format!("a sandbox can have {MAX_MOUNTS} volumes")));
+        return Err(ApiError::bad_request(format!("a sandbox can have at most {MAX_MOUNTS} volumes")));
     }
     for VolumeMountBody { name, path } in asked {
         file_store(app.files.as_ref())?;
         let path = checked_path(&path)?;
         if wanted.mounts.iter().any(|mount| mount.path == path) {
-            return Err(ApiError::bad_request(format!("volumeMounts: {path} is named twice")));
+            return Err(ApiError::bad_request(format!("volumeMounts: {path} is used twice")));
         }
         let found = app.fleet.store.find_volume_named(&caller.team, &name).await?;
-        let volume =
-            found.ok_or_else(|| ApiError::bad_request(format!("volumeMounts: there is no volume {name:?}")))?;
+        let volume = found.ok_or_else(|| ApiError::bad_request(format!("volumeMounts: volume {name:?} not found")))?;
         let subtree = format!("{VOLUMES}/{}", volume.id);
         wanted.mounts.push(WorkspaceMount { path: path.clone(), subtree, read_only: false });
         wanted.volume_mounts.push(VolumeMount { name, path });
@@ -54,7 +53,8 @@ pub(super) async fn attach(
     Ok(())
 }
 
-/// An execution may have been removed, and taken by another team, while its sandbox was being made.
+/// Checks the execution again, because it may have been removed and claimed by another team while its sandbox was being
+/// created.
 pub(super) async fn confirm(app: &App, caller: &Caller, sandbox: &Sandbox) -> Result<(), ApiError> {
     if !app.workspace.as_ref().is_some_and(|workspace| workspace.reads_metadata()) {
         return Ok(());
@@ -77,11 +77,11 @@ fn checked_path(path: &str) -> Result<String, ApiError> {
         return Err(wrong("must be an absolute path other than /"));
     }
     if path_without_end.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
-        return Err(wrong("must not have empty parts, `.` or `..`"));
+        return Err(wrong("must not contain empty components, `.` or `..`"));
     }
     let is_taken = |taken: &&str| path_without_end == *taken || path_without_end.starts_with(&format!("{taken}/"));
     if TAKEN.iter().any(is_taken) {
-        return Err(wrong("is the sandbox's own"));
+        return Err(wrong("is reserved for the sandbox's system"));
     }
     Ok(path_without_end.to_owned())
 }

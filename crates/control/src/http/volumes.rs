@@ -31,7 +31,7 @@ pub(super) struct VolumeView {
     name: String,
 }
 
-/// A volume with the token that opens its contents. Without `domain`: with one, clients would look for
+/// A volume with the token for its content. It has no `domain`, because with one, clients would use
 /// `https://api.{domain}` whatever E2B_VOLUME_API_URL says.
 #[derive(Serialize, ToSchema)]
 pub(super) struct VolumeAndToken {
@@ -51,13 +51,13 @@ pub(super) async fn create(
     check_name(&name)?;
     let files = file_store(app.files.as_ref())?;
     if app.fleet.store.list_volumes(&caller.team).await?.len() >= MAX_VOLUMES {
-        return Err(ApiError::bad_request(format!("a team can have {MAX_VOLUMES} volumes")));
+        return Err(ApiError::bad_request(format!("a team can have at most {MAX_VOLUMES} volumes")));
     }
     let volume = Volume { id: new_uuid(), team: caller.team, name, token: new_token() };
     if !app.fleet.store.insert_volume(&volume).await? {
-        return Err(ApiError::conflict(format!("volume \"{}\" exists already", volume.name)));
+        return Err(ApiError::conflict(format!("volume \"{}\" already exists", volume.name)));
     }
-    // Made now, so that a workspace that cannot be written is told at once.
+    // Creates the directory now, so that the client gets an error at once if the workspace is not writable.
     files.volume(&volume.id).await?;
     Ok(Created(with_token(volume)))
 }
@@ -85,19 +85,19 @@ pub(super) async fn remove(
     if !app.fleet.store.begin_removing_volume(&caller.team, &id).await? {
         return Err(no_such_volume(&id));
     }
-    // What fails here is tried again by the task that removes what is old.
+    // If this fails, the retention task tries again.
     files.remove_volume(&id).await?;
     app.fleet.store.forget_volume(&id).await?;
     Ok(Empty)
 }
 
-/// Names are also what a mount says, so they are simple.
+/// Names are simple, because mounts refer to them.
 fn check_name(name: &str) -> Result<(), ApiError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if (1..=128).contains(&name.len()) && name.bytes().all(fits) {
         return Ok(());
     }
-    Err(ApiError::bad_request("a volume's name has 1 to 128 of a-z, A-Z, 0-9, '-', '_' and '.'"))
+    Err(ApiError::bad_request("a volume's name must have 1 to 128 characters of a-z, A-Z, 0-9, '-', '_' and '.'"))
 }
 
 fn with_token(Volume { id, name, token, .. }: Volume) -> VolumeAndToken {

@@ -1,4 +1,4 @@
-//! `/events/webhooks`: who wants to be told about events.
+//! `/events/webhooks`: subscriptions to events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct NewBody {
     signature_secret: String,
 }
 
-/// What is not said stays as it is.
+/// Missing fields stay unchanged.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = WebhookChange)]
@@ -44,7 +44,7 @@ pub(super) struct ChangeBody {
     signature_secret: Option<String>,
 }
 
-/// A webhook as it is shown. The secret is never shown again.
+/// A webhook. The secret is never returned.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Webhook)]
@@ -58,7 +58,7 @@ pub(super) struct WebhookView {
     created_at: Timestamp,
 }
 
-/// Which webhook it was.
+/// The id of the removed webhook.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RemovedWebhook {
     id: String,
@@ -74,7 +74,7 @@ pub(super) async fn create(
 ) -> Result<Created<WebhookView>, ApiError> {
     let body = body.parse()?;
     if app.fleet.store.list_webhooks(&caller.team).await?.len() >= MAX_WEBHOOKS {
-        return Err(ApiError::bad_request(format!("a team can have {MAX_WEBHOOKS} webhooks")));
+        return Err(ApiError::bad_request(format!("a team can have at most {MAX_WEBHOOKS} webhooks")));
     }
     let webhook = Webhook {
         id: new_uuid(),
@@ -151,13 +151,13 @@ fn checked_name(name: String) -> Result<String, ApiError> {
     Err(ApiError::bad_request("name must have 1 to 128 characters"))
 }
 
-/// Looked at here to tell the caller, and again before every delivery: names change where they point.
+/// Checks the URL in order to inform the caller. It is checked again before every delivery, because DNS entries change.
 async fn checked_url(app: &App, caller: &Caller, url: String) -> Result<String, ApiError> {
     let refused = |error: TargetError| ApiError::bad_request(error.to_string());
     let target = Target::parse(&url).map_err(refused)?;
     let share = app.lookups.take(&caller.team).ok_or_else(too_many_lookups)?;
     let policy = app.settings.webhook_policy.clone();
-    // In a task of its own: a lookup goes on after the client has gone, and counts until it ends.
+    // In a task of its own: a lookup continues after the client has disconnected, and counts until it ends.
     let looking = tokio::spawn(async move {
         let _share = share;
         target.resolve(&policy).await.map(drop)
@@ -170,7 +170,7 @@ async fn checked_url(app: &App, caller: &Caller, url: String) -> Result<String, 
 }
 
 fn too_many_lookups() -> ApiError {
-    let message = "too many names of hosts are being looked up for the team";
+    let message = "too many DNS lookups for the team are in progress";
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).retry_in(Duration::from_secs(5))
 }
 

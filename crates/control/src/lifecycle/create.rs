@@ -1,6 +1,6 @@
-//! Making a sandbox: a place, an intent row, the node, the row again, a controller.
+//! Creates a sandbox: check the team's limits, record the intent, call the node, record the result, start a controller.
 //!
-//! The whole of it runs in a task of its own: a client that goes away in between changes nothing.
+//! All of it runs in a task of its own, so that a client that disconnects changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use tracing::{Instrument as _, Span, field};
 use super::controller;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
-use super::places::{NoPlace, Place};
-use crate::templates::{NodeTemplate, Usable};
+use super::team_slots::{TeamLimitReached, TeamSlot};
+use crate::templates::{NodeTemplate, UsableTemplate};
 
-/// What is asked for, checked and with all defaults filled in.
+/// A validated request with all defaults filled in.
 #[derive(Clone, Debug)]
 pub struct NewSandbox {
     pub team: TeamId,
-    pub template: Usable,
+    pub template: UsableTemplate,
     pub timeout: Duration,
     pub auto_pause: bool,
     pub auto_pause_memory: bool,
@@ -37,58 +37,58 @@ pub struct NewSandbox {
     pub metadata: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
     pub session_key: Option<String>,
-    /// To be remembered with the sandbox, so that the same request sent again finds it.
+    /// Recorded with the sandbox, so that a repeated request finds it.
     pub idempotency_key: Option<String>,
-    /// What it sees of the workspace.
+    /// The parts of the workspace to mount.
     pub mounts: Vec<WorkspaceMount>,
-    /// The volumes among those, as they are shown.
+    /// The volumes among them, as the API shows them.
     pub volume_mounts: Vec<VolumeMount>,
 }
 
-/// Why there is no new sandbox.
+/// Why a sandbox was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateRefusal {
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
+    TeamLimit(#[from] TeamLimitReached),
     #[error(transparent)]
     Network(#[from] NetworkPolicyError),
-    /// The session has a sandbox that differs from what is asked for.
+    /// The session has a sandbox that differs from the request.
     #[error("the session has a sandbox of template {0:?}")]
     SessionDiffers(String),
     /// The session's sandbox could not be used.
     #[error("the session's sandbox cannot be used")]
     Session(#[source] super::ActError),
-    #[error("the node refused")]
+    #[error("the node could not create the sandbox")]
     Node(#[source] CreateError),
     #[error("the node took longer than {0:?}")]
     NodeTimeout(Duration),
     #[error("the store failed")]
     Store(#[from] StoreError),
-    /// Another server process holds the session's row.
-    #[error("the session is being made elsewhere")]
+    /// Another server holds the session's row.
+    #[error("another server is creating the session's sandbox")]
     SessionTaken,
-    /// The task that makes sandboxes did not end as it should.
-    #[error("the sandbox was not made")]
+    /// The task that creates the sandbox panicked or was cancelled.
+    #[error("the sandbox was not created")]
     Aborted,
 }
 
 impl Fleet {
-    /// Makes a sandbox and waits until it answers.
+    /// Creates a sandbox and waits until it answers.
     pub async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let fleet = Arc::clone(self);
         let started = Instant::now();
         let span = tracing::info_span!("create sandbox", template = wanted.template.id, sandbox = field::Empty);
-        let making = tokio::spawn(async move { fleet.create_to_the_end(wanted).await }.instrument(span));
-        let made = making.await.unwrap_or(Err(CreateRefusal::Aborted));
+        let creating = tokio::spawn(async move { fleet.run_create(wanted).await }.instrument(span));
+        let made = creating.await.unwrap_or(Err(CreateRefusal::Aborted));
         self.counters.created(made.is_ok(), started.elapsed());
         made
     }
 
-    async fn create_to_the_end(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
-        let place = self.places.take_for_create(&wanted.team)?;
+    async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let slot = self.slots.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
-        let _making = self.begin_making(row.id.clone());
+        let _creating = self.mark_creating(row.id.clone());
         let spec = spec_of(&row, wanted.template.node_template, wanted.env, wanted.mounts)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
@@ -108,12 +108,12 @@ impl Fleet {
             self.give_up(row, &refusal).await;
             return Err(refusal);
         }
-        Ok(self.begin(row, place))
+        Ok(self.begin(row, slot))
     }
 
     fn intent(&self, wanted: &NewSandbox) -> SandboxRow {
         let now = Timestamp::now();
-        // Also where ports are public: the interpreter's contexts are not (`edge::proxy`).
+        // Also if ports are public, because the interpreter's contexts are not (`edge::proxy`).
         let has_traffic_token = wanted.secure || wanted.network.allow_public_traffic == Some(false);
         SandboxRow {
             id: new_sandbox_id(),
@@ -153,7 +153,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// A node that is too slow is left to finish, and what it then has made is removed.
+    /// Asks the node to create the sandbox. If that takes too long, the call continues, and its sandbox is removed.
     async fn ask_node(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateRefusal> {
         let limit = self.settings.create_timeout;
         let fleet = Arc::clone(self);
@@ -174,7 +174,7 @@ impl Fleet {
         }
     }
 
-    /// Removes what has no row that would keep it. A node that fails is asked again until it succeeds.
+    /// Removes a sandbox that has no row. If the node fails, it is asked again until it succeeds.
     pub(super) async fn kill_unrecorded(self: &Arc<Self>, incarnation: &Incarnation) {
         let Err(error) = self.node.kill(incarnation).await else { return };
         tracing::error!(%incarnation, error = isopod_wire::error_chain(&error), "could not remove an unrecorded sandbox yet");
@@ -186,12 +186,12 @@ impl Fleet {
         });
     }
 
-    /// Ends the row of a sandbox that was not made. A store that fails is asked again until it succeeds.
+    /// Ends the row of a sandbox that was not created. If the store fails, the write is retried until it succeeds.
     async fn give_up(self: &Arc<Self>, mut row: SandboxRow, refusal: &CreateRefusal) {
         row.state = State::Ended(Ending::CreateFailed);
         row.ended_at = Some(Timestamp::now());
         let why = isopod_wire::error_chain(refusal);
-        self.journal.line(&row.id, Level::Error, "sandbox was not made", &[("reason", why)]);
+        self.journal.line(&row.id, Level::Error, "sandbox was not created", &[("reason", why)]);
         if self.store.save_sandbox(&row).await.is_ok() {
             return;
         }
@@ -203,12 +203,12 @@ impl Fleet {
         });
     }
 
-    fn begin(self: &Arc<Self>, row: SandboxRow, place: Place) -> Arc<Sandbox> {
+    fn begin(self: &Arc<Self>, row: SandboxRow, slot: TeamSlot) -> Arc<Sandbox> {
         self.journal.line(&row.id, Level::Info, "sandbox created", &[("template", row.template.clone())]);
         let (cpus, memory) = (row.limits.whole_cpus(), row.limits.memory.as_mib());
         let execution = json!({ "started_at": row.started_at, "vcpu_count": cpus, "memory_mb": memory });
         self.journal.event(EventType::Created, &row, json!({ "execution": execution }));
-        controller::adopt(self, row, Some(place))
+        controller::adopt(self, row, Some(slot))
     }
 }
 
@@ -218,9 +218,9 @@ fn spec_of(
     mut env: BTreeMap<String, String>,
     mounts: Vec<WorkspaceMount>,
 ) -> Result<SandboxSpec, NetworkPolicyError> {
-    // The id that clients know; the node has one of its own for what was built.
+    // The template id that clients know. The node has an id of its own for what was built.
     env.insert("E2B_TEMPLATE_ID".to_owned(), row.template.clone());
-    let labels = [(OWNER_LABEL, OWNER), (TEAM_LABEL, row.team.0.as_str())];
+    let labels = [(OWNER_LABEL, SERVER_OWNER), (TEAM_LABEL, row.team.0.as_str())];
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
         template: template.into_name(),
@@ -235,11 +235,11 @@ fn spec_of(
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Says on the node which sandboxes are the server's: only those are removed when the store does not know them.
+/// Marks the server's sandboxes on the node. Only marked sandboxes are removed if the store does not know them.
 const OWNER_LABEL: &str = "isopod.owner";
-const OWNER: &str = "server";
+const SERVER_OWNER: &str = "server";
 
-/// Whether a server made it.
-pub(super) fn is_ours(spec: &SandboxSpec) -> bool {
-    spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == OWNER)
+/// Whether a server created this sandbox.
+pub(super) fn has_server_label(spec: &SandboxSpec) -> bool {
+    spec.labels.get(OWNER_LABEL).is_some_and(|owner| owner == SERVER_OWNER)
 }

@@ -1,4 +1,4 @@
-//! All live sandboxes of this server, and what their controllers share.
+//! All live sandboxes of this server, and the state that their controllers share.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::Sandbox;
 use super::journal::Journal;
-use super::places::{Places, TeamLimits};
+use super::team_slots::{TeamLimits, TeamSlots};
 use crate::telemetry::Counters;
 
 /// The live sandboxes.
@@ -20,34 +20,34 @@ pub struct Fleet {
     pub store: Store,
     pub node: Arc<dyn NodeApi>,
     pub(super) journal: Journal,
-    pub(super) places: Arc<Places>,
-    /// Of all who ask for a sandbox by a name of theirs.
+    pub(super) slots: Arc<TeamSlots>,
+    /// The leases of clients that request a sandbox by a key.
     pub leases: Leases,
     pub counters: Arc<Counters>,
     pub(super) settings: FleetSettings,
-    /// Cancelled when the server stops; controllers leave their sandboxes as they are.
+    /// Cancelled when the server stops. Controllers leave their sandboxes as they are.
     pub(super) stop: CancellationToken,
-    /// Cancelled before that, once requests under way have had their time: streams from sandboxes end.
+    /// Cancelled earlier, when the grace period for requests in progress is over. It ends streams from sandboxes.
     pub streams_end: CancellationToken,
-    /// Written when a sandbox is made, adopted or gone; held for a few instructions.
+    /// Written when a sandbox is created, adopted or gone. Locked for a few instructions.
     sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
-    /// Those that are being made and have no controller yet. Written by whoever makes them.
-    making: Mutex<HashSet<SandboxId>>,
+    /// Sandboxes that are being created and have no controller yet. Written by the creating task.
+    creating: Mutex<HashSet<SandboxId>>,
 }
 
-/// A sandbox is being made, until this is dropped.
-pub(super) struct Making<'a> {
+/// Marks a sandbox as being created until this is dropped.
+pub(super) struct Creating<'a> {
     fleet: &'a Fleet,
     id: SandboxId,
 }
 
-impl Drop for Making<'_> {
+impl Drop for Creating<'_> {
     fn drop(&mut self) {
-        self.fleet.making.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.fleet.creating.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
-/// What controllers are configured with.
+/// The settings of controllers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetSettings {
     pub(crate) team_limits: TeamLimits,
@@ -59,7 +59,7 @@ pub(crate) struct FleetSettings {
     pub(crate) upstream_idle: Duration,
 }
 
-/// Far enough for everyone, and near enough for every clock.
+/// Ten years, which no clock overflows.
 const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Fleet {
@@ -74,23 +74,23 @@ impl Fleet {
             store,
             node,
             journal,
-            places: Places::new(settings.team_limits),
+            slots: TeamSlots::new(settings.team_limits),
             leases: Leases::default(),
             counters: Arc::default(),
             settings: FleetSettings { max_lifetime: settings.max_lifetime.min(MAX_LIFETIME), ..settings },
             streams_end: stop.child_token(),
             stop,
             sandboxes: RwLock::default(),
-            making: Mutex::default(),
+            creating: Mutex::default(),
         }
     }
 
-    /// The longest that a sandbox runs without a pause.
+    /// The maximum time that a sandbox runs without a pause.
     pub fn max_lifetime(&self) -> Duration {
         self.settings.max_lifetime
     }
 
-    /// How long a node may take to make a sandbox.
+    /// How long a node may take to create a sandbox.
     pub fn create_timeout(&self) -> Duration {
         self.settings.create_timeout
     }
@@ -100,22 +100,22 @@ impl Fleet {
         self.stop.clone()
     }
 
-    /// What one sandbox gets.
+    /// The resource limits of one sandbox.
     pub fn sandbox_limits(&self) -> Limits {
         self.settings.sandbox_limits
     }
 
-    /// A live sandbox, whoever owns it. For the edge, where the address alone counts.
+    /// Returns a live sandbox of any team. For the edge, where only the address counts.
     pub fn find(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
         self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// A live sandbox of this team. Another team's is not found.
+    /// Returns a live sandbox of this team, but not one of another team.
     pub fn find_of(&self, team: &TeamId, id: &SandboxId) -> Option<Arc<Sandbox>> {
         self.find(id).filter(|sandbox| sandbox.team() == team)
     }
 
-    /// Every live sandbox.
+    /// Returns all live sandboxes.
     pub fn all(&self) -> Vec<Arc<Sandbox>> {
         self.sandboxes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -129,19 +129,19 @@ impl Fleet {
         self.sandboxes.write().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    pub(super) fn begin_making(&self, id: SandboxId) -> Making<'_> {
-        self.making.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        Making { fleet: self, id }
+    pub(super) fn mark_creating(&self, id: SandboxId) -> Creating<'_> {
+        self.creating.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Creating { fleet: self, id }
     }
 
-    /// Neither has it a controller nor is one on the way. Asked in this order: who has been made is in the second list
-    /// before it leaves the first.
+    /// Whether the sandbox neither has a controller nor is being created. The order of the checks matters: a new
+    /// sandbox gets its controller before it leaves the first list.
     pub(super) fn is_unknown(&self, id: &SandboxId) -> bool {
-        let is_made = self.making.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
-        !is_made && self.find(id).is_none()
+        let is_creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
+        !is_creating && self.find(id).is_none()
     }
 
-    /// Hands what the node reports to the controllers, until the node or the server stops.
+    /// Passes reports of the node to the controllers, until the node or the server stops.
     pub(crate) async fn follow_node(&self) {
         loop {
             let event = tokio::select! {
@@ -155,17 +155,17 @@ impl Fleet {
         }
     }
 
-    /// Passes an ending on to the sandbox's controller, or into the row of one that was only known to be lost.
+    /// Passes an ending to the sandbox's controller. Without one, records the reason in the row of a lost sandbox.
     pub(super) async fn node_ended(&self, incarnation: Incarnation, reason: EndReason) {
         if let Some(sandbox) = self.find(&incarnation.sandbox) {
             return sandbox.ended(incarnation, reason);
         }
-        // The word that a kill is done, which we were the ones to ask for.
+        // The node confirms a kill that this server requested.
         if reason == EndReason::Killed {
             return;
         }
         if let Err(error) = self.store.explain_loss(&incarnation, Ending::from(reason).text()).await {
-            tracing::warn!(%incarnation, error = isopod_wire::error_chain(&error), "an ending was not recorded");
+            tracing::warn!(%incarnation, error = isopod_wire::error_chain(&error), "could not record why a sandbox ended");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The way from this process into a running sandbox, for work that the server itself does inside: straight through the
-//! node, without the edge.
+//! The server's own connection into a running sandbox. It goes directly through the node, without the edge.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +8,8 @@ use isopod_wire::node::{Incarnation, NodeApi, Secret, Target};
 
 use super::handle::{Life, View};
 
-/// What answers inside one life of a sandbox. Clones share their connections, which end with that life.
+/// Clients for the guest and the interpreter of one life of a sandbox. Clones share their connections, which end with
+/// that life.
 #[derive(Clone, Debug)]
 pub struct GuestConnection {
     pub guest: Guest,
@@ -17,29 +17,29 @@ pub struct GuestConnection {
 }
 
 impl View {
-    /// None while the sandbox is paused or on its way out.
+    /// Returns `None` while the sandbox is paused or ending.
     pub fn guest_connection(&self, node: &Arc<dyn NodeApi>) -> Option<GuestConnection> {
         Some(self.life.as_ref()?.guest_connection(node, self.row.access_token.as_ref()))
     }
 }
 
 impl Life {
-    /// Opens with this token, which is the same for a whole life.
+    /// Connects with this token, which stays the same during a life.
     pub fn guest_connection(&self, node: &Arc<dyn NodeApi>, token: Option<&Secret>) -> GuestConnection {
-        // What is printed inside belongs into the sandbox's log.
+        // Calls may cause output, which belongs in the sandbox's log.
         self.output.expect();
         self.guest_connection.get_or_init(|| open(node, &self.incarnation, token)).clone()
     }
 }
 
-/// The largest reply of one call. A listing of a run's files is the largest that the server asks for.
+/// The largest reply of one call. The largest that the server requests is a listing of a run's files.
 const MAX_REPLY: usize = 32 << 20;
-/// What one event of running code may take in memory: a large picture.
+/// The maximum size of one event of running code, such as a large picture.
 const MAX_EVENT: usize = 64 << 20;
 
-/// What answers inside is not trusted, so it is held to less than the client library allows.
+/// The programs inside are not trusted, so their limits are lower than those of the client library.
 fn open(node: &Arc<dyn NodeApi>, incarnation: &Incarnation, token: Option<&Secret>) -> GuestConnection {
-    const HEX: &str = "our own tokens are hexadecimal";
+    const HEX: &str = "the server's tokens are hexadecimal";
     let way = |target| Connector::custom(NodeDial { node: Arc::clone(node), incarnation: incarnation.clone(), target });
     let (guest, interpreter) = (
         Guest::over(way(Target::Guest)).with_reply_limit(MAX_REPLY),
@@ -54,7 +54,7 @@ fn open(node: &Arc<dyn NodeApi>, incarnation: &Incarnation, token: Option<&Secre
     }
 }
 
-/// Dials one thing in one life of one sandbox, whatever address is asked for.
+/// Connects to one target in one life of a sandbox, whatever address is requested.
 struct NodeDial {
     node: Arc<dyn NodeApi>,
     incarnation: Incarnation,

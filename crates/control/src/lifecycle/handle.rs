@@ -1,4 +1,4 @@
-//! A live sandbox as everyone but its controller sees it: a snapshot to read and a mailbox for commands.
+//! A handle to a live sandbox for everybody but its controller: a snapshot to read and a mailbox for commands.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,12 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::guest_connection::GuestConnection;
 use super::output::Output;
-use super::places::NoPlace;
 use super::rules::Refusal;
+use super::team_slots::TeamLimitReached;
 use crate::delivery::Deliveries;
 use crate::upstream::Upstreams;
 
-/// A live sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
     pub(super) id: SandboxId,
@@ -26,34 +25,34 @@ pub struct Sandbox {
     pub(super) view: watch::Receiver<Arc<View>>,
 }
 
-/// A sandbox at one moment.
+/// The state of a sandbox at one moment.
 #[derive(Debug)]
 pub struct View {
-    /// As recorded.
+    /// The recorded row.
     pub row: SandboxRow,
-    /// What traffic needs; only while it runs.
+    /// What traffic needs. Set only while the sandbox runs.
     pub life: Option<Arc<Life>>,
 }
 
-/// A running incarnation, for those who pass traffic on to it.
+/// A running incarnation, for tasks that forward traffic to it.
 #[derive(Debug)]
 pub struct Life {
     pub(crate) incarnation: Incarnation,
-    /// Cancelled when the sandbox stops: all traffic to and from it ends then.
+    /// Cancelled when the sandbox stops, which ends all traffic to and from it.
     pub gate: CancellationToken,
-    /// Cancelled before the gate when there is no next life: the sandbox has not been paused, it is gone.
+    /// Cancelled before the gate if the sandbox is gone, as opposed to paused.
     pub(crate) ended: CancellationToken,
-    /// Connections to the guest that can be used again.
+    /// Reusable connections to the guest.
     pub(crate) upstreams: Upstreams,
     /// How much of its output streams has reached their clients.
     pub(crate) deliveries: Deliveries,
     /// How far the output of its processes was fetched.
     pub(crate) output: Output,
-    /// What the server itself does inside goes through it; made when it is first needed.
+    /// Used by the server for its own calls. Created on first use.
     pub(super) guest_connection: OnceLock<GuestConnection>,
 }
 
-/// What the controller is asked to do.
+/// A command for the controller.
 #[derive(Debug)]
 pub(super) enum Command {
     Connect { timeout: Duration, memory: bool, auto_pause: Option<bool>, reply: Reply<bool> },
@@ -68,21 +67,21 @@ pub(super) enum Command {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ActError>>;
 
-/// Why a command was not granted.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
-    /// The guest does not answer and the caller wants it to.
+    TeamLimit(#[from] TeamLimitReached),
+    /// The guest does not answer, and the caller requires that it does.
     #[error("the sandbox's guest does not answer")]
     GuestUnresponsive,
     #[error("the node failed")]
     Node(#[source] NodeError),
     #[error("the node took longer than {0:?}")]
     NodeTimeout(Duration),
-    #[error("the node did not answer as it should")]
+    #[error("the call to the node panicked")]
     NodePanicked,
     #[error("the store failed")]
     Store(#[from] StoreError),
@@ -97,22 +96,22 @@ impl Sandbox {
         &self.team
     }
 
-    /// How it is now.
+    /// Returns the current state.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.borrow())
     }
 
-    /// Sees to it that it runs for at least `timeout`. Says whether it had to be resumed.
+    /// Ensures that the sandbox runs for at least `timeout`. Returns whether it had to be resumed.
     pub async fn connect(&self, timeout: Duration, memory: bool, auto_pause: Option<bool>) -> Result<bool, ActError> {
         self.ask(|reply| Command::Connect { timeout, memory, auto_pause, reply }).await
     }
 
-    /// Its time is over at `timeout` from now.
+    /// Sets the deadline to `timeout` from now.
     pub async fn set_timeout(&self, timeout: Duration) -> Result<(), ActError> {
         self.ask(|reply| Command::SetTimeout { timeout, reply }).await
     }
 
-    /// Its time is over at `timeout` from now or later.
+    /// Extends the deadline to at least `timeout` from now.
     pub(crate) async fn extend(&self, timeout: Duration) -> Result<(), ActError> {
         self.ask(|reply| Command::Extend { timeout, reply }).await
     }
@@ -129,7 +128,7 @@ impl Sandbox {
         self.ask(|reply| Command::SetNetwork { allow_internet, network, reply }).await
     }
 
-    /// Traffic is waiting for it.
+    /// Resumes the sandbox because traffic waits for it.
     pub async fn wake(&self) -> Result<(), ActError> {
         self.ask(|reply| Command::Wake { reply }).await
     }
@@ -138,14 +137,15 @@ impl Sandbox {
         self.ask(|reply| Command::Kill { reply }).await
     }
 
-    /// It was not seen on the node: its controller looks again, and ends it if it is gone. Says whether it did.
+    /// Called when a sandbox was not found on the node: its controller checks again, and ends it if it is gone. Returns
+    /// whether it did.
     pub(super) async fn verify(&self) -> bool {
         self.ask(|reply| Command::Verify { reply }).await.unwrap_or(false)
     }
 
-    /// The node says that this life is over.
+    /// Passes the node's report that this life has ended.
     pub(super) fn ended(&self, incarnation: Incarnation, reason: EndReason) {
-        // A controller that is gone has ended the sandbox itself.
+        // If the controller is gone, it has already ended the sandbox.
         let _ = self.endings.send((incarnation, reason));
     }
 

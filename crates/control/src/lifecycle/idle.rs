@@ -1,11 +1,12 @@
-//! Closes connections into sandboxes that nobody has used for a while: each is a descriptor here and one in the guest.
+//! Closes connections into sandboxes that were idle for a while, because each costs one descriptor here and one in the
+//! guest.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Fleet;
 
-/// Looks until the server stops.
+/// Runs until the server stops.
 pub(crate) async fn run_idle_close(fleet: Arc<Fleet>) {
     let idle_for = fleet.settings.upstream_idle;
     let mut pace = tokio::time::interval((idle_for / 3).max(Duration::from_millis(10)));

@@ -1,4 +1,4 @@
-//! Writes log lines and events behind the backs of those who report them, so that no request waits for them.
+//! Writes log lines and events in the background, so that no request waits for them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use isopod_wire::SandboxId;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// Where to report. Clones share it; when the last is dropped, the writer finishes and ends.
+/// The handle for reporting. Clones share the queue. When the last one is dropped, the writer writes the rest and ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     entries: mpsc::Sender<Entry>,
@@ -20,24 +20,25 @@ enum Entry {
     Event(Box<Event>),
 }
 
-/// A store that hangs must not fill the memory: what does not fit is dropped with a warning.
+/// The queue is limited, so that a store that hangs does not fill the memory. Entries that do not fit are dropped with
+/// a warning.
 const QUEUE: usize = 10_000;
 
 impl Journal {
-    /// The journal and its writer, which must be run.
+    /// Returns the journal and its writer, which the caller must run.
     pub(crate) fn new(store: Store) -> (Self, impl Future<Output = ()>) {
         let (entries, queue) = mpsc::channel(QUEUE);
         (Self { entries }, write(store, queue))
     }
 
-    /// One line in the log of a sandbox.
+    /// Adds a line to the log of a sandbox.
     pub(crate) fn line(&self, sandbox: &SandboxId, level: Level, message: &str, fields: &[(&str, String)]) {
         let fields = fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>();
         let line = LogLine { timestamp: Timestamp::now(), level, message: message.to_owned(), fields };
         self.send(Entry::Line(sandbox.clone(), line));
     }
 
-    /// Something that followers want to know.
+    /// Adds an event for webhooks and event lists.
     pub(crate) fn event(&self, kind: EventType, row: &SandboxRow, extra: Value) {
         let mut data = json!({ "sandbox_metadata": row.metadata });
         if let (Some(data), Value::Object(extra)) = (data.as_object_mut(), extra) {
@@ -61,7 +62,7 @@ async fn write(store: Store, mut queue: mpsc::Receiver<Entry>) {
             Entry::Event(event) => store.insert_event(event).await,
         };
         if let Err(error) = written {
-            tracing::warn!(error = isopod_wire::error_chain(&error), "a log line or event was lost");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "could not record a log line or event");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Lists of live sandboxes, from what their controllers show. The store is not asked: it may be a moment behind, and a page of a
-//! hundred would cost it more than everything else about the request.
+//! Lists live sandboxes from the snapshots of their controllers. The store is not used, because it may lag behind, and
+//! reading a page of a hundred rows would cost more than the rest of the request.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ pub(crate) struct ListQuery {
     pub(crate) paused: bool,
     pub(crate) metadata: Vec<(String, String)>,
     pub(crate) template: Option<String>,
-    /// At this time or after it.
+    /// Started at this time or later.
     pub(crate) started_after: Option<Timestamp>,
     pub(crate) order: Order,
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: usize,
 }
 
-/// By time of start.
+/// Sorted by start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
     Descending,
 }
 
-/// The last sandbox of the page before.
+/// The last sandbox of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) started_at: Timestamp,
     pub(crate) id: SandboxId,
 }
 
-/// One page.
+/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) sandboxes: Vec<Arc<View>>,
     /// Whether there are more.
     pub(crate) more: bool,
-    /// How many running sandboxes the filter matches on all pages.
+    /// How many running sandboxes match the filter on all pages.
     pub(crate) running: usize,
 }
 
 impl Fleet {
-    /// One page of a team's sandboxes.
+    /// Returns one page of a team's sandboxes.
     pub(crate) fn list(&self, wanted: &ListQuery) -> Page {
         let of_team = self.all().into_iter().filter(|sandbox| *sandbox.team() == wanted.team);
         let mut found: Vec<Arc<View>> =
@@ -70,7 +70,7 @@ fn key(row: &SandboxRow) -> (Timestamp, &str) {
 }
 
 impl ListQuery {
-    /// All but state and page.
+    /// Checks all filters except state and page.
     fn matches(&self, row: &SandboxRow) -> bool {
         let has = |(key, value): &(String, String)| row.metadata.get(key) == Some(value);
         self.metadata.iter().all(has)

@@ -1,7 +1,7 @@
-//! The life of sandboxes: who may do what when, and the tasks that do it.
+//! The lifecycle of sandboxes: the rules for what is allowed when, and the tasks that execute it.
 //!
-//! A [`Fleet`] holds all live sandboxes of this server. Each has one task ([`controller`]) that owns its state and is sent
-//! commands; everyone else sees snapshots ([`View`]). Intent is written to the store before the node is asked.
+//! A [`Fleet`] holds all live sandboxes of this server. Each has one task ([`controller`]) that owns its state and
+//! receives commands. All others see snapshots ([`View`]). Intent is written to the store before the node is called.
 
 mod controller;
 mod create;
@@ -15,12 +15,12 @@ mod journal;
 mod list;
 mod once;
 mod output;
-mod places;
 mod recheck;
 mod reconcile;
 mod rules;
 mod sampler;
 mod session;
+mod team_slots;
 
 pub use create::{CreateRefusal, NewSandbox};
 pub use fleet::Fleet;
@@ -32,10 +32,10 @@ pub(crate) use journal::Journal;
 pub(crate) use list::{Cursor, ListQuery, Order};
 pub use once::{Attempt, OnceRefusal};
 pub(crate) use output::run_output;
-pub use places::{NoPlace, TeamLimits};
 pub(crate) use recheck::run_recheck;
 pub(crate) use reconcile::reconcile;
 pub use rules::Refusal;
-pub use sampler::note_usage;
+pub use sampler::record_usage;
 pub(crate) use sampler::{run_sampler, sample_now};
 pub use session::SESSION_KEY;
+pub use team_slots::{TeamLimitReached, TeamLimits};

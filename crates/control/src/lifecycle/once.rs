@@ -1,4 +1,4 @@
-//! A create that may be sent again: the first attempt with a key makes the sandbox, later ones find it.
+//! Idempotent create requests: the first attempt with a key creates the sandbox, later ones find it.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use super::create::CreateRefusal;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
 
-/// A create that may have been sent before.
+/// A create request that may have been sent before.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub team: TeamId,
     pub key: String,
-    /// The hash of everything that was asked for.
+    /// The hash of the whole request.
     pub request: [u8; 32],
 }
 
-/// Why there is no sandbox.
+/// Why no sandbox is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum OnceRefusal {
     #[error(transparent)]
     Create(#[from] CreateRefusal),
     #[error("the store failed")]
     Store(#[from] StoreError),
-    /// The key made one, and it has ended.
-    #[error("sandbox {0}, which this Idempotency-Key made, has ended")]
+    /// The sandbox that was created with this key has ended.
+    #[error("sandbox {0}, which was created with this Idempotency-Key, has ended")]
     Ended(SandboxId),
-    #[error("a request with this Idempotency-Key is under way")]
+    #[error("a request with this Idempotency-Key is in progress")]
     InProgress,
     #[error("this Idempotency-Key was used for another request")]
     Mismatch,
 }
 
 impl Fleet {
-    /// Lets `making` make the sandbox if this is the first attempt, and finds it if not. What is made must remember the
-    /// key.
+    /// Creates the sandbox with `making` on the first attempt, and finds it on later ones. `making` must record the key
+    /// with the sandbox.
     pub async fn once(
         self: &Arc<Self>,
         attempt: Attempt,
@@ -45,7 +45,7 @@ impl Fleet {
         match self.store.claim_key(&attempt.team, &attempt.key, &attempt.request).await? {
             Claim::First => {
                 let fleet = Arc::clone(self);
-                // In a task of its own: a client that goes away must not leave its key half used.
+                // In a task of its own, so that a client that disconnects does not leave its key half used.
                 let making = tokio::spawn(async move { fleet.first(attempt, making).await });
                 making.await.unwrap_or(Err(OnceRefusal::Create(CreateRefusal::Aborted)))
             }

@@ -1,8 +1,9 @@
-//! Brings what processes printed from the guests into the sandboxes' logs.
+//! Copies the output of processes from the guests into the sandboxes' logs.
 //!
-//! The guest keeps output in a ring until it is fetched: at the pace of the samples of resource use, before somebody reads the log, and
-//! before a sandbox is paused or removed. How far it was read stands in the store beside the lines, so that a new server
-//! neither repeats nor leaves out any. A sandbox that prints nothing and is asked nothing is looked at less and less.
+//! The guest keeps output in a ring buffer until it is fetched: at the interval of the resource samples, before a
+//! client reads the log, and before a sandbox is paused or removed. The position is stored beside the lines, so that a
+//! new server neither repeats nor skips any. A sandbox that prints nothing and gets no requests is polled less and less
+//! often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,45 +19,46 @@ use super::fleet::Fleet;
 use super::handle::Life;
 use crate::upstream::{Channel, OutputBlock, OutputPage, read_output};
 
-/// How far the output of one life has been fetched.
+/// How far the output of one life was fetched.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Whether something was asked of the guest since the last look.
+    /// Whether a request went to the guest since the last poll.
     asked: AtomicBool,
-    /// Held by whoever fetches, for as long as that takes.
+    /// Locked during a fetch.
     reading: tokio::sync::Mutex<Reading>,
 }
 
 #[derive(Debug, Default)]
 struct Reading {
-    /// What to ask the guest for next; none until the store was asked.
+    /// The position to fetch from. `None` until it is read from the store.
     position: Option<u64>,
-    /// Looks since the last fetch, and how many of them to leave out.
-    looks: u32,
-    pause: u32,
-    /// Bytes recorded since the log was last cut to its size.
-    uncut: usize,
+    /// Polls since the last fetch, and how many of them to skip.
+    polls: u32,
+    skip: u32,
+    /// Bytes recorded since the log was last trimmed.
+    untrimmed: usize,
 }
 
-/// So many guests are asked at once.
-const AT_ONCE: usize = 8;
-/// A guest that has not answered by then is asked another time.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// A removal or a pause does not wait longer.
-const LAST_PATIENCE: Duration = Duration::from_millis(500);
-/// The most looks that are left out in a row.
-const MAX_PAUSE: u32 = 5;
-/// How much of its output a sandbox keeps, and how much more before it is cut.
+/// The number of guests that are polled concurrently.
+const MAX_CONCURRENT: usize = 8;
+/// A guest that does not answer within this time is asked again later.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same limit for a sandbox that is about to be paused or removed.
+const LAST_FETCH_TIMEOUT: Duration = Duration::from_millis(500);
+/// The maximum number of polls to skip in a row.
+const MAX_SKIPPED: u32 = 5;
+/// How much output of a sandbox is kept, and how much more is recorded before the log is trimmed.
 const KEPT_BYTES: usize = 4 << 20;
-const CUT_EVERY: usize = 1 << 20;
-/// Lines with the same timestamp. Readers go on from a timestamp, so all of one must fit into one answer.
-const LINES_PER_MOMENT: usize = 500;
-/// How far ahead of ours a guest's clock may be.
+const TRIM_EVERY: usize = 1 << 20;
+/// The maximum number of lines with the same timestamp. Readers continue from a timestamp, so all lines with one
+/// timestamp must fit into one response.
+const LINES_PER_TIMESTAMP: usize = 500;
+/// How far a guest's clock may be ahead of the server's.
 const CLOCK_LEEWAY: Duration = Duration::from_secs(1);
-/// The most pages of one fetch: more than a guest ever has.
+/// The maximum number of pages of one fetch. A guest never has that many.
 const MAX_PAGES: usize = 64;
 
-/// Looks at this pace until the server stops.
+/// Polls at this interval until the server stops.
 pub(crate) async fn run_output(fleet: Arc<Fleet>, every: Duration) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -73,32 +75,32 @@ pub(crate) async fn run_output(fleet: Arc<Fleet>, every: Duration) {
 }
 
 impl Output {
-    /// For a life that has just begun, or of which nothing is known.
+    /// For a life that has just begun, or about which nothing is known.
     pub(crate) fn new() -> Self {
         Self { asked: AtomicBool::new(true), reading: tokio::sync::Mutex::default() }
     }
 
-    /// Something is asked of the guest, so there may be output soon.
+    /// Records that a request goes to the guest, so there may be output soon.
     pub(crate) fn expect(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 }
 
 impl Fleet {
-    /// Fetches what the processes of a sandbox have printed until now. A guest that does not answer keeps it.
+    /// Fetches what the processes of a sandbox have printed so far. If the guest does not answer, it keeps the output.
     pub(crate) async fn fetch_output(&self, sandbox: &SandboxId, life: &Life) {
-        self.fetch_within(sandbox, life, PATIENCE).await;
+        self.fetch_within(sandbox, life, FETCH_TIMEOUT).await;
     }
 
-    /// The same for a sandbox that is about to stop.
+    /// Like `fetch_output`, for a sandbox that is about to stop.
     pub(super) async fn fetch_last_output(&self, sandbox: &SandboxId, life: &Life) {
-        self.fetch_within(sandbox, life, LAST_PATIENCE).await;
+        self.fetch_within(sandbox, life, LAST_FETCH_TIMEOUT).await;
     }
 
-    /// Looks at all sandboxes, as often as each deserves.
+    /// Polls all sandboxes that are due.
     async fn fetch_all_output(&self) {
         stream::iter(self.all())
-            .for_each_concurrent(AT_ONCE, |sandbox| async move {
+            .for_each_concurrent(MAX_CONCURRENT, |sandbox| async move {
                 let view = sandbox.view();
                 if let Some(life) = &view.life
                     && life.output.is_due().await
@@ -109,13 +111,13 @@ impl Fleet {
             .await;
     }
 
-    async fn fetch_within(&self, sandbox: &SandboxId, life: &Life, patience: Duration) {
-        match tokio::time::timeout(patience, self.fetch(sandbox, life)).await {
+    async fn fetch_within(&self, sandbox: &SandboxId, life: &Life, timeout: Duration) {
+        match tokio::time::timeout(timeout, self.fetch(sandbox, life)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%sandbox, error = isopod_wire::error_chain(&error), "output of processes was not recorded");
+                tracing::warn!(%sandbox, error = isopod_wire::error_chain(&error), "could not record the output of processes");
             }
-            Err(_) => tracing::debug!(%sandbox, "the guest did not tell its output in time"),
+            Err(_) => tracing::debug!(%sandbox, "the guest did not return its output in time"),
         }
     }
 
@@ -125,73 +127,73 @@ impl Fleet {
             Some(position) => position,
             None => self.store.output_position(&life.incarnation).await?,
         };
-        // Also for a guest that never answers, of whom nobody comes back here.
-        reading.looks = 0;
-        reading.pause = (reading.pause * 2 + 1).min(MAX_PAUSE);
+        // Before the request, because a guest that never answers causes a timeout that ends this function.
+        reading.polls = 0;
+        reading.skip = (reading.skip * 2 + 1).min(MAX_SKIPPED);
         for _ in 0..MAX_PAGES {
             let page = match read_output(self.node.as_ref(), &life.incarnation, position).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::debug!(%sandbox, error = isopod_wire::error_chain(&error), "the guest did not tell its output");
+                    tracing::debug!(%sandbox, error = isopod_wire::error_chain(&error), "could not read the output from the guest");
                     break;
                 }
             };
             let (next, more) = (page.next, page.more);
             let lines = lines_of(page);
             if !lines.is_empty() {
-                // Whoever gives up while the store is at work does not know how far it got; the store does.
+                // If this task is cancelled during the write, only the store knows how far it got.
                 reading.position = None;
                 let reached = OutputPosition { incarnation: &life.incarnation, position: next };
                 self.store.insert_output(&reached, &lines).await?;
-                reading.uncut += lines.iter().map(LogLine::cost).sum::<usize>();
-                reading.pause = 0;
+                reading.untrimmed += lines.iter().map(LogLine::cost).sum::<usize>();
+                reading.skip = 0;
             }
             reading.position = Some(next);
-            // A guest that promises more and does not go on is not worth asking again.
+            // Stop if the guest claims to have more but makes no progress.
             if !more || next <= std::mem::replace(&mut position, next) {
                 break;
             }
         }
-        if reading.uncut > CUT_EVERY {
+        if reading.untrimmed > TRIM_EVERY {
             self.store.cut_logs(sandbox, KEPT_BYTES).await?;
-            reading.uncut = 0;
+            reading.untrimmed = 0;
         }
         Ok(())
     }
 }
 
 impl Output {
-    /// Whether to fetch at this look.
+    /// Whether this poll should fetch.
     async fn is_due(&self) -> bool {
         let mut reading = self.reading.lock().await;
         if self.asked.swap(false, Ordering::Relaxed) {
-            reading.pause = 0;
+            reading.skip = 0;
         }
-        reading.looks += 1;
-        reading.looks > reading.pause
+        reading.polls += 1;
+        reading.polls > reading.skip
     }
 }
 
-/// What to record of a page: rows of lines that share their moment.
+/// Converts a page into log entries, each with lines of one timestamp.
 pub(super) fn lines_of(page: OutputPage) -> Vec<LogLine> {
     let mut lines = Vec::new();
-    // A guest may say anything about the time.
+    // Do not trust the guest's clock.
     let latest = Timestamp::now().plus(CLOCK_LEEWAY);
     let mut now = page.blocks.first().map_or(latest, |block| Timestamp(block.at).clamp(Timestamp(0), latest));
     if page.skipped > 0 {
         let fields = BTreeMap::from([("bytes".to_owned(), page.skipped.to_string())]);
-        let message = "output was printed faster than it was kept; some is missing here".to_owned();
+        let message = "processes printed faster than the log was read; some output is missing here".to_owned();
         lines.push(LogLine { timestamp: now, level: Level::Warn, message, fields });
     }
     for block in page.blocks {
-        // Never back in time: the order of lines is that of their moments.
+        // Never go back in time, because lines are sorted by timestamp.
         now = now.max(Timestamp(block.at).min(latest));
         now = push_block(&mut lines, &block, now);
     }
     lines
 }
 
-/// Adds a block; says when the next may begin.
+/// Adds a block. Returns the earliest timestamp for the next one.
 fn push_block(lines: &mut Vec<LogLine>, block: &OutputBlock, mut now: Timestamp) -> Timestamp {
     let (stream, level) = match block.stream {
         Channel::Stdout => ("stdout", Level::Info),
@@ -201,11 +203,11 @@ fn push_block(lines: &mut Vec<LogLine>, block: &OutputBlock, mut now: Timestamp)
     let fields = [("stream", stream.to_owned()), ("pid", block.pid.to_string())];
     let fields: BTreeMap<_, _> = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let texts: Vec<&str> = block.text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
-    for texts in texts.chunks(LINES_PER_MOMENT) {
-        // SQLite takes a NUL for the end of a text.
+    for texts in texts.chunks(LINES_PER_TIMESTAMP) {
+        // SQLite treats a NUL as the end of the text.
         let message = texts.join("\n").replace('\0', "\u{fffd}");
         lines.push(LogLine { timestamp: now, level, message, fields: fields.clone() });
-        if texts.len() == LINES_PER_MOMENT {
+        if texts.len() == LINES_PER_TIMESTAMP {
             now = Timestamp(now.0.saturating_add(1));
         }
     }

@@ -1,8 +1,9 @@
-//! While the server runs: looks from time to time whether the store, the controllers and the node still speak of the same
-//! sandboxes. What an accident has separated is put right without a restart.
+//! Compares the store, the controllers and the node from time to time while the server runs, and repairs differences
+//! without a restart.
 //!
-//! A sandbox of ours without a controller is removed. A controller whose sandbox is not on the node looks for itself, because only
-//! it knows what is under way. A row without a controller at two looks in a row gets one, or its end.
+//! One of our sandboxes without a controller is removed. A controller whose sandbox is not on the node verifies that
+//! itself, because only it knows which calls are in progress. A row that has no controller in two consecutive checks
+//! gets one, or its end is recorded.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use isopod_store::{Ending, SandboxRow, State, StoreError, StoreFile};
 use isopod_wire::SandboxId;
 use isopod_wire::node::NodeSandbox;
 
-use super::create::is_ours;
+use super::create::has_server_label;
 use super::fleet::Fleet;
 use super::reconcile::{Reconciled, adopt, end_row};
 
-/// Looks at this pace until the server stops.
+/// Runs at this interval until the server stops.
 pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The first tick is at once, and there has just been a look at everything.
+    // Skip the first tick, which fires at once, because everything was just reconciled.
     pace.tick().await;
     let mut suspects = HashSet::new();
     loop {
@@ -33,11 +34,16 @@ pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
         match recheck(&fleet, &mut suspects, &mut done).await {
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(error = isopod_wire::error_chain(&error), "the sandboxes were not all looked at")
+                tracing::warn!(error = isopod_wire::error_chain(&error), "could not check all sandboxes")
             }
         }
         if done != Reconciled::default() {
-            tracing::warn!(adopted = done.adopted, ended = done.ended, removed = done.removed, "put right");
+            tracing::warn!(
+                adopted = done.adopted,
+                ended = done.ended,
+                removed = done.removed,
+                "repaired differences between the store and the node"
+            );
         }
     }
 }
@@ -45,13 +51,16 @@ pub(crate) async fn run_recheck(fleet: Arc<Fleet>, every: Duration) {
 async fn check_store(fleet: &Fleet) {
     match fleet.store.ensure_file().await {
         Ok(StoreFile::InPlace) => {}
-        Ok(StoreFile::Restored) => tracing::error!("the store's file was gone; it was written again"),
+        Ok(StoreFile::Restored) => tracing::error!("the database file was missing; it was restored"),
         Ok(StoreFile::Replaced) => {
             tracing::error!(
-                "the store's file was replaced; this server goes on with the old one until it is restarted"
+                "the database file was replaced; this server keeps using the old one until it is restarted"
             );
         }
-        Err(error) => tracing::error!(error = isopod_wire::error_chain(&error), "the store's file is gone"),
+        Err(error) => tracing::error!(
+            error = isopod_wire::error_chain(&error),
+            "the database file is missing and could not be restored"
+        ),
     }
 }
 
@@ -60,7 +69,7 @@ async fn recheck(
     suspects: &mut HashSet<SandboxId>,
     done: &mut Reconciled,
 ) -> Result<(), StoreError> {
-    // Owners first: whoever comes to be after this look is on the node at the next one.
+    // Controllers first: a sandbox that is created after this line is on the node in the list below.
     let controllers = fleet.all();
     let listed = fleet.node.list().await;
     let on_node: HashMap<SandboxId, NodeSandbox> =
@@ -70,10 +79,10 @@ async fn recheck(
     }
     let rows = fleet.store.live_sandboxes().await?;
     remove_unknown(fleet, &on_node, &rows, done).await;
-    give_controllers(fleet, &on_node, rows, suspects, done).await
+    adopt_or_end_rows(fleet, &on_node, rows, suspects, done).await
 }
 
-/// Removes what is ours by its label and has neither controller nor row.
+/// Removes sandboxes that have our label but neither a controller nor a row.
 async fn remove_unknown(
     fleet: &Arc<Fleet>,
     on_node: &HashMap<SandboxId, NodeSandbox>,
@@ -82,15 +91,16 @@ async fn remove_unknown(
 ) {
     let rows: HashSet<&SandboxId> = rows.iter().map(|row| &row.id).collect();
     for (id, found) in on_node {
-        if is_ours(&found.spec) && !rows.contains(id) && fleet.is_unknown(id) {
+        if has_server_label(&found.spec) && !rows.contains(id) && fleet.is_unknown(id) {
             fleet.kill_unrecorded(&found.incarnation).await;
             done.removed += 1;
         }
     }
 }
 
-/// Sees to rows whose controller is gone. One look is not enough: a row is written a moment after its controller has left.
-async fn give_controllers(
+/// Adopts or ends rows that have no controller. One check is not enough, because a row may be written just after its
+/// controller ended.
+async fn adopt_or_end_rows(
     fleet: &Arc<Fleet>,
     on_node: &HashMap<SandboxId, NodeSandbox>,
     rows: Vec<SandboxRow>,

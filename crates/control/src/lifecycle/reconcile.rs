@@ -1,5 +1,5 @@
-//! After a start: makes the store and the node agree, both ways. The node is right about what exists, the store about
-//! what was wanted.
+//! Makes the store and the node agree after a start, in both directions. The node is the authority on what exists, the
+//! store on what was intended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeSandbox, NodeState, PauseMode};
 
 use super::controller;
-use super::create::is_ours;
+use super::create::has_server_label;
 use super::fleet::Fleet;
 
-/// What was found.
+/// What was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reconciled {
     /// Sandboxes that have a controller again.
     pub(crate) adopted: u32,
     /// Rows that were ended because their sandbox is gone.
     pub(crate) ended: u32,
-    /// Sandboxes that were removed because nobody wants them.
+    /// Sandboxes that were removed because no row refers to them.
     pub(crate) removed: u32,
 }
 
-/// A pause that was under way is finished; until then the sandbox must not reach the end of its time.
+/// An interrupted pause is completed. The sandbox must not time out before that.
 const TIME_TO_PAUSE: Duration = Duration::from_secs(60);
 
-/// A node that was started together with us reports at once what it found dead.
+/// A node that starts together with the server reports dead sandboxes at once.
 const TIME_TO_REPORT: Duration = Duration::from_millis(20);
 
 pub(crate) async fn reconcile(fleet: &Arc<Fleet>) -> Result<Reconciled, StoreError> {
@@ -96,13 +96,13 @@ pub(super) async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeS
     }
     fleet.store.save_sandbox(&row).await?;
     fleet.journal.line(&row.id, Level::Info, "sandbox adopted by a new server", &[]);
-    let place = row.state.takes_a_place().then(|| fleet.places.take_for_adoption(&row.team));
+    let slot = row.state.takes_a_place().then(|| fleet.slots.take_for_adoption(&row.team));
     let running = row.state == State::Running;
-    let sandbox = controller::adopt(fleet, row, place);
+    let sandbox = controller::adopt(fleet, row, slot);
     if let (State::Pausing(mode), true) = (was, running) {
         tokio::spawn(async move {
             if let Err(error) = sandbox.pause(mode, false).await {
-                tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "an interrupted pause failed");
+                tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "could not complete an interrupted pause");
             }
         });
     }
@@ -119,11 +119,12 @@ pub(super) async fn end_row(fleet: &Fleet, mut row: SandboxRow, reason: Ending) 
     Ok(())
 }
 
-/// Sandboxes of others (a one-off run from the command line) are theirs to keep.
+/// Removes our sandboxes that have no row. Sandboxes of others, such as a one-off run from the command line, are not
+/// touched.
 async fn remove_unknown(fleet: &Arc<Fleet>, on_node: HashMap<SandboxId, NodeSandbox>) -> u32 {
     let mut removed = 0;
     for found in on_node.into_values() {
-        if is_ours(&found.spec) {
+        if has_server_label(&found.spec) {
             fleet.kill_unrecorded(&found.incarnation).await;
             removed += 1;
         }

@@ -1,75 +1,74 @@
-//! What is allowed when. Pure: it looks at a state and a request and answers with the step to take or a refusal.
+//! The rules for what is allowed when. Pure functions from a state and a request to the step to take or a refusal.
 
 use isopod_store::{Ending, State};
 use isopod_wire::node::PauseMode;
 
-/// What someone wants of a sandbox.
+/// A request about a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Use it for a while, and run it again if it is paused. `memory: false` asks for a start from disk.
+    /// Connect to it, and resume it if it is paused. `memory: false` requests a start from disk.
     Connect { memory: bool },
-    /// Set the end of its time anew, sooner or later.
+    /// Set the timeout, to an earlier or later time.
     SetTimeout,
-    /// Keep it for at least so long.
+    /// Extend the timeout.
     Extend,
-    /// Stop it and keep it.
+    /// Pause it.
     Pause(PauseMode),
     /// Replace its network policy.
     SetNetwork,
-    /// Traffic has come for it.
+    /// Resume it because traffic has arrived.
     Wake { auto_resume: bool },
-    /// Its time is over.
+    /// The timeout has expired.
     Expire { auto_pause: Option<PauseMode> },
     /// Remove it.
     End(Ending),
 }
 
-/// What is to be done.
+/// The step to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is as it should be.
+    /// Nothing has to be done.
     Nothing,
-    /// Move the end of its time, never to an earlier point.
+    /// Move the deadline, but never to an earlier time.
     Extend,
-    /// Move the end of its time.
+    /// Move the deadline.
     SetTimeout,
-    /// Ask the node to run it.
+    /// Ask the node to resume it.
     Resume(PauseMode),
-    /// Ask the node to let its memory go and to start it from its files.
+    /// Ask the node to discard its memory and to start it from its files.
     Restart,
-    /// Ask the node to stop it.
+    /// Ask the node to pause it.
     Pause(PauseMode),
-    /// Tell the node the new policy.
+    /// Pass the new policy to the node.
     SetNetwork,
     /// Ask the node to remove it.
     End(Ending),
 }
 
-/// Why not.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is gone, or going.
+    /// It is gone or ending.
     #[error("the sandbox was not found")]
     NotFound,
-    /// It is paused already.
     #[error("the sandbox is already paused")]
     AlreadyPaused,
-    /// Only possible while it runs.
+    /// The request needs a running sandbox.
     #[error("the sandbox is paused; connect to it first")]
     Paused,
-    /// It is on its way from one state to another.
+    /// It is changing from one state to another.
     #[error("the sandbox is changing its state; try again")]
     Busy,
-    /// Its files were kept, its memory was not: only its owner may start it anew.
+    /// Its memory was not kept, so only its owner may start it.
     #[error("only an explicit connect or resume can start this paused sandbox")]
     NeedsConnect,
 }
 
-/// The rule.
+/// Decides what to do for a request in a state.
 pub(crate) fn decide(state: State, request: Request) -> Result<Step, Refusal> {
     match (state, request) {
         (State::Ended(_), _) => Err(Refusal::NotFound),
-        // The first reason stays: who asks again only makes sure that it is done.
+        // The first reason stays. A repeated request only ensures that it is done.
         (State::Ending(reason), Request::End(_)) => Ok(Step::End(reason)),
         (State::Ending(_), _) => Err(Refusal::NotFound),
         (_, Request::End(reason)) => Ok(Step::End(reason)),
@@ -101,7 +100,7 @@ fn while_paused(mode: PauseMode, request: Request) -> Result<Step, Refusal> {
         (Request::Wake { auto_resume: false }, _) => Err(Refusal::NeedsConnect),
         (Request::Pause(_), _) => Err(Refusal::AlreadyPaused),
         (Request::SetTimeout | Request::Extend | Request::SetNetwork, _) => Err(Refusal::Paused),
-        // Paused sandboxes are kept until someone removes them.
+        // Paused sandboxes are kept until a request removes them.
         (Request::Expire { .. }, _) => Ok(Step::Nothing),
         (Request::End(reason), _) => Ok(Step::End(reason)),
     }

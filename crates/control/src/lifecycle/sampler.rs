@@ -1,4 +1,4 @@
-//! Records what running sandboxes use, and forgets what is old.
+//! Records the resource usage of running sandboxes, and removes old records.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
 
-/// So many nodes' answers are awaited at once.
-const AT_ONCE: usize = 16;
+/// The number of concurrent calls to the node.
+const MAX_CONCURRENT: usize = 16;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 type Previous = HashMap<ExecutionId, (Instant, u64)>;
 
-/// Samples at this pace until the server stops.
+/// Runs at this interval until the server stops.
 pub(crate) async fn run_sampler(fleet: Arc<Fleet>, every: Duration, retention: Retention) {
     let mut pace = tokio::time::interval(every.max(Duration::from_millis(10)));
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -46,7 +46,7 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
             let (incarnation, limits, usage) = read_usage(fleet, &sandbox).await?;
             Some((incarnation, limits, usage, Instant::now()))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT)
         .filter_map(|read| async { read })
         .collect::<Vec<_>>()
         .await;
@@ -58,30 +58,30 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
         })
         .collect();
     if let Err(error) = fleet.store.insert_samples(&samples).await {
-        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not recorded");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "could not record resource usage");
     }
     let readings: Vec<Reading> = read
         .iter()
         .map(|(life, _, usage, _)| Reading::new(life.sandbox.as_str(), life.execution.as_str(), usage))
         .collect();
     if let Err(error) = fleet.store.add_usage(&readings).await {
-        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not added up");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "could not add up resource usage");
     }
     read.into_iter().map(|(life, _, usage, at)| (life.execution, (at, usage.cpu_micros))).collect()
 }
 
-/// A sample of this moment, for those who ask before the first was recorded. It knows no CPU share.
+/// Takes a sample now, for a request before the first recorded one. Its CPU share is zero.
 pub(crate) async fn sample_now(fleet: &Fleet, sandbox: &Sandbox) -> Option<Sample> {
     let (_, limits, usage) = read_usage(fleet, sandbox).await?;
     Some(sample_of(&limits, &usage, 0.0))
 }
 
-/// Adds what a sandbox has used up to now, for one that is about to end.
-pub async fn note_usage(fleet: &Fleet, sandbox: &Sandbox) {
+/// Adds the usage up to now, for a sandbox that is about to end.
+pub async fn record_usage(fleet: &Fleet, sandbox: &Sandbox) {
     let Some((life, _, usage)) = read_usage(fleet, sandbox).await else { return };
     let reading = Reading::new(life.sandbox.as_str(), life.execution.as_str(), &usage);
     if let Err(error) = fleet.store.add_usage(&[reading]).await {
-        tracing::warn!(error = isopod_wire::error_chain(&error), "resource use was not added up");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "could not add up resource usage");
     }
 }
 
@@ -92,7 +92,7 @@ async fn read_usage(fleet: &Fleet, sandbox: &Sandbox) -> Option<(Incarnation, Li
     Some((life.incarnation.clone(), view.row.limits, asked.ok()?.ok()?))
 }
 
-/// CPUs used on average since the sample before.
+/// The average number of CPUs used since the previous sample.
 fn cpu_share(before: Option<&(Instant, u64)>, usage: &Usage, at: Instant) -> f64 {
     let Some((then, used)) = before else { return 0.0 };
     let wall = at.duration_since(*then).as_secs_f64();
@@ -118,6 +118,6 @@ fn sample_of(limits: &Limits, usage: &Usage, cpus_used: f64) -> Sample {
 
 async fn prune(fleet: &Fleet, retention: &Retention) {
     if let Err(error) = fleet.store.prune(Timestamp::now(), retention).await {
-        tracing::warn!(error = isopod_wire::error_chain(&error), "old records were not removed");
+        tracing::warn!(error = isopod_wire::error_chain(&error), "could not remove old records");
     }
 }

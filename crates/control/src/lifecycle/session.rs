@@ -1,5 +1,5 @@
-//! Sessions: a create whose metadata names a session key is get-or-create. One team and key have one live sandbox,
-//! however many callers race.
+//! Sessions: a create request with a session key in its metadata is a get-or-create. A team and key have one live
+//! sandbox, however many requests race.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::fleet::Fleet;
 use super::handle::{ActError, Sandbox};
 use super::rules::Refusal;
 
-/// The metadata key that makes a create a get-or-create.
+/// The metadata key that turns a create request into a get-or-create.
 pub const SESSION_KEY: &str = "isopod.session";
 
 impl Fleet {
-    /// The live sandbox of the session, made or resumed if need be.
+    /// Returns the live sandbox of the session. Creates or resumes it if necessary.
     pub async fn get_or_create(
         self: &Arc<Self>,
         key: String,
@@ -27,7 +27,8 @@ impl Fleet {
         Ok(leased.sandbox)
     }
 
-    /// Gives a sandbox of the team's its time from now on, resuming it if it was paused. None if it is gone.
+    /// Extends a sandbox of the team to `lasting` from now, and resumes it if it is paused. Returns `None` if it is
+    /// gone.
     pub async fn connect(
         &self,
         team: &TeamId,
@@ -85,7 +86,7 @@ impl Holder for SessionKey {
 }
 
 impl NewSandbox {
-    /// Whether the sandbox that a session has is one that this asks for.
+    /// Whether the session's sandbox matches this request.
     pub fn check_session(&self, row: &SandboxRow) -> Result<(), CreateRefusal> {
         let is_same = row.template == self.template.id
             && row.allow_internet == self.allow_internet

@@ -1,4 +1,4 @@
-//! One task per connection, and their common end.
+//! Serves each connection in its own task, and shuts all of them down.
 
 use axum::Router;
 use isopod_api::Peer;
@@ -20,17 +20,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::dispatch::Dispatch;
-use super::handshake::{begins_with_handshake, shake_hands};
+use super::handshake::{begins_with_handshake, handshake};
 use super::limits::ConnectionLimits;
-use super::patience::{Patience, PatientStream};
 use super::socket::Socket;
+use super::timeouts::{ActiveRequests, TimeoutStream};
 use crate::delivery::{ClientConnection, Outbox, Unacknowledged};
 use crate::edge::Edge;
 use crate::http::BrowserRules;
 use crate::tls::TlsIdentity;
 
-/// How long the end of a stream may take to leave.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the last frames of streams may take to be sent.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
@@ -40,18 +40,18 @@ pub struct Connections {
     tasks: TaskTracker,
 }
 
-/// What connections go by.
+/// The settings of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerSettings {
     pub(crate) limits: ConnectionLimits,
-    /// None means plain HTTP.
+    /// `None` for plain HTTP.
     pub(crate) tls: Option<TlsIdentity>,
-    /// With TLS, plain HTTP is answered too.
+    /// With TLS, also answers plain HTTP.
     pub(crate) plain_beside_tls: bool,
     pub(crate) unacknowledged: Unacknowledged,
 }
 
-/// What every connection needs.
+/// The state that all connections share.
 struct Shared {
     dispatch: Arc<Dispatch>,
     builder: auto::Builder<TokioExecutor>,
@@ -59,9 +59,9 @@ struct Shared {
     tls: Option<TlsIdentity>,
     plain_beside_tls: bool,
     unacknowledged: Unacknowledged,
-    /// No further requests: finish what is under way.
+    /// Cancelled when connections should finish their requests and accept no more.
     draining: CancellationToken,
-    /// The time for that is over.
+    /// Cancelled when the grace period for that is over.
     closing: CancellationToken,
 }
 
@@ -75,16 +75,17 @@ impl Connections {
     pub(crate) fn new(edge: Edge, browsers: BrowserRules, api: Router, settings: ListenerSettings) -> Self {
         let ListenerSettings { limits, tls, plain_beside_tls, unacknowledged } = settings;
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // Patience is ours: hyper's timer does not tell an idle connection from a slow head.
+        // hyper's own timer does not distinguish an idle connection from a slow head, so `TimeoutStream` handles
+        // timeouts.
         builder.http1().header_read_timeout(None).max_buf_size(limits.max_head.max(8 << 10));
-        // Of services in sandboxes and of their clients; see `upstream::connect`.
+        // Services in sandboxes and their clients may depend on the case; see `upstream::connect`.
         builder.http1().preserve_header_case(true).title_case_headers(true);
         builder
             .http2()
             .max_header_list_size(u32::try_from(limits.max_head).unwrap_or(u32::MAX))
-            // An SDK has all its streams on one connection, and each running command holds one.
+            // An SDK uses one connection for all its streams, and each running command holds one.
             .max_concurrent_streams(u32::try_from(limits.per_sandbox).unwrap_or(u32::MAX))
-            // One upload that a sandbox does not read must not stop the others on the same connection.
+            // One upload that a sandbox does not read must not block the others on the same connection.
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let shared = Shared {
@@ -101,9 +102,9 @@ impl Connections {
     }
 
     pub fn start(&self, stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) {
-        // Small frames of a stream must leave at once: without this the first one took 40 ms.
+        // Send small frames of a stream at once. Without this, the first one took 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection was gone before it began");
+            tracing::debug!(%error, "a connection closed before it was served");
             return;
         }
         let shared = Arc::clone(&self.shared);
@@ -113,15 +114,16 @@ impl Connections {
         });
     }
 
-    /// Lets requests under way finish, for a while. Then streams from sandboxes are ended, and what is left is closed.
-    pub async fn drain(&self, patience: Duration, streams_end: &CancellationToken) {
+    /// Waits for requests in progress, up to `grace`. Then ends streams from sandboxes, and closes the remaining
+    /// connections.
+    pub async fn drain(&self, grace: Duration, streams_end: &CancellationToken) {
         self.shared.draining.cancel();
         self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_ok() {
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return;
         }
         streams_end.cancel();
-        if tokio::time::timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(CLOSE_GRACE, self.tasks.wait()).await.is_err() {
             self.shared.closing.cancel();
             self.tasks.wait().await;
         }
@@ -142,18 +144,19 @@ impl Shared {
             _ => return self.serve_http(socket, outbox, Peer { address, tls: false }).await,
         };
         let encrypted = tokio::select! {
-            encrypted = shake_hands(tls, socket, self.limits.head_timeout) => encrypted,
+            encrypted = handshake(tls, socket, self.limits.head_timeout) => encrypted,
             () = self.draining.cancelled() => return,
         };
         match encrypted {
             Ok(stream) => self.serve_http(stream, outbox, Peer { address, tls: true }).await,
             Err(error) => {
-                tracing::debug!(%address, error = isopod_wire::error_chain(&error), "no TLS connection came about")
+                tracing::debug!(%address, error = isopod_wire::error_chain(&error), "TLS handshake failed")
             }
         }
     }
 
-    /// Tells by the first byte, which may take as long as any request. None if it does not come.
+    /// Determines the protocol by the first byte, which may take as long as any request. Returns `None` if no byte
+    /// arrives.
     async fn wants_tls(&self, socket: &mut Socket) -> Option<bool> {
         tokio::select! {
             begun = tokio::time::timeout(self.limits.idle_timeout, begins_with_handshake(socket)) => begun.ok()?.ok(),
@@ -165,14 +168,14 @@ impl Shared {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let patience = Arc::new(Patience::default());
-        let stream = PatientStream::new(stream, Arc::clone(&patience), Arc::clone(&outbox), self.limits);
+        let requests = Arc::new(ActiveRequests::default());
+        let stream = TimeoutStream::new(stream, Arc::clone(&requests), Arc::clone(&outbox), self.limits);
         let dispatch = Arc::clone(&self.dispatch);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
             request.extensions_mut().insert(ClientConnection { outbox: Arc::clone(&outbox), is_http1 });
-            let (dispatch, patience) = (Arc::clone(&dispatch), Arc::clone(&patience));
-            async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &patience, request).await) }
+            let (dispatch, requests) = (Arc::clone(&dispatch), Arc::clone(&requests));
+            async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &requests, request).await) }
         });
         let mut serving = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let ended = tokio::select! {

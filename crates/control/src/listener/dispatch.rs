@@ -1,4 +1,4 @@
-//! Gives each request to the edge or to the API, with an id to find it by in the log.
+//! Routes each request to the edge or to the API, with an id for the log.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, field};
 
 use super::limits::ConnectionLimits;
-use super::patience::{Patience, PatientBody};
+use super::timeouts::{ActiveBody, ActiveRequests};
 use super::unread::RequestBody;
 use crate::edge::{Edge, Route, proxy, route};
 use crate::http::BrowserRules;
@@ -32,18 +32,18 @@ impl Dispatch {
         Self { edge, browsers, api, limits }
     }
 
-    /// Answers one request. The connection is busy until the answer's last byte.
+    /// Answers one request. The connection counts as busy until the last byte of the response.
     pub(super) async fn answer(
         &self,
         peer: Peer,
-        patience: &Arc<Patience>,
+        requests: &Arc<ActiveRequests>,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let under_way = patience.begin();
+        let active = requests.begin();
         let id = new_uuid();
         let span = span_of(&id, &request);
         let request = request.map(|body| Body::new(RequestBody::new(body)));
-        let refused = if patience.is_ambiguous() { Some(TWO_LENGTHS) } else { odd_host(&request) };
+        let refused = if requests.is_ambiguous() { Some(AMBIGUOUS_LENGTH) } else { ambiguous_host(&request) };
         let mut response = match refused {
             Some(reason) => bad_request(reason),
             None => self.route(peer, request).instrument(span.clone()).await,
@@ -53,10 +53,10 @@ impl Dispatch {
             response.headers_mut().insert("x-request-id", id);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            under_way.for_ever();
+            active.keep_forever();
             return response;
         }
-        response.map(|body| Body::new(PatientBody::new(body, under_way)))
+        response.map(|body| Body::new(ActiveBody::new(body, active)))
     }
 
     async fn route(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
@@ -97,32 +97,32 @@ impl Dispatch {
     }
 }
 
-const TWO_LENGTHS: &str =
-    "the request has no clear length: send a plain Content-Length or Transfer-Encoding, and only one of them";
+const AMBIGUOUS_LENGTH: &str =
+    "the length of the request is ambiguous: send either a plain Content-Length or Transfer-Encoding, not both";
 
-/// Why a request does not say clearly for whom it is (RFC 9112, 3.2).
-fn odd_host(request: &Request<Body>) -> Option<&'static str> {
+/// Returns the problem if it is ambiguous which host a request is for (RFC 9112, 3.2).
+fn ambiguous_host(request: &Request<Body>) -> Option<&'static str> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     match (first, authority) {
         _ if second.is_some() => Some("the request has several Host headers; send one"),
         (Some(host), Some(authority)) if !host.as_bytes().eq_ignore_ascii_case(authority) => {
-            Some("the Host header and the request's address name different hosts; send the same in both")
+            Some("the Host header and the request target name different hosts; send the same host in both")
         }
         _ => None,
     }
 }
 
-/// The connection ends with it: what follows may be the rest of this request or another one.
+/// Closes the connection, because the following bytes may be the rest of this request or another one.
 fn bad_request(reason: &str) -> Response<Body> {
     let mut response = ApiError::bad_request(reason).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// One per request, under the names that OpenTelemetry has for these things; a child of the caller's where it names one.
-/// Only the path: a query may carry a signature.
+/// A span per request, with OpenTelemetry's field names. It is a child of the caller's span if the request names one.
+/// It has only the path, because a query may contain a signature.
 fn span_of(id: &str, request: &Request<Incoming>) -> Span {
     tracing::info_span!(
         "request",

@@ -1,59 +1,59 @@
-//! Sees two lengths in one HTTP/1 request: `Content-Length` together with `Transfer-Encoding`. Hyper believes the latter
-//! and hides the former; a proxy in front may believe the other one, and then the two disagree about where the next
-//! request begins. So such a request is refused (RFC 9112, 6.1), which takes a look at the bytes themselves.
+//! Detects `Content-Length` together with `Transfer-Encoding` in one HTTP/1 request. Hyper uses the latter and hides
+//! the former. A proxy in front may use the other one, and then the two disagree about where the next request begins
+//! (request smuggling). Such a request is refused (RFC 9112, 6.1), and detecting it requires parsing the raw bytes.
 //!
-//! This follows a connection from request to request. What it cannot follow, hyper refuses by itself.
+//! The parser follows a connection from request to request. Hyper itself refuses what it cannot parse.
 
-/// As much of a line as tells a header's name and a length. One that is longer is no plain length: what follows the cut
-/// would tell another one.
+/// The part of a line that is kept, enough for a header name and a length. A longer Content-Length line is ambiguous,
+/// because its value would be cut.
 const LINE: usize = 64;
 
-/// Where in its requests a connection is.
+/// The position of a connection in its requests.
 #[derive(Debug)]
 pub(super) struct Framing {
-    at: At,
+    at: Position,
     line: Vec<u8>,
-    /// There was more of the line.
+    /// Whether the line was longer.
     is_cut: bool,
     head: Head,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    /// Before the first line of a request, or in it.
+enum Position {
+    /// Before or in the first line of a request.
     Start,
     Headers,
     Body(u64),
     ChunkSize,
-    /// With the end of its line.
+    /// Including the line end.
     Chunk(u64),
     Trailers,
-    /// Not to be followed any more.
+    /// Not tracked any more.
     Lost,
 }
 
-/// What the head that is being read says of its body.
+/// What the current head says about its body.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     length: Option<u64>,
     is_chunked: bool,
-    /// Its length cannot be told.
+    /// Whether the length is ambiguous.
     is_unclear: bool,
 }
 
 impl Default for Framing {
     fn default() -> Self {
-        Self { at: At::Start, line: Vec::new(), is_cut: false, head: Head::default() }
+        Self { at: Position::Start, line: Vec::new(), is_cut: false, head: Head::default() }
     }
 }
 
 impl Framing {
-    /// Follows what came. True when a request in it has two lengths, or one that cannot be told.
+    /// Parses received bytes. Returns true if a request has two lengths, or an ambiguous one.
     pub(super) fn sees_two_lengths(&mut self, mut bytes: &[u8]) -> bool {
         while let Some(&byte) = bytes.first() {
             match self.at {
-                At::Lost => return false,
-                At::Body(left) | At::Chunk(left) => {
+                Position::Lost => return false,
+                Position::Body(left) | Position::Chunk(left) => {
                     let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     bytes = &bytes[here..];
                     self.skipped(left - here as u64);
@@ -78,10 +78,10 @@ impl Framing {
 
     fn skipped(&mut self, left: u64) {
         self.at = match (self.at, left) {
-            (At::Body(_), 0) => At::Start,
-            (At::Chunk(_), 0) => At::ChunkSize,
-            (At::Body(_), left) => At::Body(left),
-            (_, left) => At::Chunk(left),
+            (Position::Body(_), 0) => Position::Start,
+            (Position::Chunk(_), 0) => Position::ChunkSize,
+            (Position::Body(_), left) => Position::Body(left),
+            (_, left) => Position::Chunk(left),
         };
     }
 
@@ -90,24 +90,24 @@ impl Framing {
         let is_cut = std::mem::take(&mut self.is_cut);
         let line = line.trim_ascii_end();
         self.at = match self.at {
-            At::Start if line.is_empty() => At::Start,
-            At::Start if line.starts_with(b"PRI * HTTP/2") => At::Lost,
-            At::Start => {
+            Position::Start if line.is_empty() => Position::Start,
+            Position::Start if line.starts_with(b"PRI * HTTP/2") => Position::Lost,
+            Position::Start => {
                 self.head = Head::default();
-                At::Headers
+                Position::Headers
             }
-            At::Headers if line.is_empty() => return self.end_of_head(),
-            At::Headers => {
+            Position::Headers if line.is_empty() => return self.end_of_head(),
+            Position::Headers => {
                 self.header(line, is_cut);
-                At::Headers
+                Position::Headers
             }
-            // What follows a size says nothing about it.
-            At::ChunkSize if is_cut && !line.contains(&b';') => {
-                self.at = At::Lost;
+            // Chunk extensions do not affect the size.
+            Position::ChunkSize if is_cut && !line.contains(&b';') => {
+                self.at = Position::Lost;
                 return true;
             }
-            At::ChunkSize => chunk_size(line),
-            At::Trailers if line.is_empty() => At::Start,
+            Position::ChunkSize => chunk_size(line),
+            Position::Trailers if line.is_empty() => Position::Start,
             other => other,
         };
         false
@@ -118,7 +118,7 @@ impl Framing {
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             self.head.is_unclear |= is_cut;
-            // A length that is none is hyper's to refuse.
+            // Hyper refuses invalid lengths.
             self.head.length = Some(std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0));
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.head.is_chunked = true;
@@ -128,23 +128,23 @@ impl Framing {
     fn end_of_head(&mut self) -> bool {
         let Head { length, is_chunked, is_unclear } = self.head;
         self.at = match (length, is_chunked) {
-            _ if is_unclear => At::Lost,
-            (Some(_), true) => At::Lost,
-            (_, true) => At::ChunkSize,
-            (Some(length), false) if length > 0 => At::Body(length),
-            _ => At::Start,
+            _ if is_unclear => Position::Lost,
+            (Some(_), true) => Position::Lost,
+            (_, true) => Position::ChunkSize,
+            (Some(length), false) if length > 0 => Position::Body(length),
+            _ => Position::Start,
         };
-        self.at == At::Lost
+        self.at == Position::Lost
     }
 }
 
-fn chunk_size(line: &[u8]) -> At {
+fn chunk_size(line: &[u8]) -> Position {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let size = std::str::from_utf8(digits).ok().and_then(|text| u64::from_str_radix(text, 16).ok());
     match size {
-        Some(0) => At::Trailers,
-        Some(size) => size.checked_add(2).map_or(At::Lost, At::Chunk),
-        None => At::Lost,
+        Some(0) => Position::Trailers,
+        Some(size) => size.checked_add(2).map_or(Position::Lost, Position::Chunk),
+        None => Position::Lost,
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Hyper reads these as what they say at their end. Who takes the body for the next request loses the way in this one.
+    /// Hyper parses these by their full value. A parser that treats the body as the next request loses track.
     #[test]
     fn a_length_too_long_to_be_told_is_not_guessed() {
         for length in
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, and whatever they are.
+        /// However the bytes are split, and whatever they are.
         #[test]
         fn pieces_say_the_same_as_the_whole(cuts in proptest::collection::vec(0..90_usize, 0..9), noise: Vec<u8>) {
             let mut framing = Framing::default();

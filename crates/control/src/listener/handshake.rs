@@ -1,5 +1,5 @@
-//! How a connection to a port that speaks TLS begins. Who speaks plain HTTP is told so in words, and nothing that they
-//! sent is read: it may hold a key that has just crossed the network in the clear.
+//! The start of a connection to a TLS port. A client that uses plain HTTP gets an error message, and its request is not
+//! processed: it may contain a key that just crossed the network unencrypted.
 
 use std::io;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio_rustls::server::TlsStream;
 use super::socket::Socket;
 use crate::tls::TlsIdentity;
 
-/// Every TLS connection begins with a record of this type.
+/// Every TLS connection starts with a record of this type.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// How long and how much a client may go on sending after it was refused.
-const FAREWELL: Duration = Duration::from_secs(2);
-const FAREWELL_BYTES: u64 = 1 << 20;
+/// How long and how much a client may continue to send after it was refused.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+const CLOSE_GRACE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    #[error("the client closed the connection before it began")]
+    #[error("the client closed the connection without sending anything")]
     Silent,
-    #[error("the client speaks plain HTTP")]
+    #[error("the client uses plain HTTP")]
     Plain,
     #[error("the client took too long")]
     Slow,
@@ -28,8 +28,8 @@ pub(super) enum HandshakeError {
     Failed(#[source] io::Error),
 }
 
-/// Makes an encrypted stream of the connection, within `limit`.
-pub(super) async fn shake_hands(
+/// Performs the TLS handshake within `limit`.
+pub(super) async fn handshake(
     tls: &TlsIdentity,
     stream: Socket,
     limit: Duration,
@@ -37,7 +37,7 @@ pub(super) async fn shake_hands(
     tokio::time::timeout(limit, begin(tls, stream)).await.unwrap_or(Err(HandshakeError::Slow))
 }
 
-/// Whether the client speaks TLS. Nothing is taken from the connection.
+/// Whether the client uses TLS. Consumes nothing from the connection.
 pub(super) async fn begins_with_handshake(stream: &mut Socket) -> io::Result<bool> {
     let mut first = [0];
     Ok(stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE_RECORD)
@@ -49,22 +49,22 @@ async fn begin(tls: &TlsIdentity, mut stream: Socket) -> Result<TlsStream<Socket
         0 => Err(HandshakeError::Silent),
         _ if first[0] == HANDSHAKE_RECORD => tls.acceptor.accept(stream).await.map_err(HandshakeError::Failed),
         _ => {
-            // A client that has gone already cannot be told.
-            let _ = tokio::time::timeout(FAREWELL, refuse_plain(stream)).await;
+            // The client may already be gone.
+            let _ = tokio::time::timeout(CLOSE_GRACE, refuse_plain(stream)).await;
             Err(HandshakeError::Plain)
         }
     }
 }
 
 async fn refuse_plain(mut stream: Socket) -> io::Result<()> {
-    let body = r#"{"code":400,"message":"this port speaks https only: write https:// instead of http://"}"#;
+    let body = r#"{"code":400,"message":"this port only accepts https: use https:// instead of http://"}"#;
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;
-    // Closing with unread bytes would reset the connection, and the client would lose the answer.
-    tokio::io::copy(&mut stream.take(FAREWELL_BYTES), &mut tokio::io::sink()).await?;
+    // Closing with unread bytes would reset the connection, and the client would lose the response.
+    tokio::io::copy(&mut stream.take(CLOSE_GRACE_BYTES), &mut tokio::io::sink()).await?;
     Ok(())
 }

@@ -1,25 +1,26 @@
-//! What one connection may do.
+//! The limits of connections.
 
 use std::time::Duration;
 
-/// What one connection may do.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Connections at the same time.
+    /// Maximum number of open connections.
     pub total: usize,
-    /// Requests to one sandbox at the same time.
+    /// Maximum number of concurrent requests to one sandbox.
     pub per_sandbox: usize,
-    /// From the first byte of a request to the end of its head.
+    /// Time from the first byte of a request to the end of its head.
     pub head_timeout: Duration,
-    /// Between two requests. The SDKs keep idle connections for five minutes and must not lose that race.
+    /// Time between two requests. The SDKs keep idle connections for five minutes, and the server must not close them
+    /// first.
     pub idle_timeout: Duration,
-    /// Between two pieces of an API request's body. Bodies for sandboxes may be silent.
+    /// Time between two pieces of an API request's body. Bodies for sandboxes may pause.
     pub body_timeout: Duration,
-    /// How long an unused connection into a sandbox is kept for the next request.
+    /// How long an idle connection into a sandbox is kept for the next request.
     pub upstream_idle: Duration,
-    /// Size of a request's head.
+    /// Maximum size of a request's head.
     pub max_head: usize,
-    /// Size of an API request's body. Bodies for sandboxes are not limited.
+    /// Maximum size of an API request's body. Bodies for sandboxes are not limited.
     pub max_body: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Listeners, and one task per connection.
+//! Accepts connections, and serves each in its own task.
 
 mod connection;
 mod dispatch;
@@ -7,8 +7,8 @@ mod framing;
 pub(crate) mod fuzz;
 mod handshake;
 mod limits;
-mod patience;
 mod socket;
+mod timeouts;
 mod unread;
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub use connection::Connections;
 pub(crate) use connection::ListenerSettings;
 pub use limits::ConnectionLimits;
 
-/// Accepts connections for ever, as many at the same time as is allowed.
+/// Accepts connections forever, with at most `most` open at the same time.
 pub async fn accept_all(listeners: &[TcpListener], connections: &Connections, most: usize) {
     let places = Arc::new(Semaphore::new(most));
     futures::future::join_all(listeners.iter().map(|listener| accept(listener, connections, &places))).await;
@@ -33,7 +33,7 @@ async fn accept(listener: &TcpListener, connections: &Connections, places: &Arc<
         match listener.accept().await {
             Ok((stream, peer)) => connections.start(stream, peer.ip(), place),
             Err(error) => {
-                // Out of file descriptors, usually: others must end before it makes sense to try again.
+                // Usually out of file descriptors. Wait until other connections have ended.
                 tracing::warn!(error = isopod_wire::error_chain(&error), "could not accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

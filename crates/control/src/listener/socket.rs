@@ -1,4 +1,4 @@
-//! A client's connection as the kernel has it: counts what was written, so that the edge knows what of a stream has
+//! A client's connection at the kernel boundary. Counts written bytes, so that the edge knows how much of a stream has
 //! arrived.
 
 use std::io;
@@ -15,7 +15,7 @@ use crate::delivery::{Outbox, Unacknowledged};
 
 pub(super) struct Socket {
     read: OwnedReadHalf,
-    /// The outbox looks at it too.
+    /// Shared with the outbox.
     write: Arc<OwnedWriteHalf>,
     outbox: Arc<Outbox>,
 }
@@ -32,7 +32,7 @@ impl Socket {
         Arc::clone(&self.outbox)
     }
 
-    /// Looks at the first bytes without taking them.
+    /// Reads the first bytes without consuming them.
     pub(super) async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read.peek(buffer).await
     }
@@ -48,7 +48,7 @@ impl Socket {
                 return Poll::Pending;
             };
             ready?;
-            self.outbox.writes();
+            self.outbox.before_write();
             match write(&self.write) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => {

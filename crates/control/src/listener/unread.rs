@@ -1,6 +1,6 @@
-//! A request body that whoever answers may leave unread. An HTTP/1 connection can carry its next request only when this
-//! one has been read to its end, and a client that has its answer may send that at once: what was left is read and
-//! thrown away, so that a refusal does not cost the client its connection and its next request an error.
+//! A request body that a handler may leave unread. An HTTP/1 connection can carry its next request only after this one
+//! was read to its end, and a client may send the next one as soon as it has its response. Therefore the rest is read
+//! and discarded. Otherwise a refusal would close the connection, and the client's next request would fail.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-/// More is not read for nothing: then the connection closes.
+/// The limit for discarding. Beyond it, the connection closes.
 const MAX_BYTES: usize = 256 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
@@ -49,12 +49,12 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let Some(rest) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(MAX_WAIT, read_away(rest)));
+            runtime.spawn(tokio::time::timeout(MAX_WAIT, discard(rest)));
         }
     }
 }
 
-async fn read_away(mut rest: Incoming) {
+async fn discard(mut rest: Incoming) {
     let mut seen = 0;
     while let Some(Ok(frame)) = rest.frame().await {
         seen += frame.data_ref().map_or(0, Bytes::len);

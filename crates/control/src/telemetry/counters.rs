@@ -1,4 +1,4 @@
-//! Numbers that only grow, counted where things happen.
+//! Counters, incremented where things happen.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Upper bounds of the create-time histogram, in milliseconds.
 pub(super) const CREATE_BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000, 30_000];
 
-/// The counts.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// By kind of request and status.
@@ -18,11 +17,11 @@ pub struct Counters {
     pub(super) create_failures: AtomicU64,
     pub(super) creates: AtomicU64,
     pub(super) create_micros: AtomicU64,
-    /// Creates that took no longer than the bound of the same place.
+    /// Creates that took no longer than the bound with the same index.
     pub(super) create_within: [AtomicU64; CREATE_BOUNDS_MS.len()],
 }
 
-/// Who answered.
+/// The part of the server that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Api,

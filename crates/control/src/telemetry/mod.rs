@@ -1,12 +1,12 @@
-//! What can be counted about this server, and its text form for Prometheus.
+//! Metrics of this server, and their text format for Prometheus.
 
 mod counters;
 mod database;
+mod pools;
 mod prometheus;
-mod stock;
 
 pub use counters::Counters;
 pub(crate) use counters::Kind;
 pub use database::render_database;
+pub use pools::render_pools;
 pub use prometheus::render;
-pub use stock::render_stock;

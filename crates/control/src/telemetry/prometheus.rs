@@ -1,4 +1,4 @@
-//! The counts in Prometheus' text format.
+//! The counters in Prometheus' text format.
 
 use std::fmt::Write as _;
 use std::sync::PoisonError;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::counters::{CREATE_BOUNDS_MS, Counters};
 
-/// Everything that is counted, with the present number of sandboxes by state.
+/// Renders all counters, and the current number of sandboxes by state.
 pub fn render(counters: &Counters, live: &[(&'static str, usize)], free_memory: u64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -32,9 +32,9 @@ fn write_all(
     for (reason, count) in counters.ended.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         writeln!(out, "isopod_sandboxes_ended_total{{reason=\"{reason}\"}} {count}")?;
     }
-    head(out, "isopod_create_failures_total", "counter", "Creates that were refused or failed.")?;
+    head(out, "isopod_create_failures_total", "counter", "Create requests that were refused or failed.")?;
     writeln!(out, "isopod_create_failures_total {}", counters.create_failures.load(Ordering::Relaxed))?;
-    head(out, "isopod_node_free_memory_bytes", "gauge", "Memory that may still be promised to sandboxes.")?;
+    head(out, "isopod_node_free_memory_bytes", "gauge", "Memory that is still available for new sandboxes.")?;
     writeln!(out, "isopod_node_free_memory_bytes {free_memory}")?;
     write_histogram(out, counters)
 }

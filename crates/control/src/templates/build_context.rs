@@ -1,7 +1,7 @@
-//! The context of a Dockerfile build: a tar archive of a client's, unpacked into a directory of the server's.
+//! The context of a Dockerfile build: a client's tar archive, unpacked into a directory of the server.
 //!
-//! Nothing in the archive is trusted. Only files, directories and symbolic links are taken, only below the directory, and
-//! nothing is ever written through a link: links are made last, when all files are there, and no link is made through an
+//! Nothing in the archive is trusted. Only files, directories and symbolic links below the directory are accepted.
+//! Nothing is ever written through a link: links are created last, after all files, and no link is created through an
 //! earlier one.
 
 use std::cell::Cell;
@@ -24,11 +24,11 @@ use super::ledger::TeamFull;
 pub(crate) enum ContextError {
     #[error("the context is not a tar archive: {0}")]
     Format(io::Error),
-    #[error("the context has {0:?}, which is not below its top")]
+    #[error("the context contains {0:?}, which is outside of its root")]
     Outside(String),
-    #[error("the context has {0:?} twice")]
-    Twice(String),
-    #[error("the context has {0:?}, which is neither a file, a directory nor a link")]
+    #[error("the context contains {0:?} twice")]
+    Duplicate(String),
+    #[error("the context contains {0:?}, which is not a file, directory or link")]
     Kind(String),
     #[error("the context is larger than {0} bytes when unpacked")]
     TooLarge(u64),
@@ -38,29 +38,30 @@ pub(crate) enum ContextError {
     TooMany,
     #[error("the names and targets of the context's links have more than {MAX_LINK_BYTES} bytes")]
     Links,
-    #[error("the context has directories that are nested more than {DEEPEST} deep")]
+    #[error("the context has directories nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
-    #[error("could not keep {}", path.display())]
+    #[error("could not store {}", path.display())]
     Disk { path: PathBuf, source: io::Error },
 }
 
 const MAX_ENTRIES: usize = 500_000;
-/// Deeper than any honest context. Removing a tree takes stack and a descriptor for every level.
-const DEEPEST: usize = 200;
-/// What an entry takes besides its contents.
+/// Deeper than any real context. Removing a tree needs stack space and a descriptor for every level.
+const MAX_DEPTH: usize = 200;
+/// The size that an entry counts in addition to its content.
 const ENTRY_BYTES: u64 = 512;
-/// What stands before an entry: its header, a long name, a long target, extended attributes.
+/// The maximum size of what precedes an entry: its header, a long name, a long target, extended attributes.
 const MAX_HEADERS: u64 = 1 << 20;
-/// Links wait in memory until all files are there, and a few compressed kilobytes may hold gigabytes of their names.
+/// The maximum size of all links. They wait in memory until all files are written, and a few compressed kilobytes may
+/// contain gigabytes of link names.
 const MAX_LINK_BYTES: usize = 64 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Takes so many bytes of the team's allowance.
-pub(crate) type Take<'t> = &'t dyn Fn(u64) -> Result<(), TeamFull>;
+/// Takes bytes from the team's quota.
+pub(crate) type TakeBytes<'t> = &'t dyn Fn(u64) -> Result<(), TeamFull>;
 
-/// Unpacks an archive, perhaps compressed with gzip, into a new directory. What is written is taken from the team's
-/// allowance before. On an error the directory is gone again.
-pub(crate) fn unpack_context(archive: &Path, into: &Path, most: u64, take: Take<'_>) -> Result<(), ContextError> {
+/// Unpacks an archive, optionally compressed with gzip, into a new directory. Everything is taken from the team's quota
+/// before it is written. On an error, the directory is removed.
+pub(crate) fn unpack_context(archive: &Path, into: &Path, most: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
     let unpacked = open(archive).and_then(|reader| unpack(reader, into, most, take));
     if unpacked.is_err() {
         let _ = std::fs::remove_dir_all(into);
@@ -75,7 +76,7 @@ fn open(archive: &Path) -> Result<Box<dyn Read>, ContextError> {
     Ok(if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(reader)) } else { Box::new(reader) })
 }
 
-fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: Take<'_>) -> Result<(), ContextError> {
+fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
     make_dir(into)?;
     let (mut links, mut left, mut count, mut link_bytes) = (Vec::new(), most, 0_usize, 0);
     let allowance = Rc::new(Cell::new(MAX_HEADERS));
@@ -111,18 +112,18 @@ fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: Take<'_>) -> Resu
             EntryType::XGlobalHeader => {}
             _ => return Err(ContextError::Kind(name)),
         }
-        // What nobody wanted of it must not count as the next one's headers.
+        // Skip the rest of the entry, which must not count as headers of the next one.
         io::copy(&mut entry, &mut io::sink()).map_err(ContextError::Format)?;
     }
     let top: OwnedFd = File::open(into).map_err(disk(into))?.into();
     links.iter().try_for_each(|link| link.make(&top))
 }
 
-/// A stream with an allowance: the library reads long names and extended headers into memory whole, and a few compressed
-/// kilobytes may hold gigabytes of them.
+/// A reader with a limit. The library reads long names and extended headers into memory as a whole, and a few
+/// compressed kilobytes may contain gigabytes of them.
 struct Metered<R> {
     inner: R,
-    /// How much may be read now. Set by the one who unpacks: little for headers, anything for contents.
+    /// How much may be read now. Set while unpacking: a little for headers, anything for content.
     allowance: Rc<Cell<u64>>,
 }
 
@@ -139,16 +140,16 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// A symbolic link that is still to be made.
+/// A symbolic link that will be created later.
 struct Link {
-    /// As the archive names it.
+    /// Its name in the archive.
     name: String,
     path: PathBuf,
     target: PathBuf,
 }
 
 impl Link {
-    /// Goes down from the top, one directory after the other, and never through a link.
+    /// Creates the link. Descends from the root, one directory at a time, and never through a link.
     fn make(&self, top: &OwnedFd) -> Result<(), ContextError> {
         let outside = || ContextError::Outside(self.name.clone());
         let failed = |errno: Errno| disk(&self.path)(errno.into());
@@ -166,13 +167,13 @@ impl Link {
             };
         }
         match symlinkat(&self.target, &parent, name) {
-            Err(Errno::EXIST) => Err(ContextError::Twice(self.name.clone())),
+            Err(Errno::EXIST) => Err(ContextError::Duplicate(self.name.clone())),
             made => made.map_err(failed),
         }
     }
 }
 
-/// The path below the top, without a single part that could leave it.
+/// Returns the path below the root, without any component that could leave it.
 fn below<R: Read>(entry: &Entry<'_, R>, name: &str) -> Result<PathBuf, ContextError> {
     let path = entry.path().map_err(ContextError::Format)?;
     let mut clean = PathBuf::new();
@@ -183,7 +184,7 @@ fn below<R: Read>(entry: &Entry<'_, R>, name: &str) -> Result<PathBuf, ContextEr
             _ => return Err(ContextError::Outside(name.to_owned())),
         }
     }
-    if clean.components().count() > DEEPEST {
+    if clean.components().count() > MAX_DEPTH {
         return Err(ContextError::TooDeep);
     }
     Ok(clean)
@@ -195,7 +196,7 @@ fn write_file<R: Read>(entry: &mut Entry<'_, R>, place: &Path, name: &str) -> Re
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode | 0o600).open(place);
     let mut file = match opened {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(ContextError::Twice(name.to_owned()));
+            return Err(ContextError::Duplicate(name.to_owned()));
         }
         opened => opened.map_err(disk(place))?,
     };
@@ -220,7 +221,7 @@ fn disk(path: &Path) -> impl FnOnce(io::Error) -> ContextError {
 mod tests {
     use super::*;
 
-    /// Written by hand where the writer of the library would refuse the name.
+    /// Written by hand, because the library refuses such names.
     fn archive(entries: &[(&str, EntryType, &str)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (name, kind, content) in entries {
@@ -327,7 +328,7 @@ mod tests {
         }
         assert!(matches!(
             unpacked(&archive(&[("a", link, "x"), ("a", link, "y")]), 100).1,
-            Err(ContextError::Twice(_))
+            Err(ContextError::Duplicate(_))
         ));
     }
 

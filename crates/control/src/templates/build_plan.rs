@@ -1,4 +1,5 @@
-//! What a client asks to be built, checked and made into what a node is told. Nothing starts that cannot be understood.
+//! Validates the instructions of a client for a build and converts them for the node. A build starts only if all of
+//! them are understood.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ struct StepBody {
     force: bool,
 }
 
-/// In the SDK's three kinds.
+/// The three kinds of registries in the SDK.
 #[derive(Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schema(as = ImageRegistry)]
@@ -62,7 +63,7 @@ enum RegistryBody {
     },
 }
 
-/// What clients of the first version give before the build is started.
+/// What clients of version 1 send before the build is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LegacyBuild {
     pub(crate) dockerfile: String,
@@ -73,13 +74,13 @@ pub(crate) struct LegacyBuild {
 /// Why a build cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
-    #[error("give either fromImage or fromTemplate, and not both")]
+    #[error("set either fromImage or fromTemplate, but not both")]
     From,
     #[error("step {number}: {source}")]
     Step { number: usize, source: StepError },
     #[error("step {number}: the files {hash:?} were not uploaded")]
     NotUploaded { number: usize, hash: String },
-    #[error("a build can have {MAX_STEPS} steps, this one has {0}")]
+    #[error("a build can have at most {MAX_STEPS} steps, but this one has {0}")]
     TooMany(usize),
     #[error("fromTemplate: {0}")]
     Template(#[from] FindError),
@@ -89,7 +90,7 @@ pub(crate) enum PlanError {
 
 const MAX_STEPS: usize = 1000;
 
-/// What the SDK's list of steps means here.
+/// Converts the SDK's list of steps.
 pub(crate) async fn plan_steps(
     catalogue: &Catalogue,
     team: &TeamId,
@@ -131,7 +132,7 @@ async fn plan_step(
     BuildStep::parse(&step.kind, &step.args, archive, step.force).map_err(|source| PlanError::Step { number, source })
 }
 
-/// 64 hexadecimal digits; also what makes it safe as the name of a file.
+/// 64 hexadecimal digits, which is also safe as a file name.
 pub(crate) fn is_files_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }

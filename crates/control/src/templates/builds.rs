@@ -1,5 +1,5 @@
-//! The builds that are under way. Each is a task: it waits for its turn, has the node build, and records what the node
-//! says and how it ended. A server that dies leaves builds in the middle; the next one finds and fails them.
+//! Runs builds. Each is a task: it waits for a slot, lets the node build, and records the log and the result. If a
+//! server dies, the next one finds the interrupted builds and marks them as failed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,50 +16,50 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::build_queue::BuildQueue;
 use super::catalogue::Catalogue;
 use super::ledger::Reservation;
 use super::limits::BuildLimits;
 use super::log_allowance::LogAllowance;
-use super::turns::Turns;
-use crate::shares::{Share, Shares};
+use crate::per_team_limit::{PerTeamLimit, TeamPermit};
 
-/// Builds under way.
+/// Queued and running builds.
 pub(crate) struct Builds {
     store: Store,
     node: Arc<dyn NodeApi>,
     limits: BuildLimits,
-    turns: Arc<Turns>,
-    /// Builds that wait or are under way.
-    queue: Arc<Shares>,
+    queue: Arc<BuildQueue>,
+    /// Limits the queued and running builds of each team.
+    permits: Arc<PerTeamLimit>,
     tasks: TaskTracker,
     stop: CancellationToken,
     /// By build id. Written when a build is queued, ends or is cancelled.
     cancels: Mutex<HashMap<String, CancellationToken>>,
 }
 
-/// A build that is to be run.
+/// A build to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) team: TeamId,
     pub(crate) build: Build,
     pub(crate) spec: BuildSpec,
-    /// A directory that goes when the build ends.
+    /// Removed when the build ends.
     pub(crate) context: Option<Context>,
-    /// The team's, from [`Builds::place`].
-    pub(crate) _place: Share,
+    /// The team's permit from [`Builds::permit`].
+    pub(crate) _permit: TeamPermit,
 }
 
 /// The context of a build on this host.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) path: PathBuf,
-    /// What it takes of the team's uploads.
+    /// Its size, reserved in the team's quota.
     pub(crate) held: Reservation,
 }
 
-/// The team has as many builds as it may.
+/// The team has reached its limit of builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the team has {0} builds that wait or are under way; start this one when one of them has ended")]
+#[error("the team already has {0} queued or running builds; try again when one of them has ended")]
 pub(crate) struct TooManyBuilds(usize);
 
 const EVENTS_AT_ONCE: usize = 256;
@@ -71,25 +71,25 @@ impl Builds {
             store,
             node,
             limits,
-            turns: Turns::new(limits.at_once),
-            queue: Shares::new(limits.per_team),
+            queue: BuildQueue::new(limits.at_once),
+            permits: PerTeamLimit::new(limits.per_team),
             tasks: TaskTracker::new(),
             stop,
             cancels: Mutex::default(),
         }
     }
 
-    /// How long one may take.
+    /// The time limit of one build.
     pub(crate) fn timeout(&self) -> Duration {
         self.limits.timeout
     }
 
-    /// A place in the queue for a team's build.
-    pub(crate) fn place(&self, team: &TeamId) -> Result<Share, TooManyBuilds> {
-        self.queue.take(team).ok_or(TooManyBuilds(self.limits.per_team))
+    /// Returns a permit to queue a build of the team.
+    pub(crate) fn permit(&self, team: &TeamId) -> Result<TeamPermit, TooManyBuilds> {
+        self.permits.take(team).ok_or(TooManyBuilds(self.limits.per_team))
     }
 
-    /// Queues a build that was asked for. `false`: it has begun already.
+    /// Queues a requested build. Returns `false` if it was already started.
     pub(crate) async fn start(self: &Arc<Self>, job: Job) -> Result<bool, StoreError> {
         if !self.store.advance_build(&job.build.id, BuildStatus::Requested, BuildStatus::Queued).await? {
             remove_context(job.context.as_ref()).await;
@@ -106,18 +106,18 @@ impl Builds {
         Ok(true)
     }
 
-    /// Ends a build that is queued or under way. `false`: there is none.
+    /// Cancels a queued or running build. Returns `false` if there is none.
     pub(crate) fn cancel(&self, build: &str) -> bool {
         self.lock().get(build).map(CancellationToken::cancel).is_some()
     }
 
     async fn run(&self, job: Job, cancel: CancellationToken) {
-        let turn = tokio::select! {
+        let slot = tokio::select! {
             () = cancel.cancelled() => None,
-            turn = self.turns.turn(&job.team) => turn,
+            slot = self.queue.acquire(&job.team) => slot,
         };
-        let outcome = match turn {
-            Some(_turn) => self.build(&job, cancel).await,
+        let outcome = match slot {
+            Some(_slot) => self.build(&job, cancel).await,
             None => Ok(Err(BuildReason { message: "the build was cancelled".to_owned(), step: None })),
         };
         remove_context(job.context.as_ref()).await;
@@ -127,11 +127,11 @@ impl Builds {
             Err(error) => Err(error),
         };
         if let Err(error) = recorded {
-            // The row stays as it is and is failed by the next start of the server.
+            // The row stays as it is, and the next start of the server marks it as failed.
             tracing::error!(
                 build = job.build.id,
                 error = isopod_wire::error_chain(&error),
-                "the end of a build was not recorded"
+                "could not record the result of a build"
             );
         }
     }
@@ -150,20 +150,20 @@ impl Builds {
         let built = self.node.build_template(job.spec.clone(), events_in.clone(), cancel).await;
         if let Err(error) = &built {
             if error.failure == BuildFailure::Internal {
-                tracing::error!(build = job.build.id, phase = %error.phase, error = %error, "a build broke");
+                tracing::error!(build = job.build.id, phase = %error.phase, error = %error, "a build failed with an internal error");
             }
             let last = BuildEvent {
                 at: std::time::SystemTime::now(),
                 level: BuildLevel::Error,
                 phase: error.phase,
-                message: told(error),
+                message: public_message(error),
             };
             let _ = events_in.send(last).await;
         }
         drop(events_in);
-        // Everything that was said is on record before the end is.
+        // All lines are recorded before the result.
         let _ = writing.await;
-        Ok(built.map_err(|error| BuildReason { message: told(&error), step: Some(error.phase.to_string()) }))
+        Ok(built.map_err(|error| BuildReason { message: public_message(&error), step: Some(error.phase.to_string()) }))
     }
 
     async fn finish(&self, build: &Build, built: &BuiltTemplate) -> Result<(), StoreError> {
@@ -175,16 +175,20 @@ impl Builds {
         self.store.add_leftover(&built.id).await
     }
 
-    /// Removes what the node made for templates that are gone, as far as no sandbox stands on it.
+    /// Removes what the node built for templates that are gone, unless a sandbox uses it.
     pub(crate) async fn discard_leftovers(&self) -> Result<(), StoreError> {
-        // What a build is just making may be what another left, so none may be under way.
-        let Some(_alone) = self.turns.alone() else { return Ok(()) };
+        // A running build may produce the same result as an earlier one, so none may run meanwhile.
+        let Some(_exclusive) = self.queue.try_exclusive() else { return Ok(()) };
         for leftover in self.store.leftovers().await? {
             match self.node.remove_template(&leftover).await {
                 Ok(()) | Err(RemoveTemplateError::NotFound(_)) => self.store.forget_leftover(&leftover).await?,
                 Err(RemoveTemplateError::InUse(_)) => {}
                 Err(error) => {
-                    tracing::warn!(leftover, error = isopod_wire::error_chain(&error), "a template was not removed")
+                    tracing::warn!(
+                        leftover,
+                        error = isopod_wire::error_chain(&error),
+                        "could not remove the files of a deleted template"
+                    )
                 }
             }
         }
@@ -207,14 +211,14 @@ impl std::fmt::Debug for Builds {
     }
 }
 
-/// What people are told. What broke on our side they learn without its causes, which name files of this host.
-fn told(error: &BuildError) -> String {
+/// Returns the message for users. For an internal error, it leaves out the causes, which name files of this host.
+fn public_message(error: &BuildError) -> String {
     match error.failure {
         BuildFailure::Cancelled => "the build was cancelled".to_owned(),
         BuildFailure::Internal => {
             let what = error.message.split(": ").next().unwrap_or_default();
             let place = error.place.as_ref().map(|(file, line)| format!("{file}:{line}: ")).unwrap_or_default();
-            format!("{place}{what}; the server's log says why")
+            format!("{place}{what}; see the server's log for details")
         }
         _ => error.to_string(),
     }
@@ -230,7 +234,7 @@ async fn write_events(store: Store, build: String, mut events: mpsc::Receiver<Bu
         match store.insert_build_lines(&build, next, &lines).await {
             Ok(()) => next += i64::try_from(lines.len()).unwrap_or(0),
             Err(error) => {
-                tracing::warn!(build, error = isopod_wire::error_chain(&error), "what a build said was not recorded")
+                tracing::warn!(build, error = isopod_wire::error_chain(&error), "could not record the log of a build")
             }
         }
     }
@@ -255,43 +259,44 @@ async fn remove_context(context: Option<&Context>) {
     let Some(Context { path, held }) = context else { return };
     match tokio::fs::remove_dir_all(path).await {
         Ok(()) => held.give_back(),
-        Err(error) => tracing::warn!(path = %path.display(), %error, "the context of a build was not removed"),
+        Err(error) => tracing::warn!(path = %path.display(), %error, "could not remove the context of a build"),
     }
 }
 
-const UPKEEP_EVERY: Duration = Duration::from_secs(60);
+const MAINTENANCE_EVERY: Duration = Duration::from_secs(60);
 const REQUESTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Fails what an earlier server left in the middle, then keeps house until the server stops, and waits for the builds.
-pub async fn run_template_upkeep(catalogue: Arc<Catalogue>, stop: CancellationToken) {
+/// Cleans up old builds and uploads until the server stops, then waits for running builds.
+pub async fn run_template_maintenance(catalogue: Arc<Catalogue>, stop: CancellationToken) {
     loop {
-        if let Err(error) = keep_house(&catalogue).await {
-            tracing::warn!(error = isopod_wire::error_chain(&error), "old builds were not removed");
+        if let Err(error) = clean_up(&catalogue).await {
+            tracing::warn!(error = isopod_wire::error_chain(&error), "could not clean up old builds");
         }
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(UPKEEP_EVERY) => {}
+            () = tokio::time::sleep(MAINTENANCE_EVERY) => {}
         }
     }
     catalogue.builds.end().await;
 }
 
 impl Catalogue {
-    /// At the start of a server, before it answers: nothing is under way yet.
+    /// Marks interrupted builds as failed. Called when a server starts, before it answers requests, so no build is
+    /// running.
     pub async fn recover(&self) -> Result<(), StoreError> {
-        let reason = "the server was stopped while this was built; start the build again";
+        let reason = "the server stopped during the build; start the build again";
         let failed = self.store.fail_interrupted_builds(reason).await?;
         if failed > 0 {
-            tracing::warn!(failed, "builds that a stopped server left");
+            tracing::warn!(failed, "marked interrupted builds as failed");
         }
         if let Err(error) = self.uploads.clear_unfinished() {
-            tracing::warn!(%error, "unfinished uploads were not removed");
+            tracing::warn!(%error, "could not remove unfinished uploads");
         }
         Ok(())
     }
 }
 
-async fn keep_house(catalogue: &Catalogue) -> Result<(), StoreError> {
+async fn clean_up(catalogue: &Catalogue) -> Result<(), StoreError> {
     let now = Timestamp::now();
     catalogue.store.drop_stale_requests(now.minus(REQUESTS_KEPT)).await?;
     let kept = catalogue.builds.limits.uploads_kept;

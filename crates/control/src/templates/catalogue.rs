@@ -1,5 +1,5 @@
-//! Finding templates. A team sees its own, those that others have made public, and those that come with the server; in
-//! this order where names are the same, except that nobody can put a public template in the place of one of the server's.
+//! Finds templates. A team sees its own, public ones of other teams, and built-in ones. If names are equal, they have
+//! priority in this order, except that a public template never replaces a built-in one.
 
 use std::sync::Arc;
 
@@ -14,48 +14,48 @@ use super::limits::BuildLimits;
 use super::name::{NameError, Reference, is_build_id};
 use super::uploads::Uploads;
 
-/// Everything about templates that requests can reach.
+/// The state that handlers of template routes share.
 pub struct Catalogue {
     pub(crate) store: Store,
     pub(crate) uploads: Uploads,
     pub(crate) builds: Arc<Builds>,
     pub(crate) node: Arc<dyn NodeApi>,
-    /// For templates that say nothing else.
+    /// For templates without limits of their own.
     pub(crate) default_limits: Limits,
 }
 
-/// What a sandbox can be made of.
+/// A template that a sandbox can be created from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Usable {
-    /// What the API calls it.
+pub struct UsableTemplate {
+    /// Its id in the API.
     pub(crate) id: String,
-    /// What people call it, where that is something else.
+    /// Its name, if that differs from the id.
     pub(crate) alias: Option<String>,
-    /// What the node calls it.
+    /// Its name on the node.
     pub(crate) node_template: NodeTemplate,
     pub limits: Limits,
 }
 
-/// What the node calls a template. The node keeps those of all teams and gives any of them to whoever names it, so only
-/// the catalogue makes one of these: of a build that the team may use, or of a name that comes with the server.
+/// The name of a template on the node. The node holds the templates of all teams and checks no permissions. Therefore
+/// only the catalogue creates these names: for a build that the team may use, or for a built-in template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeTemplate(String);
 
 impl NodeTemplate {
-    /// As the node's calls take it.
+    /// Returns the name for calls to the node.
     pub(crate) fn into_name(self) -> String {
         self.0
     }
 }
 
-/// Why a template is not found.
+/// Why a template was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("template '{0}' not found")]
     NotFound(String),
-    /// It has the id that was asked for, but is another team's.
+    /// The requested id exists, but belongs to another team.
     #[error("template '{0}' belongs to another team and is not public")]
     Forbidden(String),
     #[error("template '{name}' has no tag '{tag}'; {known}")]
@@ -82,27 +82,27 @@ impl Catalogue {
         }
     }
 
-    /// The template of that name or id, also one that comes with the server; ready to make a sandbox of.
-    pub async fn usable(&self, team: &TeamId, asked: &str) -> Result<Usable, FindError> {
+    /// Returns the template with that name or id, including built-in ones, if a sandbox can be created from it.
+    pub async fn usable(&self, team: &TeamId, asked: &str) -> Result<UsableTemplate, FindError> {
         let reference = Reference::parse(asked)?;
         let Some(template) = self.look_up(team, asked, &reference).await? else {
-            return self.of_the_server(&reference).await.ok_or_else(|| FindError::NotFound(asked.to_owned()));
+            return self.built_in(&reference).await.ok_or_else(|| FindError::NotFound(asked.to_owned()));
         };
         match self.tagged(&template, &reference).await {
             Ok(build) => Ok(self.usable_build(template, build)),
-            // One that was asked for and never built does not hide one of the same name that is always there.
-            Err(error) => self.of_the_server(&reference).await.ok_or(error),
+            // A requested but never built template does not hide a built-in one with the same name.
+            Err(error) => self.built_in(&reference).await.ok_or(error),
         }
     }
 
-    /// One that comes with the server: named without a team, and with no tag but the usual one. The ids that the node
-    /// gives to built templates are no names of such.
-    async fn of_the_server(&self, reference: &Reference) -> Option<Usable> {
+    /// Returns a built-in template: it has no namespace, and no tag but the default one. The node's ids of built
+    /// templates are not names of built-in ones.
+    async fn built_in(&self, reference: &Reference) -> Option<UsableTemplate> {
         let is_plain = reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG;
-        if !is_plain || !self.comes_with_server(&reference.name).await {
+        if !is_plain || !self.is_built_in(&reference.name).await {
             return None;
         }
-        Some(Usable {
+        Some(UsableTemplate {
             id: reference.name.clone(),
             alias: None,
             node_template: NodeTemplate(reference.name.clone()),
@@ -110,14 +110,14 @@ impl Catalogue {
         })
     }
 
-    /// A template that has rows. One that comes with the server has none.
+    /// Returns a template that has rows. Built-in ones have none.
     pub(crate) async fn find(&self, team: &TeamId, asked: &str) -> Result<(Template, Reference), FindError> {
         let reference = Reference::parse(asked)?;
         let found = self.look_up(team, asked, &reference).await?;
         Ok((found.ok_or_else(|| FindError::NotFound(asked.to_owned()))?, reference))
     }
 
-    /// A template of the team's own, to change it.
+    /// Returns a template of the team's own, in order to change it.
     pub(crate) async fn find_own(&self, team: &TeamId, asked: &str) -> Result<(Template, Reference), FindError> {
         let (template, reference) = self.find(team, asked).await?;
         if template.team != *team {
@@ -126,14 +126,14 @@ impl Catalogue {
         Ok((template, reference))
     }
 
-    /// The build that the reference's tag names.
+    /// Returns the build that the reference's tag names.
     pub(crate) async fn tagged(&self, template: &Template, reference: &Reference) -> Result<Build, FindError> {
         let named = match is_build_id(reference.tag()) {
             true => self.store.build(&template.id, reference.tag()).await?,
             false => self.store.tagged_build(&template.id, reference.tag()).await?,
         };
         if let Some(build) = named.filter(|build| build.status == BuildStatus::Ready) {
-            // What it made is on the node that made it.
+            // The result of a build is on the node that built it.
             self.store.check_here(Resource::Build(&build.id)).await?;
             return Ok(build);
         }
@@ -145,13 +145,13 @@ impl Catalogue {
         Err(FindError::NoTag { name: reference.name.clone(), tag: reference.tag().to_owned(), known })
     }
 
-    /// The team's template of that name, a new one if there is none.
+    /// Returns the team's template with that name. Creates it if necessary.
     pub(crate) async fn ensure(&self, team: &TeamId, name: &str) -> Result<Template, StoreError> {
         self.store.ensure_template(team, name, &new_template_id()).await
     }
 
-    fn usable_build(&self, template: Template, build: Build) -> Usable {
-        Usable {
+    fn usable_build(&self, template: Template, build: Build) -> UsableTemplate {
+        UsableTemplate {
             alias: template.names.first().cloned(),
             id: template.id,
             node_template: NodeTemplate(build.node_template.unwrap_or_default()),
@@ -166,7 +166,7 @@ impl Catalogue {
         }
         let found = self.store.visible_template(team, &reference.name).await?;
         if let Some(template) = found
-            && (template.team == *team || !self.comes_with_server(&reference.name).await)
+            && (template.team == *team || !self.is_built_in(&reference.name).await)
         {
             return Ok(Some(template));
         }
@@ -179,12 +179,12 @@ impl Catalogue {
         }
     }
 
-    async fn comes_with_server(&self, name: &str) -> bool {
+    async fn is_built_in(&self, name: &str) -> bool {
         self.node.templates().await.iter().any(|template| template.is_called(name))
     }
 }
 
-/// As those look that we make.
+/// Whether this looks like an id that the server generates.
 fn is_template_id(text: &str) -> bool {
     text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }

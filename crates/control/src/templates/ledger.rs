@@ -1,29 +1,29 @@
-//! How much of the disk each team's uploads take: those that are kept, and those under way. A byte is taken from the team's
-//! allowance before it is written, so uploads at the same time share one allowance.
+//! Tracks how much disk space each team's uploads take, stored ones and those in progress. Bytes are taken from the
+//! team's quota before they are written, so concurrent uploads share one quota.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use isopod_store::{Store, StoreError, TeamId};
 
-/// The allowances of all teams.
+/// The quotas of all teams.
 #[derive(Debug)]
 pub(super) struct Ledger {
     most: u64,
-    /// Teams with something under way. Held for a few instructions.
+    /// Teams with uploads in progress. Locked for a few instructions.
     accounts: Mutex<HashMap<TeamId, Account>>,
-    /// Held while an account is opened: what is kept must be known before anybody takes more.
+    /// Locked while an account is opened, because the stored size must be known before more is taken.
     opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
     open: usize,
-    /// What the store knew when the account was opened, and all that was taken since. None: not known yet.
+    /// The stored size when the account was opened, plus everything taken since. `None` if it is not known yet.
     used: Option<u64>,
 }
 
-/// What one upload takes, until it is dropped or kept.
+/// The space that one upload takes. Released when dropped, unless it is kept.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
@@ -31,9 +31,9 @@ pub(crate) struct Reservation {
     taken: Mutex<u64>,
 }
 
-/// The team has no room left.
+/// The team has no space left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the team's uploads are larger than {0} bytes")]
+#[error("the team's uploads would exceed {0} bytes")]
 pub(crate) struct TeamFull(pub(crate) u64);
 
 impl Ledger {
@@ -41,10 +41,10 @@ impl Ledger {
         Arc::new(Self { most, accounts: Mutex::default(), opening: tokio::sync::Mutex::default() })
     }
 
-    /// Begins an upload of a team's.
+    /// Opens a reservation for an upload of the team.
     pub(super) async fn open(self: &Arc<Self>, store: &Store, team: &TeamId) -> Result<Reservation, StoreError> {
         let _alone = self.opening.lock().await;
-        // Open before the store is asked: whatever another upload has recorded and closed until then, the store tells.
+        // Join before the store is read: it includes what other uploads recorded and closed by then.
         let reservation = self.join(team);
         if !reservation.is_measured() {
             let kept = store.template_files_size(team).await?;
@@ -69,7 +69,7 @@ impl Reservation {
         self.ledger.with(&self.team, |account| account.used.is_some())
     }
 
-    /// Takes so many bytes more.
+    /// Takes additional bytes.
     pub(crate) fn take(&self, bytes: u64) -> Result<(), TeamFull> {
         let most = self.ledger.most;
         self.ledger.with(&self.team, |account| {
@@ -84,12 +84,12 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives back all that it has taken: nothing of it is on the disk any more.
+    /// Releases everything, because nothing of it is on the disk any more.
     pub(crate) fn give_back(&self) {
         self.give_back_some(u64::MAX);
     }
 
-    /// Gives back so much of what it has taken.
+    /// Releases a part.
     pub(crate) fn give_back_some(&self, bytes: u64) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = bytes.min(*taken);
@@ -97,7 +97,7 @@ impl Reservation {
         self.ledger.with(&self.team, |account| account.used = account.used.map(|used| used.saturating_sub(bytes)));
     }
 
-    /// It stays on the disk, and the store knows of it.
+    /// Keeps the space taken: the file stays on the disk, and the store has recorded it.
     pub(super) fn keep(self) {
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = 0;
     }

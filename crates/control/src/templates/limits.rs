@@ -1,21 +1,22 @@
-//! What builds of templates may use.
+//! The limits of template builds.
 
 use std::time::Duration;
 
-/// What builds of templates may use.
+/// The limits of template builds.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildLimits {
-    /// Builds at the same time; others wait. Of one team one fewer, so that no team has all places.
+    /// Maximum number of concurrent builds; others wait. One team can use one slot less, so that no team has all of
+    /// them.
     pub at_once: usize,
-    /// Builds of one team that wait or are under way.
+    /// Maximum number of queued and running builds of one team.
     pub per_team: usize,
-    /// How long one may take.
+    /// The time limit of one build.
     pub timeout: Duration,
-    /// Size of one upload.
+    /// Maximum size of one upload.
     pub upload: u64,
-    /// Size of all uploads of a team that are kept.
+    /// Maximum size of all stored uploads of a team.
     pub team_uploads: u64,
-    /// How long uploads are kept after they were last used.
+    /// How long uploads are kept after their last use.
     pub uploads_kept: Duration,
 }
 

@@ -1,16 +1,16 @@
-//! How much of what a build says is recorded: its programs may write without end, and every line is a row.
+//! Limits how much of a build's output is recorded: its programs may print endlessly, and every line is a row.
 
 use isopod_store::{BuildLine, Level};
 
-/// What one build may say in all. After that only errors are recorded: those are the server's own words.
+/// The maximum output of one build. After that, only errors are recorded, because the server itself writes those.
 const MAX_BYTES: usize = 4 << 20;
-/// What a line costs besides its text.
+/// The size that a line counts in addition to its text.
 const LINE_BYTES: usize = 64;
 
 /// What is left for a build.
 #[derive(Debug)]
 pub(super) struct LogAllowance {
-    /// None once the rest was cut.
+    /// `None` once the rest was cut off.
     left: Option<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Default for LogAllowance {
 }
 
 impl LogAllowance {
-    /// The line to record: itself, the news that the rest is cut, or none.
+    /// Returns the line to record: the line itself, a notice that the rest is cut off, or nothing.
     pub(super) fn take(&mut self, line: BuildLine) -> Option<BuildLine> {
         if line.level == Level::Error {
             return Some(line);
@@ -31,7 +31,7 @@ impl LogAllowance {
         if self.left.is_some() {
             return Some(line);
         }
-        let message = format!("the build has said more than {} MiB; the rest is not recorded", MAX_BYTES >> 20);
+        let message = format!("the build printed more than {} MiB; the rest is not recorded", MAX_BYTES >> 20);
         Some(BuildLine { level: Level::Warn, message, ..line })
     }
 }

@@ -1,26 +1,26 @@
-//! The catalogue: which templates teams have, what they are called, and the builds that make them.
+//! The catalogue: the templates of teams, their names, and their builds.
 //!
-//! A template has an id for ever and names of its team's. Each build of it is kept; tags name builds, and a sandbox is
-//! made of the build that a tag names at that moment. So a rebuild changes what the next sandbox is made of and nothing
-//! else, and giving a tag to an earlier build goes back to it.
+//! A template has a permanent id and names within its team. All its builds are kept. Tags name builds, and a sandbox is
+//! created from the build that a tag names at that moment. Therefore a rebuild affects only future sandboxes, and
+//! assigning a tag to an earlier build goes back to it.
 
 mod build_context;
 mod build_plan;
+mod build_queue;
 mod builds;
 mod catalogue;
 mod ledger;
 mod limits;
 mod log_allowance;
 mod name;
-mod turns;
 mod uploads;
 
 pub(crate) use build_context::{ContextError, unpack_context};
 pub(crate) use build_plan::{LegacyBuild, PlanError, StartBuild, is_files_hash, legacy_source, plan_steps};
-pub use builds::run_template_upkeep;
+pub use builds::run_template_maintenance;
 pub(crate) use builds::{Context, Job, TooManyBuilds};
 pub(crate) use catalogue::NodeTemplate;
-pub use catalogue::{Catalogue, FindError, Usable};
+pub use catalogue::{Catalogue, FindError, UsableTemplate};
 pub(crate) use ledger::Reservation;
 pub use limits::BuildLimits;
 pub use name::NameError;

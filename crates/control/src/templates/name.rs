@@ -1,11 +1,11 @@
-//! What templates and their versions can be called: `name`, `name:tag`, `namespace/name:tag`.
+//! Names of templates and their versions: `name`, `name:tag`, `namespace/name:tag`.
 
-/// The tag that is meant when none is said.
+/// The tag if none is given.
 pub(crate) const DEFAULT_TAG: &str = "default";
 
 const MAX_LENGTH: usize = 128;
 
-/// A template as people write it.
+/// A template as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     /// The team that it belongs to, by name or id.
@@ -16,12 +16,14 @@ pub(crate) struct Reference {
     pub(crate) tag: Option<String>,
 }
 
-/// Why something cannot be a name.
+/// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("{0:?} is not a template name: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH}, a letter or digit first")]
+    #[error(
+        "{0:?} is not a template name: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH} characters, and start with a letter or digit"
+    )]
     Name(String),
-    #[error("{0:?} is not a tag: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH} of them, and not a build id")]
+    #[error("{0:?} is not a tag: use a-z, 0-9, -, _ and ., at most {MAX_LENGTH} characters, and not a build id")]
     Tag(String),
 }
 
@@ -39,13 +41,13 @@ impl Reference {
         Ok(Self { namespace, name: parse_name(name)?, tag })
     }
 
-    /// The tag that it names, or the one that is meant.
+    /// Returns its tag, or the default tag.
     pub(crate) fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(DEFAULT_TAG)
     }
 }
 
-/// Large letters are small ones, as in E2B. A dot is ours: people put versions into names.
+/// Converts to lower case, as E2B does. Unlike E2B, allows dots, because people put versions into names.
 pub(crate) fn parse_name(text: &str) -> Result<String, NameError> {
     let name = text.trim().to_ascii_lowercase();
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -67,7 +69,7 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte)
 }
 
-/// Build ids are UUIDs; no tag looks like one.
+/// Whether this is a build id. Build ids are UUIDs, and tags cannot look like one.
 pub(super) fn is_build_id(text: &str) -> bool {
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())

@@ -1,7 +1,7 @@
-//! Files that clients upload for builds: links that work once, and the archives that came through them.
+//! Files that clients upload for builds: single-use links, and the uploaded archives.
 //!
-//! An archive is received beside its place and moved there when it is whole; then its row is written. What an ended
-//! server left half is removed at the next start.
+//! An archive is received into a temporary file and renamed when it is complete. Then its row is written. The next
+//! start removes partial files of an earlier server.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,13 +18,12 @@ use tokio::io::AsyncWriteExt as _;
 use super::ledger::{Ledger, Reservation, TeamFull};
 use super::limits::BuildLimits;
 
-/// Links and archives.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     dir: PathBuf,
     limits: BuildLimits,
     ledger: Arc<Ledger>,
-    /// Links that have not been used. Written when one is made or used; held for a few instructions.
+    /// Links that were not used yet. Locked for a few instructions, when one is created or used.
     links: Mutex<HashMap<String, Link>>,
 }
 
@@ -35,17 +34,17 @@ struct Link {
     ends: Instant,
 }
 
-/// Why an upload was not taken.
+/// Why an upload failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UploadError {
     #[error("the upload is larger than {0} bytes")]
     TooLarge(u64),
     #[error(transparent)]
     TeamFull(#[from] TeamFull),
-    /// The client went away or said something wrong.
+    /// The client disconnected or sent an invalid body.
     #[error("the upload broke off")]
     BrokeOff(#[source] axum::Error),
-    #[error("could not keep the upload in {}", path.display())]
+    #[error("could not store the upload in {}", path.display())]
     Disk { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -60,7 +59,7 @@ impl Uploads {
         Self { dir, limits, ledger: Ledger::new(limits.team_uploads), links: Mutex::default() }
     }
 
-    /// Removes what is half. Nothing may be under way.
+    /// Removes partial files. No upload may be in progress.
     pub(super) fn clear_unfinished(&self) -> io::Result<()> {
         for part in [self.parts(), self.contexts()] {
             match std::fs::remove_dir_all(&part) {
@@ -71,7 +70,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// A secret that lets whoever has it upload this archive, once.
+    /// Creates a secret that permits one upload of this archive.
     pub(crate) fn new_link(&self, team: &TeamId, hash: &str) -> String {
         let now = Instant::now();
         let token = new_token().0;
@@ -80,7 +79,7 @@ impl Uploads {
         let is_own = |link: &Link| link.team == *team;
         let own = links.values().filter(|link| is_own(link)).count();
         if own >= TEAM_LINKS || links.len() >= MAX_LINKS {
-            // The one that would end first, of the team's own if it has any; its owner can ask for another.
+            // Drop the link that expires first, preferably one of the team's own. Its owner can request another.
             let oldest = links.iter().min_by_key(|(_, link)| (own > 0 && !is_own(link), link.ends));
             let oldest = oldest.map(|(token, _)| token.clone());
             oldest.map(|token| links.remove(&token));
@@ -89,23 +88,23 @@ impl Uploads {
         token
     }
 
-    /// What a link is for. It is used up.
+    /// Returns what a link is for, and invalidates it.
     pub(crate) fn use_link(&self, token: &str) -> Option<(TeamId, String)> {
         let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(token)?;
         (link.ends > Instant::now()).then_some((link.team, link.hash))
     }
 
-    /// Where an archive is, once it is there.
+    /// Returns the path of an archive.
     pub(crate) fn archive(&self, team: &TeamId, hash: &str) -> PathBuf {
         self.dir.join("files").join(&team.0).join(hash)
     }
 
-    /// An empty place for the context of a build.
+    /// Returns the path for the context of a build.
     pub(crate) fn context(&self, build: &str) -> PathBuf {
         self.contexts().join(build)
     }
 
-    /// Takes an archive in.
+    /// Receives an archive.
     pub(crate) async fn receive(
         &self,
         store: &Store,
@@ -115,23 +114,24 @@ impl Uploads {
     ) -> Result<(), UploadError> {
         let held = self.hold(store, team).await?;
         let (part, size) = self.receive_part(body, &held).await?;
-        let place = self.archive(team, hash);
+        let path = self.archive(team, hash);
         let kept = async {
-            tokio::fs::create_dir_all(place.parent().unwrap_or(&self.dir)).await?;
-            tokio::fs::rename(part.path(), &place).await
+            tokio::fs::create_dir_all(path.parent().unwrap_or(&self.dir)).await?;
+            tokio::fs::rename(part.path(), &path).await
         };
-        kept.await.map_err(disk(&place))?;
+        kept.await.map_err(disk(&path))?;
         store.record_template_file(team, hash, i64::try_from(size).unwrap_or(i64::MAX)).await?;
         held.keep();
         Ok(())
     }
 
-    /// The team's allowance, for an upload to take from.
+    /// Opens a reservation in the team's quota.
     pub(crate) async fn hold(&self, store: &Store, team: &TeamId) -> Result<Reservation, StoreError> {
         self.ledger.open(store, team).await
     }
 
-    /// Takes a body into a file that goes when the guard does. What is written is taken from the reservation before.
+    /// Receives a body into a file that is removed when the guard is dropped. Bytes are taken from the reservation
+    /// before they are written.
     pub(crate) async fn receive_part(&self, body: Body, held: &Reservation) -> Result<(Part, u64), UploadError> {
         let parts = self.parts();
         tokio::fs::create_dir_all(&parts).await.map_err(disk(&parts))?;
@@ -140,7 +140,7 @@ impl Uploads {
         Ok((part, size))
     }
 
-    /// Forgets archives that nobody has used for long.
+    /// Removes archives that were not used for a long time.
     pub(super) async fn forget_old(
         &self,
         store: &Store,
@@ -149,7 +149,7 @@ impl Uploads {
         for (team, hash) in store.forget_template_files(before).await? {
             let path = self.archive(&team, &hash);
             if let Err(error) = tokio::fs::remove_file(&path).await {
-                tracing::warn!(path = %path.display(), %error, "an old upload was not removed");
+                tracing::warn!(path = %path.display(), %error, "could not remove an old upload");
             }
         }
         Ok(())
@@ -164,7 +164,7 @@ impl Uploads {
     }
 }
 
-/// A file that is removed unless it was moved away.
+/// A file that is removed when this is dropped, unless it was renamed.
 #[derive(Debug)]
 pub(crate) struct Part(PathBuf);
 

@@ -1,4 +1,4 @@
-//! Opens one connection into a sandbox, through the node.
+//! Opens connections into a sandbox through the node.
 
 use axum::body::Body;
 use hyper::client::conn::http1::{Builder, SendRequest};
@@ -6,16 +6,16 @@ use hyper_util::rt::TokioIo;
 use isopod_wire::node::{DialError, Incarnation, NodeApi, Stream, Target};
 use tokio_util::sync::CancellationToken;
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("what listens there does not speak HTTP")]
+    #[error("the service does not speak HTTP")]
     Handshake(#[from] hyper::Error),
 }
 
-/// Opens a connection. It ends with the sandbox's run, or when nobody holds its sender any more.
+/// Opens a connection. It ends when the sandbox stops, or when its sender is dropped.
 pub(crate) async fn connect(
     node: &dyn NodeApi,
     incarnation: &Incarnation,
@@ -23,13 +23,13 @@ pub(crate) async fn connect(
     gate: &CancellationToken,
 ) -> Result<SendRequest<Body>, ConnectError> {
     let stream = node.dial(incarnation, target).await?;
-    Ok(speak(stream, gate).await?)
+    Ok(start_http(stream, gate).await?)
 }
 
-/// Speaks HTTP on a connection, which ends with the sandbox's run, or when nobody holds its sender any more.
-pub(crate) async fn speak(stream: Box<dyn Stream>, gate: &CancellationToken) -> hyper::Result<SendRequest<Body>> {
-    // Programs that are particular about the names of headers get them as the client wrote them, and ours as most write
-    // them. The same holds for what comes back.
+/// Starts HTTP on a connection. It ends when the sandbox stops, or when its sender is dropped.
+pub(crate) async fn start_http(stream: Box<dyn Stream>, gate: &CancellationToken) -> hyper::Result<SendRequest<Body>> {
+    // Some programs are particular about the case of header names. They get them as the client wrote them, and our own
+    // in the usual case. The same holds for responses.
     let mut builder = Builder::new();
     builder.preserve_header_case(true).title_case_headers(true);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;

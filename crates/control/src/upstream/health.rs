@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connect::connect;
 
-/// Asks the guest. The caller decides how long to wait.
+/// Asks the guest. The caller sets the timeout.
 pub(crate) async fn guest_is_healthy(node: &dyn NodeApi, incarnation: &Incarnation) -> bool {
     let gate = CancellationToken::new();
     let _closed_at_the_end = gate.clone().drop_guard();

@@ -1,4 +1,4 @@
-//! HTTP connections into running sandboxes: for the traffic that the edge passes on, and for what the server itself asks a
+//! HTTP connections into running sandboxes, for traffic that the edge forwards and for the server's own requests to a
 //! guest.
 
 mod connect;
@@ -6,10 +6,10 @@ mod health;
 mod output;
 mod pool;
 
-pub(crate) use connect::{ConnectError, connect, speak};
+pub(crate) use connect::{ConnectError, connect, start_http};
 pub(crate) use health::guest_is_healthy;
 pub(crate) use output::{Channel, OutputBlock, OutputPage, read_output};
 pub(crate) use pool::Upstreams;
 
-/// Says to the guest that the server asks for itself. Clients may not say so.
+/// Marks a request of the server itself. The edge removes it from clients' requests.
 pub(crate) const CONTROL_HEADER: &str = "x-isopod-control";

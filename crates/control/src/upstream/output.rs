@@ -1,5 +1,5 @@
-//! Asks a sandbox's guest for what processes printed. The answer comes from inside a sandbox: it is held to a size, and
-//! whatever is wrong with it is an error and nothing more.
+//! Reads the output of processes from a sandbox's guest. The response comes from inside a sandbox, so its size is
+//! limited, and an invalid one is only an error.
 
 use axum::body::Body;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 use super::CONTROL_HEADER;
 use super::connect::{ConnectError, connect};
 
-/// Much more than a guest puts into one answer, every byte escaped.
+/// Much more than a guest puts into one response, even with every byte escaped.
 const MAX_BYTES: usize = 4 << 20;
-/// Each becomes a row of its own. A guest puts at most 256 KiB of them into an answer, overhead included.
+/// Each block becomes a row. A guest puts at most 256 KiB of them into a response, including overhead.
 const MAX_BLOCKS: usize = 16 << 10;
 
-/// What a guest answers.
+/// The response of a guest.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OutputPage {
-    /// What to ask for next.
+    /// The position to request next.
     pub(crate) next: u64,
     /// Whether there is more already.
     pub(crate) more: bool,
-    /// Bytes that were printed and are gone.
+    /// Bytes that were printed but dropped.
     pub(crate) skipped: u64,
     pub(crate) blocks: Vec<OutputBlock>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct OutputBlock {
     pub(crate) text: String,
 }
 
-/// Where a process printed.
+/// The output stream of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Channel {
@@ -47,7 +47,7 @@ pub(crate) enum Channel {
     Pty,
 }
 
-/// Why there is no answer.
+/// Why the output could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error(transparent)]
@@ -56,15 +56,15 @@ pub(crate) enum OutputError {
     Request(#[from] hyper::Error),
     #[error("the guest answered with {0}")]
     Status(StatusCode),
-    #[error("the guest's answer did not arrive whole")]
+    #[error("could not read the guest's whole response")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the guest's answer makes no sense")]
-    Nonsense(#[from] serde_json::Error),
-    #[error("the guest's answer has {0} blocks of output, and {MAX_BLOCKS} are the limit")]
+    #[error("the guest's response is invalid")]
+    Invalid(#[from] serde_json::Error),
+    #[error("the guest's response has {0} blocks of output; the limit is {MAX_BLOCKS}")]
     TooMany(usize),
 }
 
-/// Asks the guest. The caller decides how long to wait.
+/// Asks the guest. The caller sets the timeout.
 pub(crate) async fn read_output(
     node: &dyn NodeApi,
     incarnation: &Incarnation,

@@ -1,5 +1,5 @@
-//! The connections that one running sandbox has open. Those to its guest are kept for the next request: an SDK makes many
-//! small ones.
+//! The connections of one running sandbox. Connections to its guest are kept for the next request, because an SDK makes
+//! many small ones.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use axum::body::Body;
 use hyper::client::conn::http1::SendRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What one running sandbox has open.
+/// The open connections of one running sandbox.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
-    /// Written after each request to the guest; held for a few instructions.
+    /// Locked for a few instructions, after each request to the guest.
     idle: Mutex<Vec<(SendRequest<Body>, Instant)>>,
     permits: Arc<Semaphore>,
-    /// How long a connection is kept.
+    /// How long an idle connection is kept.
     idle_for: Duration,
 }
 
-/// How many connections to one guest are kept for the next request.
+/// The maximum number of idle connections to one guest.
 const MAX_IDLE: usize = 16;
 
 impl Upstreams {
@@ -26,12 +26,12 @@ impl Upstreams {
         Self { idle: Mutex::default(), permits: Arc::new(Semaphore::new(at_once)), idle_for }
     }
 
-    /// One of the requests that the sandbox may have at the same time.
+    /// Returns a permit for a request, or `None` if the sandbox has too many.
     pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// A kept connection that is still good.
+    /// Returns an idle connection that is still open.
     pub(crate) fn take_idle(&self) -> Option<SendRequest<Body>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((sender, since)) = idle.pop() {
@@ -49,7 +49,7 @@ impl Upstreams {
         }
     }
 
-    /// Closes connections that nobody has used for long enough.
+    /// Closes connections that were idle for too long.
     pub(crate) fn close_idle(&self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(sender, since)| since.elapsed() < self.idle_for && sender.is_ready());

@@ -1,4 +1,4 @@
-//! Sends what is due, and decides when to try again.
+//! Sends due deliveries, and decides when to retry.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::post::Poster;
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of one team, and of all.
+/// The maximum number of concurrent deliveries of one team, and of all teams.
 const PER_TEAM: usize = 4;
-const AT_ONCE: usize = 256;
-/// The waits between attempts; after the last it is given up.
-const WAITS: [Duration; 7] = [
+const MAX_CONCURRENT: usize = 256;
+/// The waits between attempts. After the last one, the delivery is given up.
+const RETRY_WAITS: [Duration; 7] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
     Duration::from_secs(30),
@@ -28,40 +28,42 @@ const WAITS: [Duration; 7] = [
     Duration::from_secs(4 * 3600),
 ];
 
-/// Delivers until the server stops. What is under way then is still due for the next server: it may be sent twice, but
-/// never not at all.
+/// Sends deliveries until the server stops. Deliveries that are in progress then are still due for the next server, so
+/// they may be sent twice, but are never lost.
 pub(crate) async fn run_deliveries(store: Store, poster: Poster, stop: CancellationToken) {
-    let mut pace = tokio::time::interval(LOOK_EVERY);
+    let mut pace = tokio::time::interval(POLL_EVERY);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut attempts = FuturesUnordered::new();
-    let mut under_way = UnderWay::default();
+    let mut in_progress = InProgress::default();
     loop {
         let found = tokio::select! {
             () = stop.cancelled() => return,
             Some(delivery) = attempts.next() => {
-                under_way.end(&delivery);
-                due_of_team(&store, &under_way, &delivery.team).await
+                in_progress.end(&delivery);
+                due_of_team(&store, &in_progress, &delivery.team).await
             }
-            _ = pace.tick() => due(&store, &under_way).await,
+            _ = pace.tick() => due(&store, &in_progress).await,
         };
         match found {
             Ok(found) => {
                 for delivery in found {
-                    under_way.begin(&delivery);
+                    in_progress.begin(&delivery);
                     attempts.push(attempt(&store, &poster, delivery));
                 }
             }
-            Err(error) => tracing::warn!(error = isopod_wire::error_chain(&error), "webhooks were not delivered"),
+            Err(error) => {
+                tracing::warn!(error = isopod_wire::error_chain(&error), "could not read due webhook deliveries")
+            }
         }
     }
 }
 
-/// What is being sent, by team. A receiver that does not answer holds a place for as long as we wait for it, so each team
-/// has its own few: what one team's receivers do holds up nobody else's deliveries.
+/// The deliveries in progress, by team. A receiver that does not answer occupies a slot until the timeout, so each team
+/// has a few of its own. This way, receivers of one team cannot delay deliveries of others.
 #[derive(Debug, Default)]
-struct UnderWay(HashMap<TeamId, HashSet<String>>);
+struct InProgress(HashMap<TeamId, HashSet<String>>);
 
-impl UnderWay {
+impl InProgress {
     fn begin(&mut self, delivery: &Delivery) {
         self.0.entry(delivery.team.clone()).or_default().insert(delivery.id.clone());
     }
@@ -75,31 +77,31 @@ impl UnderWay {
         }
     }
 
-    /// How many more the team may have.
+    /// How many more deliveries the team may start.
     fn room(&self, team: &TeamId) -> usize {
         let all: usize = self.0.values().map(HashSet::len).sum();
         let of_team = self.0.get(team).map_or(0, HashSet::len);
-        PER_TEAM.saturating_sub(of_team).min(AT_ONCE.saturating_sub(all))
+        PER_TEAM.saturating_sub(of_team).min(MAX_CONCURRENT.saturating_sub(all))
     }
 }
 
-async fn due(store: &Store, under_way: &UnderWay) -> Result<Vec<Delivery>, StoreError> {
+async fn due(store: &Store, in_progress: &InProgress) -> Result<Vec<Delivery>, StoreError> {
     let mut found = Vec::new();
     for team in store.teams_with_due_deliveries(Timestamp::now()).await? {
-        if found.len() >= AT_ONCE {
+        if found.len() >= MAX_CONCURRENT {
             break;
         }
-        found.extend(due_of_team(store, under_way, &team).await?);
+        found.extend(due_of_team(store, in_progress, &team).await?);
     }
     Ok(found)
 }
 
-async fn due_of_team(store: &Store, under_way: &UnderWay, team: &TeamId) -> Result<Vec<Delivery>, StoreError> {
+async fn due_of_team(store: &Store, in_progress: &InProgress, team: &TeamId) -> Result<Vec<Delivery>, StoreError> {
     let none = HashSet::new();
-    match under_way.room(team) {
+    match in_progress.room(team) {
         0 => Ok(Vec::new()),
         room => {
-            let taken = under_way.0.get(team).unwrap_or(&none);
+            let taken = in_progress.0.get(team).unwrap_or(&none);
             store.due_deliveries(team, Timestamp::now(), room, taken).await
         }
     }
@@ -110,12 +112,15 @@ async fn attempt(store: &Store, poster: &Poster, delivery: Delivery) -> Delivery
     let error = sent.unwrap_or(Err(RequestError::Timeout)).err().map(|error| isopod_wire::error_chain(&error));
     let next = error.as_ref().and_then(|_| next_attempt(&delivery));
     if let Err(error) = store.record_attempt(&delivery, next, error).await {
-        tracing::warn!(error = isopod_wire::error_chain(&error), "a delivery was not recorded and will be made again");
+        tracing::warn!(
+            error = isopod_wire::error_chain(&error),
+            "could not record a webhook delivery; it will be sent again"
+        );
     }
     delivery
 }
 
 fn next_attempt(delivery: &Delivery) -> Option<Timestamp> {
-    let wait = WAITS.get(usize::try_from(delivery.attempts).ok()?)?;
+    let wait = RETRY_WAITS.get(usize::try_from(delivery.attempts).ok()?)?;
     Some(Timestamp::now().plus(*wait))
 }

@@ -1,5 +1,5 @@
-//! Tells others what happened: each event is sent, signed, to the webhooks that want it, again and again until it is
-//! accepted or too old. What is to be sent stands in the store, so nothing is lost with the server.
+//! Sends events to webhooks: each event is signed and sent to its subscribers, until it is accepted or too old.
+//! Deliveries are in the store, so none is lost with the server.
 
 mod deliver;
 mod post;

@@ -1,4 +1,4 @@
-//! One signed POST. Redirects are not followed: they could lead anywhere.
+//! Sends one signed POST. Does not follow redirects, because they could lead anywhere.
 
 use axum::body::Body;
 use base64::Engine as _;
@@ -8,7 +8,6 @@ use isopod_outbound::{Policy, RequestError, Target, Trust, request};
 use isopod_store::Delivery;
 use sha2::{Digest as _, Sha256};
 
-/// Sends deliveries.
 pub(crate) struct Poster {
     policy: Policy,
     trust: Trust,

@@ -1,4 +1,4 @@
-//! The end. The last output is fetched, traffic is cut, then the node removes everything, then the row says why.
+//! Ending a sandbox: fetch the last output, cut the traffic, remove everything on the node, then record the reason.
 
 use isopod_store::clock::Timestamp;
 use isopod_store::{Ending, EventType, Level, State};
@@ -11,13 +11,14 @@ use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
 
 impl Controller {
-    /// Removes the sandbox. When the node fails it is tried again until it succeeds.
+    /// Removes the sandbox. If the node fails, the controller retries until it succeeds.
     pub(super) async fn end(&mut self, reason: Ending) -> Result<(), ActError> {
         let Step::End(reason) = self.decide(Request::End(reason))? else { return Ok(()) };
         self.fetch_last_output().await;
-        // Before the store is asked: who is told by the edge that it is gone must hear the same from the API.
+        // Before the write to the store: a client that the edge tells that the sandbox is gone must get the same answer
+        // from the API.
         self.end_life(State::Ending(reason));
-        // A store that fails must not keep a sandbox alive: without the note the next server finds it lost.
+        // A failing store must not keep a sandbox alive. Without the record, the next server finds the sandbox lost.
         self.save_or_retry().await;
         if let Some(incarnation) = self.row.incarnation() {
             match self.ask_node(|node| async move { node.kill(&incarnation).await }).await {
@@ -32,12 +33,12 @@ impl Controller {
         Ok(())
     }
 
-    /// The node says that a life is over. A late word about an earlier life is nothing to us.
+    /// Handles the end of a life that the node reports. A late report about an earlier life is ignored.
     pub(super) async fn node_ended(&mut self, incarnation: &Incarnation, reason: EndReason) {
         if self.row.execution.as_ref() != Some(&incarnation.execution) {
             return;
         }
-        // A removal under way has its own reason.
+        // A removal in progress has its own reason.
         match self.row.state {
             State::Ended(_) => {}
             State::Ending(first) => self.gone(first).await,
@@ -45,7 +46,8 @@ impl Controller {
         }
     }
 
-    /// Ends what is not on the node any more although nobody has said so. Calls that are under way tell their own end.
+    /// Ends a sandbox that vanished from the node without a report. Skipped during calls to the node, because they
+    /// report their own result.
     pub(super) async fn verify(&mut self) -> bool {
         if !matches!(self.row.state, State::Running | State::Paused(_)) || self.pending.is_some() {
             return false;
@@ -57,11 +59,11 @@ impl Controller {
         !is_there
     }
 
-    /// Nothing of it is left on the node.
+    /// Records that nothing of the sandbox is left on the node.
     pub(super) async fn gone(&mut self, reason: Ending) {
         self.fleet.remove(&self.row.id);
         self.row.ended_at = Some(Timestamp::now());
-        self.place = None;
+        self.slot = None;
         self.retry = None;
         self.end_life(State::Ended(reason));
         self.save_or_retry().await;

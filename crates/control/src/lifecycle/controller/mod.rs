@@ -1,7 +1,8 @@
-//! The controller of one sandbox: the task that owns its state. Nobody else changes its row or asks the node about it.
+//! The controller of one sandbox: the task that owns its state. Only the controller changes the sandbox's row and calls
+//! the node for it.
 //!
-//! What the node reports comes before the clock, and the clock before what the API asks. A write that fails after the
-//! node has acted is tried again until it succeeds; what it would have said can be seen on the node in the meantime.
+//! Reports of the node have priority over the clock, and the clock over API requests. If a write fails after the node
+//! has acted, it is retried until it succeeds. Meanwhile, the node shows the actual state.
 
 mod end;
 mod network;
@@ -23,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use super::fleet::Fleet;
 use super::handle::{ActError, Command, Life, Sandbox, View};
 use super::output::Output;
-use super::places::Place;
 use super::rules::{Refusal, Request, Step, decide};
+use super::team_slots::TeamSlot;
 use crate::delivery::Deliveries;
 use crate::upstream::Upstreams;
 use settle::Pending;
@@ -33,18 +34,18 @@ pub(super) struct Controller {
     fleet: Arc<Fleet>,
     row: SandboxRow,
     life: Option<Arc<Life>>,
-    /// Held while the sandbox takes a place of its team.
-    place: Option<Place>,
-    /// Since when it runs, by a clock that never jumps.
+    /// Held while the sandbox counts against its team's limit.
+    slot: Option<TeamSlot>,
+    /// The start of the current run by the monotonic clock.
     started: Instant,
-    /// When its time is over; counts only while it runs.
+    /// When the timeout expires. Applies only while the sandbox runs.
     deadline: Instant,
-    /// When to try again what failed: a removal, or a pause at the end of its time.
+    /// When to retry what failed: a removal, or a pause at the timeout.
     retry: Option<Instant>,
     pause_failures: u32,
-    /// A call to the node that nobody waits for any more, but whose end changes what is true.
+    /// A call to the node that no caller waits for any more, but whose result matters.
     pending: Option<Pending>,
-    /// The row says more than the store; when to try to write it again.
+    /// Set if the row is newer than the store: when to try to write it again.
     unsaved: Option<Instant>,
     commands: mpsc::Receiver<Command>,
     endings: mpsc::UnboundedReceiver<(Incarnation, EndReason)>,
@@ -54,8 +55,8 @@ pub(super) struct Controller {
 const MAILBOX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Gives a sandbox that exists on the node a controller, and makes it known.
-pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -> Arc<Sandbox> {
+/// Starts a controller for a sandbox that exists on the node, and adds it to the fleet.
+pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, slot: Option<TeamSlot>) -> Arc<Sandbox> {
     let (commands_in, commands) = mpsc::channel(MAILBOX);
     let (endings_in, endings) = mpsc::unbounded_channel();
     let (started, deadline) = clock_of(fleet, &row);
@@ -78,7 +79,7 @@ pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -
         fleet,
         row,
         life,
-        place,
+        slot,
         started,
         deadline,
         retry,
@@ -93,8 +94,8 @@ pub(super) fn adopt(fleet: &Arc<Fleet>, row: SandboxRow, place: Option<Place>) -
     sandbox
 }
 
-/// Start and end by our own clock. The people's clock may have jumped while nobody looked, so both are held to what is
-/// possible at all.
+/// Returns start and deadline by the monotonic clock. The wall clock may have jumped while no server was running, so
+/// both are limited to the maximum lifetime.
 fn clock_of(fleet: &Fleet, row: &SandboxRow) -> (Instant, Instant) {
     let (here, now, longest) = (Instant::now(), Timestamp::now(), fleet.settings.max_lifetime);
     let age = row.started_at.until(now).min(longest);
@@ -128,27 +129,28 @@ impl Controller {
                 Some((incarnation, reason)) = self.endings.recv() => self.node_ended(&incarnation, reason).await,
                 () = settle::ended(&mut self.pending), if self.pending.is_some() => self.settle().await,
                 () = tokio::time::sleep_until(self.deadline), if self.is_timed() => self.expire().await,
-                () = tokio::time::sleep_until(retry), if self.retry.is_some() => self.try_again().await,
+                () = tokio::time::sleep_until(retry), if self.retry.is_some() => self.retry().await,
                 () = tokio::time::sleep_until(save), if self.unsaved.is_some() => self.save_or_retry().await,
-                // Once it is gone nobody can command any more, but its end may still have to be recorded.
-                Some(command) = self.commands.recv() => self.grant(command).await,
+                // After its end, the sandbox gets no more commands, but its end may still have to be recorded.
+                Some(command) = self.commands.recv() => self.handle(command).await,
             }
         }
         self.cut_traffic();
     }
 
-    /// Gone and recorded as such.
+    /// Whether the sandbox is gone and its end is recorded.
     fn is_finished(&self) -> bool {
         matches!(self.row.state, State::Ended(_)) && self.unsaved.is_none()
     }
 
-    /// Whether the clock counts. After a failed pause it waits for the retry.
+    /// Whether the timeout applies. After a failed pause, the controller waits for the retry.
     fn is_timed(&self) -> bool {
         self.row.state == State::Running && self.retry.is_none()
     }
 
-    /// A caller that has gone away does not hear the answer; what it asked for is done all the same.
-    async fn grant(&mut self, command: Command) {
+    /// Executes a command. If the caller has disconnected, it misses the reply, but the command is executed all the
+    /// same.
+    async fn handle(&mut self, command: Command) {
         match command {
             Command::Connect { timeout, memory, auto_pause, reply } => {
                 let _ = reply.send(self.connect(timeout, memory, auto_pause).await);
@@ -177,13 +179,13 @@ impl Controller {
         }
     }
 
-    async fn try_again(&mut self) {
+    async fn retry(&mut self) {
         self.retry = None;
-        // A failed pause needs nothing here: the clock has run out, and strikes again now that it counts.
+        // A failed pause needs nothing here: the deadline has passed, so it fires again.
         if let State::Ending(reason) = self.row.state
             && let Err(error) = self.end(reason).await
         {
-            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "still not removed");
+            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not remove the sandbox; will retry");
         }
     }
 
@@ -191,25 +193,25 @@ impl Controller {
         decide(self.row.state, request)
     }
 
-    /// The life that the row speaks of. A row without one has nothing on the node.
+    /// Returns the incarnation in the row. A row without one has nothing on the node.
     fn incarnation(&self) -> Result<Incarnation, ActError> {
         self.row.incarnation().ok_or(ActError::Refused(Refusal::NotFound))
     }
 
-    /// Shows everyone how the sandbox is now.
+    /// Publishes the current state.
     fn publish(&self) {
         self.view.send_replace(Arc::new(View { row: self.row.clone(), life: self.life.clone() }));
     }
 
-    /// Ends all traffic into the sandbox, which may live again.
+    /// Ends all traffic to the sandbox, which may be resumed later.
     fn cut_traffic(&mut self) {
         if let Some(life) = self.life.take() {
             life.gate.cancel();
         }
     }
 
-    /// Shows everyone that the sandbox is gone, then ends all traffic into it: whoever loses a stream and asks why hears
-    /// that.
+    /// Publishes that the sandbox is gone, then ends all traffic to it. This order ensures that a client that loses a
+    /// stream and asks for the reason gets the right answer.
     fn end_life(&mut self, state: State) {
         self.row.state = state;
         let life = self.life.take();
@@ -220,7 +222,7 @@ impl Controller {
         }
     }
 
-    /// Records an intent. When that fails nothing has happened yet, and nothing will.
+    /// Records an intent. If that fails, nothing has happened yet, and nothing will.
     async fn save_intent(&mut self, row: SandboxRow) -> Result<(), ActError> {
         self.fleet.store.save_sandbox(&row).await?;
         self.row = row;
@@ -229,12 +231,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Records what has happened. When that fails it is tried again until it succeeds.
+    /// Records what has happened. If that fails, it is retried until it succeeds.
     async fn save_or_retry(&mut self) {
         match self.fleet.store.save_sandbox(&self.row).await {
             Ok(()) => self.unsaved = None,
             Err(error) => {
-                tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "the store is behind");
+                tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not record a sandbox; will retry");
                 self.unsaved = Some(Instant::now() + RETRY_AFTER);
             }
         }

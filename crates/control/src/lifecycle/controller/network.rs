@@ -1,4 +1,4 @@
-//! Replacing the network policy of a running sandbox.
+//! Replaces the network policy of a running sandbox.
 
 use isopod_store::{Ending, EventType, NetworkSettings};
 use isopod_wire::node::NodeError;
@@ -9,7 +9,7 @@ use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
 
 impl Controller {
-    /// Replaces what may be reached from inside; who may reach in stays as it was made.
+    /// Replaces the rules for outbound traffic. The rules for inbound traffic stay as they were created.
     pub(super) async fn set_network(
         &mut self,
         allow_internet: Option<bool>,
@@ -17,7 +17,7 @@ impl Controller {
     ) -> Result<(), ActError> {
         self.decide(Request::SetNetwork)?;
         let incarnation = self.incarnation()?;
-        // The edge of the API has read the same texts already; what it let through can be read again.
+        // The API handler has already parsed the same texts, so they are valid.
         let Ok(policy) = network.policy(allow_internet) else { return Err(ActError::Refused(Refusal::Busy)) };
         match self.ask_node(|node| async move { node.set_network(&incarnation, policy).await }).await {
             Ok(()) => {}

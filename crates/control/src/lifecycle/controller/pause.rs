@@ -1,4 +1,4 @@
-//! Pausing. New traffic is held off first; open streams end when the sandbox has stopped.
+//! Pauses a sandbox. New traffic is held off first; open streams end when the sandbox has stopped.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 impl Controller {
     pub(super) async fn pause(&mut self, mode: PauseMode, healthy_only: bool) -> Result<(), ActError> {
         self.decide(Request::Pause(mode))?;
-        // Files are only whole when the guest can be asked to write them out.
+        // Files are complete only if the guest can be asked to write them out.
         let must_answer = healthy_only || mode == PauseMode::Filesystem;
         if must_answer && !self.guest_answers().await {
             return Err(ActError::GuestUnresponsive);
@@ -24,7 +24,7 @@ impl Controller {
         self.pause_now(mode).await
     }
 
-    /// Pauses what is known to run.
+    /// Pauses a sandbox that is known to run.
     pub(super) async fn pause_now(&mut self, mode: PauseMode) -> Result<(), ActError> {
         let incarnation = self.incarnation()?;
         self.fetch_last_output().await;
@@ -39,7 +39,7 @@ impl Controller {
         self.life = life;
         match paused {
             Ok(()) => self.paused(mode).await,
-            // An earlier call that we gave up waiting for has done it after all.
+            // An earlier call that timed out has succeeded after all.
             Err(ActError::Node(NodeError::WrongState { state: NodeState::Frozen, .. })) => {
                 self.paused(PauseMode::Memory).await;
             }
@@ -54,7 +54,7 @@ impl Controller {
     pub(super) async fn paused(&mut self, mode: PauseMode) {
         self.cut_traffic();
         self.row.state = State::Paused(mode);
-        self.place = None;
+        self.slot = None;
         self.pause_failures = 0;
         self.save_or_retry().await;
         self.publish();
@@ -67,14 +67,14 @@ impl Controller {
             self.gone(Ending::Lost).await;
             return Err(ActError::Refused(Refusal::NotFound));
         }
-        // Nobody knows yet how a call ends that is still under way.
+        // The result of a call that is still running is not known yet.
         if !matches!(error, ActError::NodeTimeout(_)) {
-            self.runs_on().await;
+            self.mark_running().await;
         }
         Err(error)
     }
 
-    /// What was printed until now belongs into the log; afterwards there is nobody to ask.
+    /// Fetches the output up to now for the log. After the stop, the guest cannot be asked.
     pub(super) async fn fetch_last_output(&self) {
         if let Some(life) = &self.life {
             self.fleet.fetch_last_output(&self.row.id, life).await;

@@ -1,4 +1,4 @@
-//! Running a paused sandbox again, because its owner connects or because traffic has come.
+//! Resumes a paused sandbox, because its owner connects or because traffic arrives.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request, Step};
 
 impl Controller {
-    /// Says whether it had to be resumed.
+    /// Returns whether the sandbox had to be resumed.
     pub(super) async fn connect(
         &mut self,
         timeout: Duration,
@@ -45,17 +45,17 @@ impl Controller {
 
     async fn resume(&mut self, from: From, timeout: Duration, auto_pause: Option<bool>) -> Result<(), ActError> {
         let incarnation = self.incarnation()?;
-        let place = self.fleet.places.take_for_resume(&self.row.team)?;
+        let slot = self.fleet.slots.take_for_resume(&self.row.team)?;
         let mut intent = self.row.clone();
         intent.state = State::Resuming(from.mode());
-        // The end of its new time is part of the intent: a server that adopts it half resumed goes by it.
+        // The new deadline is part of the intent, because a server that adopts the half-resumed sandbox needs it.
         let started = Instant::now();
         (intent.started_at, intent.timeout) = (Timestamp::now(), timeout);
         let (deadline, ends_at) = self.deadline_in(timeout, started);
         intent.ends_at = ends_at;
         intent.auto_pause = auto_pause.unwrap_or(intent.auto_pause);
         self.save_intent(intent).await?;
-        (self.place, self.started, self.deadline) = (Some(place), started, deadline);
+        (self.slot, self.started, self.deadline) = (Some(slot), started, deadline);
         let asked = self.ask_node(move |node| async move {
             if from == From::Files {
                 forget_memory(node.as_ref(), &incarnation).await?;
@@ -63,7 +63,7 @@ impl Controller {
             node.resume(&incarnation).await
         });
         let resumed = match asked.await {
-            // An earlier call that we gave up waiting for has done it after all.
+            // An earlier call that timed out has succeeded after all.
             Err(ActError::Node(NodeError::WrongState { state: NodeState::Running, incarnation })) => Ok(incarnation),
             resumed => resumed,
         };
@@ -91,14 +91,14 @@ impl Controller {
             self.gone(Ending::Lost).await;
             return Err(ActError::Refused(Refusal::NotFound));
         }
-        // Nobody knows yet how a call ends that is still under way.
+        // The result of a call that is still running is not known yet.
         match (&error, from) {
             (ActError::NodeTimeout(_), _) => {}
-            // The node knows whether the memory was gone before the failure.
+            // Only the node knows whether the memory was discarded before the failure.
             (_, From::Files) => self.settle().await,
             (_, From::Pause(mode)) => {
                 self.row.state = State::Paused(mode);
-                self.place = None;
+                self.slot = None;
                 self.save_or_retry().await;
                 self.publish();
             }
@@ -107,12 +107,12 @@ impl Controller {
     }
 }
 
-/// What a resume goes on from.
+/// What a sandbox is resumed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    /// What the pause has kept.
+    /// Everything that the pause has kept.
     Pause(PauseMode),
-    /// Files only, although the memory was kept as well.
+    /// Only the files, although the memory was kept too.
     Files,
 }
 
@@ -127,7 +127,7 @@ impl From {
 
 async fn forget_memory(node: &dyn NodeApi, incarnation: &Incarnation) -> Result<(), NodeError> {
     match node.pause(incarnation, PauseMode::Filesystem).await {
-        // An earlier call has done it.
+        // An earlier call has already done it.
         Err(NodeError::WrongState { state: NodeState::Stopped, .. }) => Ok(()),
         done => done,
     }

@@ -1,5 +1,5 @@
-//! Calls to the node that take too long. They are never broken off half way; their caller is told that it did not
-//! hear in time, and when they end at last the sandbox becomes what the node then has.
+//! Calls to the node that take too long. They are never aborted. The caller gets a timeout error, and when the call
+//! ends, the controller adopts the state that the node then reports.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 use super::{Controller, new_life};
 use crate::lifecycle::handle::ActError;
 
-/// A call that is still under way.
+/// A call that is still running.
 pub(super) type Pending = JoinHandle<()>;
 
 impl Controller {
-    /// Asks the node and waits for its answer, but not for ever.
+    /// Calls the node and waits for its reply, up to the timeout.
     pub(super) async fn ask_node<T, F>(&mut self, call: impl FnOnce(Arc<dyn NodeApi>) -> F) -> Result<T, ActError>
     where
         T: Send + 'static,
@@ -32,7 +32,7 @@ impl Controller {
         }
     }
 
-    /// A late call has ended: goes by what the node has now.
+    /// Adopts the node's state after a late call has ended.
     pub(super) async fn settle(&mut self) {
         self.pending = None;
         if !matches!(self.row.state, State::Pausing(_) | State::Resuming(_)) {
@@ -45,12 +45,12 @@ impl Controller {
             (NodeState::Frozen, _) => self.paused(PauseMode::Memory).await,
             (NodeState::Stopped, _) => self.paused(PauseMode::Filesystem).await,
             (NodeState::Running, State::Resuming(_)) => self.resumed().await,
-            (NodeState::Running, _) => self.runs_on().await,
+            (NodeState::Running, _) => self.mark_running().await,
         }
     }
 
-    /// A pause came to nothing.
-    pub(super) async fn runs_on(&mut self) {
+    /// Marks the sandbox as running after a failed pause.
+    pub(super) async fn mark_running(&mut self) {
         self.row.state = State::Running;
         if self.life.is_none() {
             self.life = new_life(&self.fleet, self.row.incarnation());
@@ -60,7 +60,7 @@ impl Controller {
     }
 }
 
-/// Ends when the call does.
+/// Waits until the call ends.
 pub(super) async fn ended(pending: &mut Option<Pending>) {
     match pending {
         Some(call) => drop(call.await),

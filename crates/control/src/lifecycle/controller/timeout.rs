@@ -1,4 +1,4 @@
-//! The end of a sandbox's time: moving it, and what happens when it comes.
+//! The timeout of a sandbox: moving it, and what happens when it expires.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Controller, RETRY_AFTER};
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Request, Step};
 
-/// So often a pause at the end of its time is tried before the sandbox is removed.
+/// How often a pause at the timeout is attempted before the sandbox is removed.
 const PAUSE_ATTEMPTS: u32 = 3;
 
 impl Controller {
@@ -22,7 +22,8 @@ impl Controller {
         }
     }
 
-    /// Moves the end to `timeout` from now, within the longest life. `extend_only` leaves a later end where it is.
+    /// Moves the deadline to `timeout` from now, within the maximum lifetime. With `extend_only`, a later deadline
+    /// stays.
     pub(super) async fn move_deadline(&mut self, timeout: Duration, extend_only: bool) -> Result<(), ActError> {
         let mut row = self.row.clone();
         let (deadline, ends_at) = self.deadline_in(timeout, self.started);
@@ -32,12 +33,12 @@ impl Controller {
         (row.ends_at, row.timeout) = (ends_at, timeout);
         self.save_intent(row).await?;
         self.deadline = deadline;
-        // A pause that failed was for the end that has just been moved.
+        // A failed pause was for the deadline that has just moved.
         (self.retry, self.pause_failures) = (None, 0);
         Ok(())
     }
 
-    /// The same moment for our own clock, which never jumps, and for people.
+    /// Returns the same moment by the monotonic clock and by the wall clock.
     pub(super) fn deadline_in(&self, timeout: Duration, started: Instant) -> (Instant, Timestamp) {
         let now = Instant::now();
         let last = started + self.fleet.settings.max_lifetime;
@@ -45,7 +46,7 @@ impl Controller {
         (now + timeout, Timestamp::now().plus(timeout))
     }
 
-    /// Its time is over.
+    /// Handles the expired timeout.
     pub(super) async fn expire(&mut self) {
         let mode = if self.row.auto_pause_memory { PauseMode::Memory } else { PauseMode::Filesystem };
         let auto_pause = self.row.auto_pause.then_some(mode);
@@ -58,9 +59,9 @@ impl Controller {
 
     async fn pause_at_end(&mut self, mode: PauseMode) {
         let Err(error) = self.pause_now(mode).await else { return };
-        // A store that fails is no reason to lose a sandbox that was to be kept.
+        // A failing store is no reason to lose a sandbox that should be kept.
         self.pause_failures += u32::from(!matches!(error, ActError::Store(_)));
-        tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not pause at the end of its time");
+        tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not pause the sandbox at its timeout");
         if self.pause_failures >= PAUSE_ATTEMPTS {
             self.end_logged(Ending::Timeout).await;
         } else {
@@ -70,7 +71,7 @@ impl Controller {
 
     async fn end_logged(&mut self, reason: Ending) {
         if let Err(error) = self.end(reason).await {
-            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not remove; will try again");
+            tracing::warn!(sandbox = %self.row.id, error = isopod_wire::error_chain(&error), "could not remove the sandbox; will retry");
         }
     }
 }

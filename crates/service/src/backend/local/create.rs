@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::lifecycle::{Attempt, Fleet, NewSandbox, SESSION_KEY, Sandbox};
-use isopod_control::templates::{Catalogue, Usable};
+use isopod_control::templates::{Catalogue, UsableTemplate};
 use isopod_store::NetworkSettings;
 use sha2::{Digest as _, Sha256};
 
@@ -82,7 +82,7 @@ fn request_text(spec: &CreateSpec) -> String {
     format!("{:?}", (template, timeout, auto_pause, limits, allow_internet, metadata, env))
 }
 
-fn wanted(spec: &CreateSpec, template: Usable, key: &str) -> NewSandbox {
+fn wanted(spec: &CreateSpec, template: UsableTemplate, key: &str) -> NewSandbox {
     NewSandbox {
         team: spec.team.clone(),
         template,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isopod_control::lifecycle::{ActError, CreateRefusal, NoPlace, OnceRefusal, Refusal};
+use isopod_control::lifecycle::{ActError, CreateRefusal, OnceRefusal, Refusal, TeamLimitReached};
 use isopod_control::templates::FindError;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{CreateError, NodeError};
@@ -40,7 +40,7 @@ pub(super) fn of_find(error: FindError) -> BackendError {
 fn of_create(refusal: CreateRefusal) -> BackendError {
     let message = refusal.to_string();
     match refusal {
-        CreateRefusal::NoPlace(refusal) => of_no_place(refusal),
+        CreateRefusal::TeamLimit(refusal) => of_team_limit(refusal),
         CreateRefusal::Network(_) => BackendError::Invalid { message },
         CreateRefusal::Node(error) => of_node_create(error),
         CreateRefusal::NodeTimeout(limit) => {
@@ -66,11 +66,11 @@ fn of_node_create(error: CreateError) -> BackendError {
     }
 }
 
-fn of_no_place(refusal: NoPlace) -> BackendError {
+fn of_team_limit(refusal: TeamLimitReached) -> BackendError {
     let retry_after = match refusal {
         // Someone has to end a sandbox first.
-        NoPlace::Concurrent(_) => None,
-        NoPlace::Rate { wait, .. } => Some(wait),
+        TeamLimitReached::Concurrent(_) => None,
+        TeamLimitReached::Rate { wait, .. } => Some(wait),
     };
     BackendError::Quota { message: refusal.to_string(), retry_after }
 }
@@ -78,7 +78,7 @@ fn of_no_place(refusal: NoPlace) -> BackendError {
 pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
     match error {
         ActError::Refused(refusal) => of_refusal(id, refusal),
-        ActError::NoPlace(refusal) => of_no_place(refusal),
+        ActError::TeamLimit(refusal) => of_team_limit(refusal),
         ActError::Node(NodeError::NotFound(_)) => of_refusal(id, Refusal::NotFound),
         ActError::Node(NodeError::WrongState { .. }) => of_refusal(id, Refusal::Busy),
         ActError::NodeTimeout(limit) => {

@@ -1,43 +1,43 @@
-//! So many of something at a time for each team, so that none of them takes it all.
+//! Limits how many of something each team may have at a time, so that no team takes everything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use isopod_store::TeamId;
 
-/// What all teams have taken.
+/// The permits of all teams.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct PerTeamLimit {
     per_team: usize,
-    /// Only teams that have something. Held for a few instructions.
+    /// Only teams with permits. Locked for a few instructions.
     taken: Mutex<HashMap<TeamId, usize>>,
 }
 
-/// One that is taken, until it is dropped.
+/// A permit, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    of: Arc<Shares>,
+pub(crate) struct TeamPermit {
+    of: Arc<PerTeamLimit>,
     team: TeamId,
 }
 
-impl Shares {
+impl PerTeamLimit {
     pub(crate) fn new(per_team: usize) -> Arc<Self> {
         Arc::new(Self { per_team, taken: Mutex::default() })
     }
 
-    /// One for the team; none if it has all of its own.
-    pub(crate) fn take(self: &Arc<Self>, team: &TeamId) -> Option<Share> {
+    /// Returns a permit for the team, or `None` if it has reached its limit.
+    pub(crate) fn take(self: &Arc<Self>, team: &TeamId) -> Option<TeamPermit> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(team.clone()).or_default();
         if *count >= self.per_team {
             return None;
         }
         *count += 1;
-        Some(Share { of: Arc::clone(self), team: team.clone() })
+        Some(TeamPermit { of: Arc::clone(self), team: team.clone() })
     }
 }
 
-impl Drop for Share {
+impl Drop for TeamPermit {
     fn drop(&mut self) {
         let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(&self.team) {
@@ -53,16 +53,16 @@ mod tests {
 
     #[test]
     fn a_team_has_its_own_share_and_gets_back_what_it_gives_back() {
-        let shares = Shares::new(2);
+        let per_team_limit = PerTeamLimit::new(2);
         let (a, b) = (TeamId("a".to_owned()), TeamId("b".to_owned()));
-        let first = shares.take(&a).unwrap();
-        let second = shares.take(&a).unwrap();
-        assert!(shares.take(&a).is_none());
-        let others = shares.take(&b).unwrap();
+        let first = per_team_limit.take(&a).unwrap();
+        let second = per_team_limit.take(&a).unwrap();
+        assert!(per_team_limit.take(&a).is_none());
+        let others = per_team_limit.take(&b).unwrap();
         drop(first);
-        let third = shares.take(&a).unwrap();
-        assert!(shares.take(&a).is_none());
+        let third = per_team_limit.take(&a).unwrap();
+        assert!(per_team_limit.take(&a).is_none());
         drop((second, third, others));
-        assert!(shares.taken.lock().unwrap().is_empty(), "nothing is kept of teams that have nothing");
+        assert!(per_team_limit.taken.lock().unwrap().is_empty(), "nothing is kept of teams that have nothing");
     }
 }

@@ -1,5 +1,5 @@
-//! How long a connection may take. A head that has begun must come to its end soon (slow-loris); a connection without a
-//! request may idle for minutes; a request under way has all the time it needs, because streams do.
+//! Timeouts of connections. A head must be complete soon after it began (slow loris). A connection without a request
+//! may idle for minutes. A request in progress has no limit, because streams need that.
 
 use std::io;
 use std::pin::Pin;
@@ -16,85 +16,86 @@ use super::framing::Framing;
 use super::limits::ConnectionLimits;
 use crate::delivery::Outbox;
 
-/// Requests under way on one connection.
+/// The active requests of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
-    under_way: AtomicUsize,
-    /// All that ever began: tells a head that never ended from one whose request was answered between two reads.
+pub(super) struct ActiveRequests {
+    active: AtomicUsize,
+    /// All requests that ever began. Distinguishes an incomplete head from one whose request was answered between two
+    /// reads.
     begun: AtomicUsize,
-    /// A request had two lengths: nothing on this connection is to be believed any more.
+    /// Whether a request had two lengths. After that, nothing on this connection can be trusted.
     is_ambiguous: AtomicBool,
 }
 
-/// One request under way, until it is dropped.
+/// An active request, until it is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Patience>);
+pub(super) struct ActiveRequest(Arc<ActiveRequests>);
 
-/// A response body during which its request is under way.
-pub(super) struct PatientBody<B> {
+/// A response body that keeps its request active.
+pub(super) struct ActiveBody<B> {
     inner: B,
-    _under_way: UnderWay,
+    _active: ActiveRequest,
 }
 
-/// A stream that loses patience with a client that neither sends a request nor goes away.
-pub(super) struct PatientStream<S> {
+/// A stream that times out if the client neither sends a request nor disconnects.
+pub(super) struct TimeoutStream<S> {
     inner: S,
-    patience: Arc<Patience>,
-    /// Is told when everything that was written has left.
+    requests: Arc<ActiveRequests>,
+    /// Notified when everything written was flushed.
     outbox: Arc<Outbox>,
     limits: ConnectionLimits,
     phase: Phase,
     framing: Framing,
-    /// How many requests had begun when we last looked.
+    /// How many requests had begun at the last read.
     begun: usize,
     timer: Pin<Box<Sleep>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing has come since the last request.
+    /// Nothing has arrived since the last request.
     Idle,
     /// A head has begun.
     Head,
-    /// A request is under way.
+    /// A request is active.
     Busy,
-    /// HTTP/2 sends frames of its own at any time; only silence counts there.
+    /// HTTP/2 sends control frames at any time, so only silence counts.
     Http2,
 }
 
-impl Patience {
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+impl ActiveRequests {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.begun.fetch_add(1, Ordering::AcqRel);
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        UnderWay(Arc::clone(self))
+        self.active.fetch_add(1, Ordering::AcqRel);
+        ActiveRequest(Arc::clone(self))
     }
 
-    /// Whether nobody can say where its requests begin and end.
+    /// Whether the boundaries of its requests are ambiguous.
     pub(super) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Ordering::Acquire)
     }
 }
 
-impl UnderWay {
-    /// The connection has been given another use and is never idle again.
-    pub(super) fn for_ever(self) {
-        self.0.under_way.fetch_add(1, Ordering::AcqRel);
+impl ActiveRequest {
+    /// Marks the connection as upgraded: it is never idle again.
+    pub(super) fn keep_forever(self) {
+        self.0.active.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.active.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl<B> PatientBody<B> {
-    pub(super) fn new(inner: B, under_way: UnderWay) -> Self {
-        Self { inner, _under_way: under_way }
+impl<B> ActiveBody<B> {
+    pub(super) fn new(inner: B, active: ActiveRequest) -> Self {
+        Self { inner, _active: active }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for PatientBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ActiveBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -111,16 +112,16 @@ impl<B: Body<Data = Bytes> + Unpin> Body for PatientBody<B> {
     }
 }
 
-impl<S> PatientStream<S> {
-    pub(super) fn new(inner: S, patience: Arc<Patience>, outbox: Arc<Outbox>, limits: ConnectionLimits) -> Self {
+impl<S> TimeoutStream<S> {
+    pub(super) fn new(inner: S, requests: Arc<ActiveRequests>, outbox: Arc<Outbox>, limits: ConnectionLimits) -> Self {
         let timer = Box::pin(tokio::time::sleep(limits.idle_timeout));
-        Self { inner, patience, outbox, limits, phase: Phase::Idle, framing: Framing::default(), begun: 0, timer }
+        Self { inner, requests, outbox, limits, phase: Phase::Idle, framing: Framing::default(), begun: 0, timer }
     }
 
-    /// Moves to the phase that fits, and winds the clock when that is a new one.
+    /// Moves to the matching phase, and resets the timer if it changes.
     fn advance(&mut self, received: &[u8]) {
-        let busy = self.patience.under_way.load(Ordering::Acquire) > 0;
-        let begun = self.patience.begun.load(Ordering::Acquire);
+        let busy = self.requests.active.load(Ordering::Acquire) > 0;
+        let begun = self.requests.begun.load(Ordering::Acquire);
         if std::mem::replace(&mut self.begun, begun) != begun && self.phase == Phase::Head {
             self.phase = Phase::Busy;
         }
@@ -142,7 +143,7 @@ impl<S> PatientStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PatientStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -154,7 +155,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PatientStream<S> {
             Poll::Ready(Ok(())) => {
                 let received = &buffer.filled()[before..];
                 if this.framing.sees_two_lengths(received) {
-                    this.patience.is_ambiguous.store(true, Ordering::Release);
+                    this.requests.is_ambiguous.store(true, Ordering::Release);
                 }
                 this.advance(received);
                 Poll::Ready(Ok(()))
@@ -171,7 +172,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PatientStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for PatientStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(context, data)
     }

@@ -1,4 +1,4 @@
-//! What the node has made ahead, in Prometheus' text format.
+//! The node's pools in Prometheus' text format.
 
 use std::fmt::Write as _;
 
@@ -6,35 +6,35 @@ use isopod_wire::node::PoolStatus;
 
 use super::prometheus::head;
 
-/// Appends the pool of each template and the slots that are left.
-pub fn render_stock(out: &mut String, stock: &PoolStatus) {
+/// Appends the pool of each template and the number of free slots.
+pub fn render_pools(out: &mut String, pools: &PoolStatus) {
     // Writing to a string cannot fail.
-    let _ = write_stock(out, stock);
+    let _ = write_pools(out, pools);
 }
 
-fn write_stock(out: &mut String, stock: &PoolStatus) -> std::fmt::Result {
-    head(out, "isopod_pool_sandboxes", "gauge", "Sandboxes made ahead, by template and how far they are.")?;
-    for shelf in &stock.templates {
-        for (stage, count) in [("ready", shelf.ready), ("prepared", shelf.prepared)] {
-            let template = label(&shelf.template);
+fn write_pools(out: &mut String, pools: &PoolStatus) -> std::fmt::Result {
+    head(out, "isopod_pool_sandboxes", "gauge", "Pooled sandboxes, by template and stage.")?;
+    for pool in &pools.templates {
+        for (stage, count) in [("ready", pool.ready), ("prepared", pool.prepared)] {
+            let template = label(&pool.template);
             writeln!(out, "isopod_pool_sandboxes{{template=\"{template}\",stage=\"{stage}\"}} {count}")?;
         }
     }
-    head(out, "isopod_pool_size", "gauge", "How many of them there should be.")?;
-    for shelf in &stock.templates {
-        for (stage, count) in [("ready", shelf.wanted_ready), ("prepared", shelf.wanted_prepared)] {
-            let template = label(&shelf.template);
+    head(out, "isopod_pool_size", "gauge", "Target number of pooled sandboxes, by template and stage.")?;
+    for pool in &pools.templates {
+        for (stage, count) in [("ready", pool.wanted_ready), ("prepared", pool.wanted_prepared)] {
+            let template = label(&pool.template);
             writeln!(out, "isopod_pool_size{{template=\"{template}\",stage=\"{stage}\"}} {count}")?;
         }
     }
-    if let Some(free) = stock.free_slots {
-        head(out, "isopod_node_free_slots", "gauge", "Sandboxes that this host has numbers for besides those it has.")?;
+    if let Some(free) = pools.free_slots {
+        head(out, "isopod_node_free_slots", "gauge", "Free sandbox slots on this host.")?;
         writeln!(out, "isopod_node_free_slots {free}")?;
     }
     Ok(())
 }
 
-/// Names of templates have no such characters today; the format must not break when one has.
+/// Escapes a label value. Template names need no escaping today, but the format must not break if one does.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn shelves_are_told_by_template_and_stage() {
-        let shelf = TemplatePoolStatus {
+        let pool = TemplatePoolStatus {
             template: "a\"b".to_owned(),
             ready: 1,
             prepared: 2,
@@ -55,12 +55,12 @@ mod tests {
             wanted_prepared: 4,
         };
         let mut text = String::new();
-        render_stock(&mut text, &PoolStatus { templates: vec![shelf], free_slots: Some(7) });
+        render_pools(&mut text, &PoolStatus { templates: vec![pool], free_slots: Some(7) });
         assert!(text.contains(r#"isopod_pool_sandboxes{template="a\"b",stage="prepared"} 2"#), "{text}");
         assert!(text.contains(r#"isopod_pool_size{template="a\"b",stage="ready"} 3"#), "{text}");
         assert!(text.ends_with("isopod_node_free_slots 7\n"), "{text}");
         let mut nothing = String::new();
-        render_stock(&mut nothing, &PoolStatus::default());
+        render_pools(&mut nothing, &PoolStatus::default());
         assert!(!nothing.contains("free_slots"), "a node that knows no limit tells none");
     }
 }
