@@ -1,4 +1,4 @@
-//! What the audit calls a request, by the declaration of its route, and what its path says that it is about.
+//! The audit action of a request, from the declaration of its route, and the subject, from its path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use http::Method;
 use crate::audit::Subject;
 use crate::rule::DeclaredRoute;
 
-/// The words of all routes that are audited.
+/// The actions of all audited routes.
 #[derive(Clone, Debug)]
 pub struct Actions(Arc<HashMap<(&'static str, &'static str), &'static str>>);
 
 impl Actions {
-    /// Of these routes.
+    /// Collects the actions of these routes.
     pub fn of(routes: impl Iterator<Item = DeclaredRoute>) -> Self {
         let audited = routes.filter_map(|route| Some(((route.method, route.path), route.rule.action?)));
         Self(Arc::new(audited.collect()))
     }
 
-    /// None where the route is not audited.
+    /// Returns `None` if the route is not audited.
     pub fn find(&self, method: &Method, pattern: &str) -> Option<&'static str> {
-        // The handler of a GET answers HEAD too.
+        // The handler of a GET also answers HEAD.
         let method = if method == Method::HEAD { &Method::GET } else { method };
         self.0.get(&(method.as_str(), pattern)).copied()
     }
 }
 
-/// What the path names. The owner of a session stands in the place of a task, with its kind before it.
+/// Returns what the path names. The owner of a session takes the place of a task, prefixed with its kind.
 pub(crate) fn subject_of(pattern: &str, path: &str) -> Subject {
     let named = |placeholder: &str| {
         let place = pattern.split('/').position(|part| part == placeholder)?;

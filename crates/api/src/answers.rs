@@ -1,4 +1,4 @@
-//! Answers whose types say what they are: the status, the kind of their contents, and the schema where there is one.
+//! Response types that declare their status, content type and schema.
 
 use std::marker::PhantomData;
 
@@ -10,37 +10,36 @@ use utoipa::ToSchema;
 
 use crate::describe::{DescribeAnswer, Description};
 
-/// 201, with what was made.
+/// 201, with what was created.
 #[derive(Debug)]
 pub struct Created<T>(pub T);
 
-/// 202, with what is known of what was begun.
+/// 202, with what is known about the operation that was started.
 #[derive(Debug)]
 pub struct Accepted<T>(pub T);
 
-/// A status alone.
+/// A status without a body.
 #[derive(Clone, Copy, Debug)]
 pub struct Empty<const STATUS: u16>;
 
-/// 204.
 pub type NoContent = Empty<204>;
 
 /// A JSON array.
 #[derive(Debug)]
 pub struct Listing<T>(pub Vec<T>);
 
-/// 201 if it had to be made or woken for this request, 200 if it was there.
+/// 201 if it was created or resumed for this request, 200 if it already existed.
 #[derive(Debug)]
-pub enum MadeOrFound<T> {
-    Made(T),
+pub enum CreatedOrFound<T> {
+    Created(T),
     Found(T),
 }
 
-/// The contents of a file.
+/// The content of a file.
 #[derive(Debug)]
 pub struct Download(pub Response);
 
-/// What is known of a file without its contents, in headers.
+/// The attributes of a file without its content, in headers.
 #[derive(Debug)]
 pub struct Headers(pub Response);
 
@@ -48,19 +47,19 @@ pub struct Headers(pub Response);
 #[derive(Debug)]
 pub struct EventStream(pub Response);
 
-/// A line of JSON each.
+/// One JSON value per line.
 #[derive(Debug)]
 pub struct JsonLines(pub Response);
 
-/// Counts for Prometheus.
+/// Metrics for Prometheus.
 #[derive(Debug)]
 pub struct MetricsText(pub String);
 
-/// The other protocol that the client asked for.
+/// The protocol that the client requested to switch to.
 #[derive(Debug)]
 pub struct Upgraded(pub Response);
 
-/// An answer that is put together already, and looks like `A` to the client.
+/// A finished response that has the form of `A` for the client.
 #[derive(Debug)]
 pub struct Prepared<A>(Response, PhantomData<fn() -> A>);
 
@@ -96,8 +95,8 @@ impl<T: ToSchema> DescribeAnswer for Accepted<T> {
 
 impl<const STATUS: u16> IntoResponse for Empty<STATUS> {
     fn into_response(self) -> Response {
-        const { assert!(STATUS >= 200 && STATUS < 300, "an answer, not a refusal") };
-        StatusCode::from_u16(STATUS).expect("checked when it was compiled").into_response()
+        const { assert!(STATUS >= 200 && STATUS < 300, "a success status") };
+        StatusCode::from_u16(STATUS).expect("checked at compile time").into_response()
     }
 }
 
@@ -119,16 +118,16 @@ impl<T: ToSchema> DescribeAnswer for Listing<T> {
     }
 }
 
-impl<T: Serialize> IntoResponse for MadeOrFound<T> {
+impl<T: Serialize> IntoResponse for CreatedOrFound<T> {
     fn into_response(self) -> Response {
         match self {
-            Self::Made(made) => Created(made).into_response(),
+            Self::Created(created) => Created(created).into_response(),
             Self::Found(found) => Json(found).into_response(),
         }
     }
 }
 
-impl<T: ToSchema> DescribeAnswer for MadeOrFound<T> {
+impl<T: ToSchema> DescribeAnswer for CreatedOrFound<T> {
     fn describe(operation: &mut Description) {
         operation.json_answer::<T>(200);
         operation.json_answer::<T>(201);

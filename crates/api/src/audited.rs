@@ -1,7 +1,8 @@
-//! The audit around every request that changes something, and around all requests of the service: who, what, on which
-//! sandbox, from where, with what outcome, in what time.
+//! Audits all requests that change something, and all requests of the service: who, what, on which sandbox, from where,
+//! with what result, in what time.
 //!
-//! Requests without a valid key aren't audited: there is nobody to name, and anybody could fill the disk.
+//! Requests without a valid key are not audited: they have no caller to name, and anybody could fill the disk with
+//! them.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -20,7 +21,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::peer::Peer;
 
-/// Where the check of a route leaves who asks.
+/// Where the route's access check stores the caller.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditedCaller {
     caller: Arc<OnceLock<Caller>>,
@@ -28,26 +29,27 @@ pub(crate) struct AuditedCaller {
 }
 
 impl AuditedCaller {
-    /// Refuses the request while its line could not be written: it would wait with all others.
+    /// Refuses the request if its line could not be written, because it would have to wait.
     pub(crate) fn is(&self, caller: &Caller) -> Result<(), ApiError> {
         self.recorder.is_ready().map_err(|down| ApiError::audit_down(&down))?;
-        // A handler that looks twice finds the same.
+        // A handler that checks again finds the same caller.
         let _ = self.caller.set(caller.clone());
         Ok(())
     }
 }
 
-/// When the line of a request counts as told.
+/// When the audit line of a request counts as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Once it is queued, before the answer goes out. It is written in a batch with others; the answer doesn't wait for that.
+    /// When it is queued, before the response is sent. It is written in a batch with others, and the response does not
+    /// wait for that.
     Queued,
-    /// Once it is written. An answer whose line can't be written is replaced by that error, and a request goes on when its
-    /// client hangs up, so that its outcome is in the line.
+    /// When it is written. If the line cannot be written, the response is replaced by an error. If the client hangs up,
+    /// the request continues, so that the line has its result.
     Written,
 }
 
-/// Around routes that declare an action.
+/// The middleware for routes that declare an action.
 #[derive(Clone, Debug)]
 pub struct Audit {
     pub recorder: Recorder,
@@ -55,7 +57,7 @@ pub struct Audit {
     pub durability: Durability,
 }
 
-/// Puts a line into the audit for every request whose route declares an action.
+/// Writes an audit line for every request whose route declares an action.
 pub async fn audited(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
     let Some(action) = audit.actions.find(request.method(), pattern) else { return next.run(request).await };
@@ -87,41 +89,42 @@ async fn answer_written(recorder: Recorder, action: &'static str, mut request: R
     }
 }
 
-/// What happens to have no outcome when its client hangs up.
+/// The status of a request whose client hung up before the response.
 const CLIENT_GONE: u16 = 499;
 
-/// A line in the making. One that has no answer is noted when it is dropped: its client hung up, or its handler panicked.
+/// An unfinished audit line. If it is dropped without a response, because the client hung up or the handler panicked,
+/// it is recorded too.
 struct Line {
     recorder: Recorder,
-    caller_seen: AuditedCaller,
+    audited_caller: AuditedCaller,
     action: &'static str,
     subject: Subject,
     source: Option<String>,
     started: Instant,
-    is_told: bool,
+    is_recorded: bool,
 }
 
 impl Line {
     fn begin(recorder: &Recorder, action: &'static str, request: &mut Request) -> Self {
-        let caller_seen = AuditedCaller { caller: Arc::default(), recorder: recorder.clone() };
-        request.extensions_mut().insert(caller_seen.clone());
+        let audited_caller = AuditedCaller { caller: Arc::default(), recorder: recorder.clone() };
+        request.extensions_mut().insert(audited_caller.clone());
         let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
         Self {
             recorder: recorder.clone(),
-            caller_seen,
+            audited_caller,
             action,
             subject: subject_of(pattern, request.uri().path()),
             source: request.extensions().get::<Peer>().map(|peer| peer.address.to_string()),
             started: Instant::now(),
-            is_told: false,
+            is_recorded: false,
         }
     }
 
-    /// None where nobody showed a valid key.
+    /// Returns `None` if the request had no valid key.
     fn end(mut self, response: &Response) -> Option<AuditEntry> {
-        self.is_told = true;
-        if let Some(told) = response.extensions().get::<Subject>() {
-            self.subject.learn(told);
+        self.is_recorded = true;
+        if let Some(subject) = response.extensions().get::<Subject>() {
+            self.subject.merge(subject);
         }
         let code = match response.extensions().get::<ApiError>() {
             Some(error) => Some(error.code_or_default()),
@@ -131,7 +134,7 @@ impl Line {
     }
 
     fn entry(&self, status: u16, code: Option<&str>) -> Option<AuditEntry> {
-        let caller = self.caller_seen.caller.get()?;
+        let caller = self.audited_caller.caller.get()?;
         Some(AuditEntry {
             at: Timestamp::now(),
             team: caller.team.clone(),
@@ -150,7 +153,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if self.is_told {
+        if self.is_recorded {
             return;
         }
         let (status, code) = match std::thread::panicking() {

@@ -1,5 +1,5 @@
-//! Who is asking. A key is looked up by its hash, a person's token is checked against the team it is shown for; what
-//! another team has does not exist for the caller.
+//! Identifies callers. A key is looked up by its hash. A user's token is checked against the team that the request
+//! names. Resources of other teams do not exist for the caller.
 
 use std::time::Duration;
 
@@ -16,41 +16,41 @@ use crate::describe::DescribeInput;
 use crate::error::ApiError;
 use isopod_identity::{TokenCheck, TokenError};
 
-/// The team behind a request, and what it may do.
+/// The team of a request, and its permissions.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub team: TeamId,
     pub team_name: String,
-    /// The key that was shown; empty where a person's token was.
+    /// The key of the request, or empty if it has a user's token.
     pub key: Secret,
     pub scope: Scope,
-    /// Who it is, for the records: a key's id or a person's.
+    /// The id of the key or the user, for the records.
     pub actor: String,
 }
 
-/// The time of last use is for people; a minute more or less is not worth a write per request.
+/// The time of last use is informational, so it is recorded at most once a minute.
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
-    /// Only who came past the check of the route's rule is a caller.
+    /// Only requests that passed the route's access check have a caller.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let checked = parts.extensions.get::<Self>().cloned();
         checked.ok_or_else(|| ApiError::forbidden("this route declares no access").with_code("scope_forbids"))
     }
 }
 
-/// What it takes to be one is the route's rule.
+/// The route's rule describes the required credentials.
 impl DescribeInput for Caller {}
 
-/// Tells callers by what they show: a team's key, or a person's token with the team that it is shown for.
+/// Identifies callers by their credentials: a team's key, or a user's token and team.
 #[derive(Debug)]
 pub struct Authenticator {
     store: Store,
-    /// None where only keys count.
+    /// `None` if only keys are accepted.
     pub tokens: Option<TokenCheck>,
-    /// `/metrics` asks for no key.
+    /// Whether `/metrics` requires no key.
     pub(crate) open_metrics: bool,
 }
 
@@ -59,7 +59,7 @@ impl Authenticator {
         Self { store, tokens, open_metrics }
     }
 
-    /// Finds out who asks; `known` holds the caller if somebody has looked before.
+    /// Returns the caller. `known` contains it if it was identified before.
     pub async fn identify(&self, headers: &HeaderMap, known: &Extensions) -> Result<Caller, ApiError> {
         if let Some(known) = known.get::<Caller>() {
             return Ok(known.clone());
@@ -80,7 +80,7 @@ impl Authenticator {
             let (store, key_id) = (store.clone(), owner.key_id.clone());
             tokio::spawn(async move {
                 if let Err(error) = store.touch_key(&key_id).await {
-                    tracing::debug!(error = isopod_wire::error_chain(&error), "the use of a key was not recorded");
+                    tracing::debug!(error = isopod_wire::error_chain(&error), "could not record the use of a key");
                 }
             });
         }
@@ -89,12 +89,12 @@ impl Authenticator {
         Ok(Caller { team: owner.team, team_name: owner.team_name, key, scope: owner.scope, actor })
     }
 
-    /// A person in a team's name. The team is one that the person belongs to, by the token's own word or by our records.
+    /// Identifies a user acting for a team. The user must belong to the team, according to the token or to our records.
     async fn by_token(&self, check: &TokenCheck, headers: &HeaderMap) -> Result<Caller, ApiError> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let claims = check.check(text(TOKEN_HEADER), Timestamp::now()).await.map_err(|error| {
             if let TokenError::Keys(_) = &error {
-                tracing::error!(error = isopod_wire::error_chain(&error), "tokens cannot be checked");
+                tracing::error!(error = isopod_wire::error_chain(&error), "could not check a token");
             }
             ApiError::unauthorized(error.to_string()).with_code("invalid_token")
         })?;
@@ -110,8 +110,8 @@ impl Authenticator {
                 scope: Scope::Team,
                 actor: format!("user:{}", claims.sub),
             }),
-            // Whether there is such a team is none of the caller's business.
-            _ => Err(ApiError::forbidden("you are no member of this team").with_code("not_a_member")),
+            // Do not reveal whether the team exists.
+            _ => Err(ApiError::forbidden("you are not a member of this team").with_code("not_a_member")),
         }
     }
 }

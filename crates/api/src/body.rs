@@ -1,5 +1,5 @@
-//! Reading requests: JSON bodies of bounded size and query strings. Our own APIs refuse what they do not know; E2B's
-//! ignores it.
+//! Reads requests: JSON bodies of limited size and query strings. Our own APIs refuse unknown fields, and E2B's API
+//! ignores them.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -18,13 +18,13 @@ use crate::error::ApiError;
 use crate::lenient;
 use crate::params::{Param, QueryParams};
 use crate::query;
-use crate::stalled::BodyStalled;
+use crate::stalled::BodyTimeout;
 
-/// A JSON body that is to be a `T`, or `{}` where there is none.
+/// A JSON body to be parsed as a `T`, or `{}` if the body is empty.
 #[derive(Debug)]
 pub struct JsonBody<T>(pub Value, PhantomData<fn() -> T>);
 
-/// A tar archive as the body, which the handler reads.
+/// A tar archive as the body. The handler reads it.
 #[derive(Debug)]
 pub struct Archive(pub Body);
 
@@ -42,28 +42,28 @@ impl DescribeInput for Archive {
     }
 }
 
-/// How large the body of an API request may be. Every request carries it.
+/// The maximum size of an API request's body. Every request has it.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxBody(pub usize);
 
 impl MaxBody {
-    /// Nothing may be read where nobody said how much.
+    /// Without a limit, nothing may be read.
     pub fn of(parts: &Parts) -> usize {
         parts.extensions.get::<Self>().map_or(0, |limit| limit.0)
     }
 }
 
-/// A query string with the parameters of `P`, and no others.
+/// A query string with the parameters of `P`.
 #[derive(Debug)]
 pub struct Query<P>(Vec<(String, String)>, PhantomData<fn() -> P>);
 
 impl<T: DeserializeOwned> JsonBody<T> {
-    /// The body as its type. Types of our own APIs refuse fields that they do not know (`deny_unknown_fields`); those of
-    /// E2B's API ignore them.
+    /// Parses the body. Types of our own APIs refuse unknown fields (`deny_unknown_fields`), and types of E2B's API
+    /// ignore them.
     pub fn parse(self) -> Result<T, ApiError> {
         let (read, ignored) = lenient::from_value(self.0).map_err(|error| invalid(&error))?;
         if !ignored.is_empty() {
-            tracing::debug!(fields = ?ignored, "ignored fields that are not known here");
+            tracing::debug!(fields = ?ignored, "ignored unknown fields");
         }
         Ok(read)
     }
@@ -102,12 +102,12 @@ fn read_error(error: &axum::Error, limit: usize) -> ApiError {
     if is_caused_by::<http_body_util::LengthLimitError>(error) {
         return ApiError::too_large(limit);
     }
-    body_error(error, ApiError::bad_request("the request body could not be read"))
+    body_error(error, ApiError::bad_request("could not read the request body"))
 }
 
-/// A body that did not come to its end: its client went silent, or else `broken`.
+/// Returns the error for an incomplete body: a timeout if the client stopped sending, otherwise `broken`.
 pub fn body_error(error: &(dyn std::error::Error + 'static), broken: impl Into<ApiError>) -> ApiError {
-    if is_caused_by::<BodyStalled>(error) { ApiError::stalled() } else { broken.into() }
+    if is_caused_by::<BodyTimeout>(error) { ApiError::stalled() } else { broken.into() }
 }
 
 fn is_caused_by<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -120,7 +120,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
 }
 
-/// No client of ours compresses what it sends; taken as it is it would be nonsense.
+/// Compressed bodies are refused, because they would not parse. No known client compresses them.
 fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
@@ -145,7 +145,7 @@ impl<S: Sync, P: QueryParams> FromRequestParts<S> for Query<P> {
             Some(key) if !P::IGNORES_UNKNOWN => {
                 return Err(ApiError::bad_request(format!("unknown query parameter {key:?}")));
             }
-            Some(_) => tracing::debug!(parameters = ?names, "ignored query parameters that are not known here"),
+            Some(_) => tracing::debug!(parameters = ?names, "ignored unknown query parameters"),
             None => {}
         }
         Ok(Self(known, PhantomData))
@@ -163,18 +163,18 @@ impl<P: QueryParams> Query<P> {
         value.filter(|value| !value.is_empty())
     }
 
-    /// All values of a key that may be given several times, as they are.
+    /// Returns all values of a parameter that may be repeated, unchanged.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a list: given several times, joined by commas, or both.
+    /// Returns all values of a list, whose parameter may be repeated, separated by commas, or both.
     pub fn list<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         let given = self.0.iter().filter(move |(key, _)| key == name);
         given.flat_map(|(_, value)| value.split(',')).filter(|value| !value.is_empty())
     }
 
-    /// A number within the bounds that its declaration names.
+    /// Returns a number within the declared bounds.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let range = declared::<P>(name).and_then(Param::range);
         debug_assert!(range.is_some(), "{name} is not declared as a number");
@@ -185,7 +185,7 @@ impl<P: QueryParams> Query<P> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// `true` or `false`; not given means false.
+    /// Parses `true` or `false`. The default is false.
     pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name) {
             None | Some("false") => Ok(false),

@@ -1,5 +1,5 @@
-//! What an operation takes and gives, read off its handler: the types in its signature describe themselves. A handler with
-//! a type that says nothing about itself cannot be registered, so nothing is served that the document does not know.
+//! Describes the input and output of an operation by its handler's signature: the types describe themselves. A handler
+//! with a type that does not describe itself cannot be registered, so the document covers every operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,27 +24,28 @@ use crate::params::Param;
 
 pub(crate) const JSON: &str = "application/json";
 
-/// An operation in the making.
+/// The description of an operation, while it is being built.
 #[derive(Default)]
 pub struct Description {
     pub(crate) operation: Operation,
-    /// What its schemas refer to, by name.
+    /// The schemas it refers to, by name.
     pub(crate) schemas: BTreeMap<String, RefOr<Schema>>,
-    /// Statuses of refusals; they all look the same.
+    /// The statuses of errors, which all have the same form.
     pub(crate) refusals: BTreeSet<u16>,
 }
 
-/// A part of a request that handlers take. Most say nothing: they come from the server, not from the client.
+/// A part of a request that handlers accept. Most describe nothing, because they come from the server rather than the
+/// client.
 pub trait DescribeInput {
     fn describe(_operation: &mut Description) {}
 }
 
-/// What handlers give back.
+/// A response of a handler.
 pub trait DescribeAnswer {
     fn describe(operation: &mut Description);
 }
 
-/// A handler all of whose parts describe themselves. `T` is the same as in [`axum::handler::Handler`].
+/// A handler whose arguments and response describe themselves. `T` is the same as in [`axum::handler::Handler`].
 pub trait DescribedHandler<T> {
     fn describe(operation: &mut Description);
 }
@@ -69,13 +70,13 @@ impl Description {
         self.refusals.extend(statuses);
     }
 
-    /// It is opened by this instead of a key.
+    /// Sets the security scheme that replaces the key.
     pub fn opened_by(&mut self, scheme: &str) {
         self.operation.security = Some(vec![SecurityRequirement::new(scheme, [""; 0])]);
         self.may_refuse(&[401]);
     }
 
-    /// A body of JSON. It can be left out if no field of it is needed.
+    /// Adds a JSON body. It is optional if none of its fields is required.
     pub fn json_body<T: ToSchema>(&mut self) {
         let is_required = has_required_fields(&T::schema());
         let schema = self.schema_of::<T>();
@@ -83,7 +84,7 @@ impl Description {
         self.may_refuse(&[400, 408, 413, 415]);
     }
 
-    /// A body of bytes, taken as they are.
+    /// Adds a body of raw bytes.
     pub fn raw_body(&mut self, kind: &str) {
         self.body([kind], bytes(), true);
         self.may_refuse(&[400, 408, 413]);
@@ -107,7 +108,7 @@ impl Description {
         self.answer(status, JSON, schema);
     }
 
-    /// An array of JSON.
+    /// Adds a response with a JSON array.
     pub fn json_list<T: ToSchema>(&mut self, status: u16) {
         let items = self.schema_of::<T>();
         self.answer(status, JSON, ArrayBuilder::new().items(items).into());
@@ -131,7 +132,7 @@ impl Description {
         self.operation.responses.responses.insert(status.to_string(), answer.into());
     }
 
-    /// A reference, where the schema is worth a name.
+    /// Returns a reference if the schema has a name, otherwise the schema itself.
     pub fn schema_of<T: ToSchema>(&mut self) -> RefOr<Schema> {
         let mut inner = Vec::new();
         T::schemas(&mut inner);
@@ -154,7 +155,7 @@ impl Description {
 
     fn name_schema(&mut self, name: String, schema: RefOr<Schema>) {
         if let Some(known) = self.schemas.get(&name) {
-            assert!(*known == schema, "two schemas are called {name}; #[schema(as = …)] gives one another name");
+            assert!(*known == schema, "two schemas are called {name}; rename one with #[schema(as = …)]");
         }
         self.schemas.insert(name, schema);
     }
@@ -178,17 +179,17 @@ fn bytes() -> RefOr<Schema> {
 }
 
 fn reason(status: u16) -> &'static str {
-    http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("answered")
+    http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Response")
 }
 
-/// An operation with nothing but a summary.
-pub(crate) fn begun(summary: &str) -> Description {
+/// Creates a description with only a summary.
+pub(crate) fn new_description(summary: &str) -> Description {
     let operation = OperationBuilder::new().summary(Some(summary)).build();
     Description { operation, ..Description::default() }
 }
 
 impl<S> DescribeInput for State<S> {}
-/// Its names stand in the route; [`crate::document`] takes them from there.
+/// The names of path parameters are in the route; [`crate::document`] reads them there.
 impl<T> DescribeInput for Path<T> {}
 impl DescribeInput for HeaderMap {}
 impl DescribeInput for Parts {}
@@ -237,7 +238,7 @@ impl DescribeAnswer for Html<String> {
     }
 }
 
-/// What goes along for the audit is not for the client.
+/// The extension is for the audit log, not for the client.
 impl<T, A: DescribeAnswer> DescribeAnswer for (Extension<T>, A) {
     fn describe(operation: &mut Description) {
         A::describe(operation);

@@ -1,5 +1,5 @@
-//! The API's document, put together from route tables. What every operation has in common is derived from what its route
-//! declares: who may use it, what such a caller may be told instead of an answer, and the names in its path.
+//! Builds the OpenAPI document from route tables. The common parts of operations are derived from the declarations of
+//! their routes: security, possible errors, and path parameters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,14 +21,14 @@ use crate::params::Param;
 use crate::routes::{DescribedRoute, Routes};
 use crate::rule::{Needs, Rule, documented_path};
 
-/// The header with a caller's key.
+/// The name of the security scheme for keys.
 const KEY: &str = "key";
-/// The token of one volume.
+/// The name of the security scheme for volume tokens.
 pub const VOLUME_TOKEN: &str = "volume";
-/// The answer that says no, whatever its status.
+/// The name of the error response, which is the same for all statuses.
 const REFUSED: &str = "Refused";
 
-/// A document in the making.
+/// A document, while it is being built.
 #[derive(Default)]
 pub struct Document {
     paths: Paths,
@@ -61,7 +61,7 @@ impl Document {
         description.refusals.retain(|status| !never.contains(status));
         for status in &description.refusals {
             let refused = RefOr::<Response>::Ref(Ref::from_response_name(REFUSED));
-            // A status that the handler itself gives has its own form.
+            // A status that the handler itself returns has its own form.
             description.operation.responses.responses.entry(status.to_string()).or_insert(refused);
         }
         for (name, schema) in description.schemas {
@@ -96,11 +96,11 @@ fn json_of(schema: &RefOr<Schema>) -> String {
     serde_json::to_string(schema).unwrap_or_default()
 }
 
-/// The names in braces are parameters. One with a star takes the rest of the path.
+/// Adds the names in braces as parameters. One with a star matches the rest of the path.
 fn describe_path(description: &mut Description, path: &'static str, known: &[Param]) {
     for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
         let plain = match name.strip_prefix('*') {
-            Some(name) => Param::some_text(name).about("a path; slashes are part of it"),
+            Some(name) => Param::some_text(name).about("a path, which may contain slashes"),
             None => Param::text(name),
         };
         let parameter = known.iter().copied().find(|known| known.name() == plain.name()).unwrap_or(plain);
@@ -109,7 +109,7 @@ fn describe_path(description: &mut Description, path: &'static str, known: &[Par
     }
 }
 
-/// Who may use it, and what else they may be told.
+/// Adds the required credentials and the errors that follow from them.
 fn describe_rule(description: &mut Description, rule: Rule) {
     match rule.needs {
         Needs::Nothing => description.operation.security = Some(Vec::new()),

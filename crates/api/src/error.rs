@@ -1,4 +1,4 @@
-//! The one place where refusals and failures become a status and a body. What broke inside goes to the log, not out.
+//! Converts refusals and failures into a status and a body. Internal details go to the log, not to the client.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use utoipa::ToSchema;
 use crate::audit::AuditDown;
 use crate::describe::{DescribeAnswer, Description};
 
-/// What is said with every refusal.
+/// The body of an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub(crate) struct ErrorBody<'a> {
-    /// The status.
+    /// The HTTP status.
     code: u16,
     message: &'a str,
-    /// A word that programs can go by. It never changes.
+    /// A stable identifier for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     error_code: Option<&'static str>,
-    /// False, where `error` is said as well.
+    /// False if `error` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     success: Option<bool>,
-    /// The same as the message, for readers that look for `error`.
+    /// The same as the message, for clients that expect `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     error: Option<&'a str>,
-    /// Figures that a program may act on.
+    /// Values that a program can act on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, nullable = false)]
     details: Option<&'a Value>,
 }
 
-/// An answer that says no.
+/// An error response.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     status: StatusCode,
@@ -47,9 +47,9 @@ pub struct ApiError {
     code: Option<&'static str>,
     retry_after: Option<Duration>,
     should_retry: Option<bool>,
-    /// The same for readers that look for `error`, as agents do.
+    /// A message for clients that expect `error`, such as agents.
     error: Option<String>,
-    /// Figures that a program may act on.
+    /// Values that a program can act on.
     details: Option<Value>,
 }
 
@@ -87,7 +87,7 @@ impl ApiError {
         Self::not_found(format!("sandbox \"{shown}\" doesn't exist or you don't have access to it"))
     }
 
-    /// Another server on the same database has it: ask there.
+    /// The resource is on another server that shares the database.
     pub fn elsewhere(server: String) -> Self {
         let answer = Self::new(StatusCode::MISDIRECTED_REQUEST, format!("it is on another server: {server}"));
         answer.without_retry().with_code("on_another_server").with_details(json!({ "server": server }))
@@ -102,14 +102,14 @@ impl ApiError {
     }
 
     pub fn stalled() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "the request body stopped coming")
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timed out waiting for the request body")
     }
 
     pub fn wrong_type() -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json, not compressed")
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request body must be application/json and not compressed")
     }
 
-    /// A part of E2B that is not there yet. Never retried.
+    /// A part of E2B's API that is not supported. Clients do not retry it.
     pub fn unsupported(what: &str) -> Self {
         let message = format!("{what} is not supported by this server");
         Self::new(StatusCode::NOT_IMPLEMENTED, message).without_retry()
@@ -124,7 +124,7 @@ impl ApiError {
         self.status
     }
 
-    /// What is told.
+    /// The message of the error.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -141,7 +141,7 @@ impl ApiError {
         Self { details: Some(details), ..self }
     }
 
-    /// The service gives every refusal a code.
+    /// Sets a code if there is none, because the service returns one with every error.
     pub fn with_default_code(self) -> Self {
         let code = self.code_or_default();
         self.with_code(code)
@@ -165,23 +165,23 @@ impl ApiError {
     }
 
     pub fn audit_down(error: &AuditDown) -> Self {
-        Self::unavailable(error, "the audit cannot be written at the moment").with_code("audit_unavailable")
+        Self::unavailable(error, "the audit log cannot be written at the moment").with_code("audit_unavailable")
     }
 
     pub fn retry_in(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), should_retry: Some(true), ..self }
     }
 
-    /// Something broke; `error` is logged with the request's id, once, here.
+    /// An internal error. Logs `error` once, with the request's id.
     pub fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = isopod_wire::error_chain(error), "a request failed");
-        let message = "an internal error occurred; the server's log says more under this request's id";
+        let message = "an internal error occurred; see the server's log for this request's id";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
     }
 
-    /// Trouble that may pass: the store is locked or its disk is full, the node does not answer.
+    /// A temporary failure: the store is locked or its disk is full, or the node does not answer.
     pub fn unavailable(error: &(dyn std::error::Error + 'static), message: &str) -> Self {
-        tracing::error!(error = isopod_wire::error_chain(error), "a request failed for now");
+        tracing::error!(error = isopod_wire::error_chain(error), "a request failed temporarily");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(1))
     }
 }
@@ -205,13 +205,13 @@ impl IntoResponse for ApiError {
         if let Some(should) = self.should_retry {
             headers.insert("should-retry", HeaderValue::from_static(if should { "true" } else { "false" }));
         }
-        // For the service's audit, which wants to know the code.
+        // The service's audit reads the code from here.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// Of handlers that only refuse.
+/// For handlers that only refuse.
 impl DescribeAnswer for ApiError {
     fn describe(_: &mut Description) {}
 }
@@ -221,7 +221,7 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
             StoreError::Elsewhere { server } => Self::elsewhere(server),
-            _ => Self::unavailable(&error, "the server cannot record anything at the moment"),
+            _ => Self::unavailable(&error, "the database is not available at the moment"),
         }
     }
 }
@@ -234,8 +234,8 @@ impl From<CreateError> for ApiError {
                 let building = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
                 building.with_code("template_not_ready").retry_in(Duration::from_secs(10))
             }
-            CreateError::Mounts(why) => Self::bad_request(format!("the workspace cannot be mounted so: {why}")),
-            CreateError::Limits(why) => Self::bad_request(format!("the limits cannot be had here: {why}")),
+            CreateError::Mounts(why) => Self::bad_request(format!("the workspace cannot be mounted this way: {why}")),
+            CreateError::Limits(why) => Self::bad_request(format!("this host cannot provide the limits: {why}")),
             CreateError::Full(why) => {
                 let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));
                 full.with_code("sandbox_capacity_unavailable").retry_in(Duration::from_secs(2))
@@ -251,7 +251,7 @@ impl From<CreateError> for ApiError {
     }
 }
 
-/// Answers what no route takes.
+/// Adds responses for unknown routes and methods.
 pub fn with_fallbacks(router: Router) -> Router {
     router.fallback(no_such_route).method_not_allowed_fallback(no_such_method)
 }
@@ -261,7 +261,7 @@ async fn no_such_route() -> ApiError {
 }
 
 async fn no_such_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not have that method")
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not support that method")
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use isopod_store::{ExecutionClaim, ExecutionName, Store};
 use crate::auth::Caller;
 use crate::error::ApiError;
 
-/// An execution that the caller has used before.
+/// Returns an execution that the caller has used before.
 pub async fn known_execution(store: &Store, caller: &Caller, id: &str) -> Result<ExecutionName, ApiError> {
     let execution = checked(id)?;
     let claim = store.find_execution(&caller.team, &execution).await?;
     ours(claim.unwrap_or(ExecutionClaim::Theirs), execution)
 }
 
-/// An execution that is the caller's from now on, unless it is another's.
+/// Claims an execution for the caller, unless it belongs to another team.
 pub async fn claimed_execution(store: &Store, caller: &Caller, id: &str) -> Result<ExecutionName, ApiError> {
     let execution = checked(id)?;
     let claim = store.claim_execution(&caller.team, &execution).await?;

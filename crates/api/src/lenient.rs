@@ -1,8 +1,8 @@
-//! Reads a JSON value into a type that has fewer fields, and tells which ones it left out.
+//! Parses a JSON value into a type with fewer fields, and reports which fields it ignored.
 //!
-//! Clients are newer than servers: what an SDK sends since its last release must not fail a request that was understood
-//! before. So E2B's API ignores fields that it does not know, as E2B's own servers do, and logs their names. Where a field
-//! could forbid something, the type itself collects what it does not know and refuses it.
+//! Clients may be newer than servers. A field that a new SDK sends must not break a request that worked before.
+//! Therefore E2B's API ignores unknown fields, as E2B's own servers do, and logs their names. Where a field could be a
+//! restriction, the type itself collects unknown fields and refuses them.
 
 use std::cell::RefCell;
 
@@ -11,27 +11,27 @@ use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value};
 
-/// More names than this say nothing more.
+/// The maximum number of names to report.
 pub(crate) const MAX_NAMED: usize = 16;
 
-/// The value as a type, with the paths of the fields that it has no place for, such as `steps.0.forceUpload`.
+/// Parses the value. Also returns the paths of the ignored fields, such as `steps.0.forceUpload`.
 pub(crate) fn from_value<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>), Error> {
-    let left_out = RefCell::new(Vec::new());
-    let read = T::deserialize(Lenient { value, path: String::new(), left_out: &left_out })?;
-    Ok((read, left_out.into_inner()))
+    let ignored = RefCell::new(Vec::new());
+    let read = T::deserialize(Lenient { value, path: String::new(), ignored: &ignored })?;
+    Ok((read, ignored.into_inner()))
 }
 
-/// A value that knows where it stands. When nobody wants it, it notes that.
+/// A value with its path. Records the path if the value is ignored.
 struct Lenient<'a> {
     value: Value,
     path: String,
-    left_out: &'a RefCell<Vec<String>>,
+    ignored: &'a RefCell<Vec<String>>,
 }
 
 impl<'a> Lenient<'a> {
     fn below(&self, value: Value, name: &dyn std::fmt::Display) -> Self {
         let path = if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) };
-        Self { value, path, left_out: self.left_out }
+        Self { value, path, ignored: self.ignored }
     }
 }
 
@@ -84,9 +84,9 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let mut left_out = self.left_out.borrow_mut();
-        if left_out.len() < MAX_NAMED {
-            left_out.push(self.path);
+        let mut ignored = self.ignored.borrow_mut();
+        if ignored.len() < MAX_NAMED {
+            ignored.push(self.path);
         }
         visitor.visit_unit()
     }
@@ -135,12 +135,12 @@ mod tests {
             "steps": [{ "args": ["x"] }, { "args": [], "force": true, "deep": [{}] }],
             "kind": { "type": "plain", "user": "u", "more": 1 },
         });
-        let (read, left_out) = from_value::<Request>(value).unwrap();
+        let (read, ignored) = from_value::<Request>(value).unwrap();
         assert_eq!((read.name.as_str(), read.count, read.steps.len()), ("web", Some(3), 2));
         assert_eq!(read.steps[0].args, ["x"]);
         assert_eq!(read.labels["a"], json!({ "b": 1 }));
         assert_eq!(read.kind, Some(Kind::Plain { user: "u".to_owned() }));
-        assert_eq!(left_out, ["later", "steps.1.deep", "steps.1.force"]);
+        assert_eq!(ignored, ["later", "steps.1.deep", "steps.1.force"]);
     }
 
     #[test]

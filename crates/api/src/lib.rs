@@ -1,8 +1,8 @@
-//! What the routes of a server are made of: rules about who may call them, the audit, bodies and query strings, errors, and the
-//! OpenAPI document that is read off all of that.
+//! The building blocks of routes: access rules, the audit log, bodies and query strings, errors, and the OpenAPI
+//! document that is derived from them.
 //!
-//! A crate with routes registers them by [`Routes`], and `isopod-server` puts all of them together. Nothing here knows what a
-//! route does.
+//! A crate with routes registers them with [`Routes`], and `isopod-server` combines all of them. This crate does not
+//! know what a route does.
 
 mod actions;
 mod answers;
@@ -25,8 +25,8 @@ mod stalled;
 
 pub use actions::Actions;
 pub use answers::{
-    Accepted, Created, Download, Empty, EventStream, Headers, JsonLines, Listing, MadeOrFound, MetricsText, NoContent,
-    Prepared, Upgraded,
+    Accepted, Created, CreatedOrFound, Download, Empty, EventStream, Headers, JsonLines, Listing, MetricsText,
+    NoContent, Prepared, Upgraded,
 };
 pub use audited::{Audit, Durability, audited};
 pub use auth::{Authenticator, Caller};
@@ -40,4 +40,4 @@ pub use peer::Peer;
 pub use receipt::{Receipt, until_answered};
 pub use routes::{Endpoint, Routes, any, delete, get, head, patch, post, put};
 pub use rule::{DeclaredRoute, Needs, Rule, changes, reads, refuses};
-pub use stalled::SteadyBody;
+pub use stalled::TimeoutBody;

@@ -1,5 +1,5 @@
-//! Parameters of a query string, a path or a header: declared once as data, which both checks the requests and describes
-//! them in the API's document.
+//! Parameters of a query string, a path or a header. One declaration both validates requests and documents the
+//! parameter.
 
 use serde_json::json;
 use utoipa::PartialSchema;
@@ -7,7 +7,6 @@ use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Required};
 
-/// One parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     name: &'static str,
@@ -30,22 +29,22 @@ enum Kind {
         most: i64,
     },
     OneOf(&'static [&'static str]),
-    /// May be given several times.
+    /// May be repeated.
     Several,
-    /// As a type has it.
+    /// The schema of a type.
     Typed(fn() -> RefOr<Schema>),
 }
 
-/// What a route takes in its query string. The type has no values: it stands in the handler's signature, as in
+/// The query parameters of a route. The type has no values: it is only used in the handler's signature, as in
 /// `Query<ListTasks>`.
 pub trait QueryParams {
     const PARAMS: &'static [Param];
-    /// E2B's API ignores parameters that it does not know: its clients are newer than this server. Our own APIs refuse
-    /// them, because a filter that is ignored gives wrong answers.
+    /// E2B's API ignores unknown parameters, because its clients may be newer than this server. Our own APIs refuse
+    /// them, because an ignored filter would return wrong results.
     const IGNORES_UNKNOWN: bool = false;
 }
 
-/// A route without a query string.
+/// A route without query parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum NoParams {}
 
@@ -62,12 +61,12 @@ impl Param {
         Self::new(name, Kind::Text { pattern: None, least: 0, most: None })
     }
 
-    /// A text that a regular expression describes.
+    /// A text that matches a regular expression.
     pub const fn pattern(name: &'static str, pattern: &'static str) -> Self {
         Self::new(name, Kind::Text { pattern: Some(pattern), least: 0, most: None })
     }
 
-    /// A text of so many characters.
+    /// A text with a limited number of characters.
     pub const fn text_of(name: &'static str, least: usize, most: usize) -> Self {
         Self::new(name, Kind::Text { pattern: None, least, most: Some(most) })
     }
@@ -77,7 +76,7 @@ impl Param {
         Self::new(name, Kind::Text { pattern: None, least: 1, most: None })
     }
 
-    /// A time as in RFC 3339.
+    /// A time in RFC 3339 format.
     pub const fn time(name: &'static str) -> Self {
         Self::new(name, Kind::Time)
     }
@@ -94,12 +93,12 @@ impl Param {
         Self::new(name, Kind::OneOf(known))
     }
 
-    /// A text that may be given several times.
+    /// A text that may be repeated.
     pub const fn several(name: &'static str) -> Self {
         Self::new(name, Kind::Several)
     }
 
-    /// One that is read into this type.
+    /// A parameter that is parsed into this type.
     pub const fn typed<T: PartialSchema>(name: &'static str) -> Self {
         Self::new(name, Kind::Typed(T::schema))
     }
@@ -118,7 +117,7 @@ impl Param {
         self.name
     }
 
-    /// From, to: of a number.
+    /// The bounds of a number.
     pub(crate) fn range(&self) -> Option<(i64, i64)> {
         match self.kind {
             Kind::Number { least, most } => Some((least, most)),
@@ -150,7 +149,7 @@ impl Kind {
             Self::Flag => ObjectBuilder::new().schema_type(Type::Boolean).into(),
             Self::Number { least, most } => {
                 let number = ObjectBuilder::new().schema_type(Type::Integer);
-                // What fits nowhere is no bound that a reader needs.
+                // A bound of the integer type itself is of no use to readers.
                 let most = Some(most).filter(|most| *most < i64::from(u32::MAX) - 1);
                 number.minimum(Some(least)).maximum(most).into()
             }

@@ -1,6 +1,6 @@
-//! Where a request comes from. The listener puts it into every request.
+//! The origin of a request. The listener adds it to every request.
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub address: std::net::IpAddr,

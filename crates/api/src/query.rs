@@ -1,8 +1,8 @@
-//! Reading query strings, percent-encoded by all the habits of the SDKs.
+//! Parses query strings, with all encodings that SDKs use.
 
 use percent_encoding::percent_decode_str;
 
-/// The pairs of a query string, decoded once: `+` and `%20` are both a space.
+/// Returns the decoded pairs of a query string. Both `+` and `%20` become a space.
 pub fn pairs(query: &str) -> Vec<(String, String)> {
     let nonempty = query.split('&').filter(|pair| !pair.is_empty());
     nonempty
@@ -13,8 +13,8 @@ pub fn pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The metadata filter of a list. The SDKs encode each key and value, then the pairs, then the query: after the query
-/// was read once, two layers are left.
+/// Parses the metadata filter of a list. The SDKs encode each key and value, then the pairs, then the query. After the
+/// query was decoded once, two layers are left.
 pub fn metadata_filter(value: &str) -> Vec<(String, String)> {
     pairs(value).into_iter().map(|(key, value)| (decode(&key), decode(&value))).collect()
 }

@@ -1,8 +1,8 @@
-//! Something whose id its maker never learned is of no use to anybody, so it is removed again.
+//! Removes a new resource if its client never got the response with its id, because nobody could use it.
 //!
-//! A create runs to its end whatever its client does, and then waits for the answer. Once the last byte of that is on its way,
-//! the result belongs to the client. If the client hangs up earlier, hyper drops the handler or the answer, and with it the
-//! [`Receipt`].
+//! A create operation runs to its end whatever its client does, and then waits for the response. When the last byte of
+//! the response is sent, the resource belongs to the client. If the client hangs up earlier, hyper drops the handler or
+//! the response, and with it the [`Receipt`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,12 +14,12 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-/// Held by whoever answers. Dropped before the answer was sent, it means that nobody knows of the sandbox.
+/// Held by the handler. If it is dropped before the response was sent, the client does not know the sandbox.
 #[derive(Debug)]
 pub struct Receipt(oneshot::Sender<()>);
 
-/// Runs `making` to its end. If the client is gone by then, or before it has the whole answer, `undo` takes back what was made.
-/// None means that the making broke off.
+/// Runs `making` to its end. If the client hangs up before it has the whole response, `undo` removes the result.
+/// Returns `None` if `making` panicked.
 pub async fn until_answered<T, E, U>(
     making: impl Future<Output = Result<T, E>> + Send + 'static,
     undo: impl FnOnce(T) -> U + Send + 'static,
@@ -31,12 +31,12 @@ where
 {
     let (sender, sent) = oneshot::channel();
     let (hand_over, handed_over) = oneshot::channel();
-    // The create belongs to the request's trace; what comes after it does not keep the request open.
+    // The create operation belongs to the request's trace. What follows it does not keep the request open.
     let request = tracing::Span::current();
     tokio::spawn(async move {
         let made = making.instrument(request).await;
         let kept = made.as_ref().ok().cloned();
-        // Nobody may be there to take it any more; then the receipt is gone as well.
+        // If the handler is gone, the receipt is gone as well.
         let _ = hand_over.send(made);
         if let Some(kept) = kept
             && sent.await.is_err()
@@ -50,13 +50,13 @@ where
 }
 
 impl Receipt {
-    /// Binds it to the answer.
+    /// Attaches it to the response.
     pub fn on(self, response: Response) -> Response {
         response.map(|inner| Body::new(ReceiptBody { inner, receipt: Some(self) }))
     }
 }
 
-/// A body that says when its last byte was taken.
+/// A body that reports when its last byte was read.
 struct ReceiptBody {
     inner: Body,
     receipt: Option<Receipt>,
@@ -73,7 +73,7 @@ impl http_body::Body for ReceiptBody {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         let is_over = matches!(polled, Poll::Ready(None)) || (polled.is_ready() && self.inner.is_end_stream());
         if is_over && let Some(Receipt(sender)) = self.receipt.take() {
-            // Who made it has ended with the server.
+            // The waiting task may have ended with the server.
             let _ = sender.send(());
         }
         polled

@@ -1,9 +1,9 @@
-//! The route table. Every route declares what its caller must show, whether the route changes something, what the audit
-//! calls it, and what it is for; the check stands in front of the handler. There is no other way to register a route, so
-//! one that declares nothing does not compile, and neither does one whose handler says not what it takes and gives.
+//! The route table. Every route declares its access rule, whether it changes something, its audit action, and its
+//! purpose. The access check runs before the handler. Routes cannot be registered in another way. Therefore a route
+//! without a declaration does not compile, and neither does one whose handler does not describe its input and output.
 //!
-//! `docs/security/routes.md` is the whole table, compared by `tests/routes.rs` with what the server answers. The API's
-//! document is made of the same table by [`crate::document`].
+//! `docs/security/routes.md` contains the whole table. `tests/routes.rs` compares it with what the server answers.
+//! [`crate::document`] builds the API's document from the same table.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use isopod_store::Scope;
 
 use crate::audited::AuditedCaller;
 use crate::auth::Authenticator;
-use crate::describe::{DescribedHandler, Description, begun};
+use crate::describe::{DescribedHandler, Description, new_description};
 use crate::error::ApiError;
 use crate::params::Param;
 use crate::rule::{DeclaredRoute, Needs, Rule};
@@ -31,20 +31,20 @@ pub struct Endpoint<S> {
     operation: Option<Operation>,
 }
 
-/// What the API's document says of an endpoint, besides what follows from its rule and its path.
+/// The part of an endpoint's documentation that does not follow from its rule and its path.
 #[derive(Debug)]
 struct Operation {
     summary: &'static str,
     suffix: &'static str,
     needs_body: bool,
-    /// Reads it off the handler.
+    /// Describes the handler by its signature.
     describe: fn(&mut Description),
     refusals: Vec<u16>,
     never: Vec<u16>,
     path_parameters: Vec<Param>,
 }
 
-/// All of that together.
+/// A route with its complete description.
 pub(crate) struct DescribedRoute {
     pub(crate) path: &'static str,
     pub(crate) suffix: &'static str,
@@ -56,12 +56,12 @@ pub(crate) struct DescribedRoute {
 }
 
 impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
-    /// For bodies of any size, which the handler limits itself.
+    /// Removes the limit for the body. The handler limits it itself.
     pub fn without_body_limit(self) -> Self {
         Self { handler: self.handler.layer(DefaultBodyLimit::disable()), ..self }
     }
 
-    /// Statuses that its callers may get besides those that all routes of its kind give.
+    /// Adds statuses that callers may get, in addition to those of all routes of its kind.
     #[must_use]
     pub fn may_refuse(mut self, statuses: &[u16]) -> Self {
         if let Some(operation) = &mut self.operation {
@@ -70,7 +70,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
-    /// A body without a field is refused, although none of them is needed by itself.
+    /// Marks the body as required, although none of its fields is.
     #[must_use]
     pub fn needs_body(mut self) -> Self {
         if let Some(operation) = &mut self.operation {
@@ -79,7 +79,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
-    /// What the last name in the path must end with, which the route itself cannot say.
+    /// Sets a required suffix of the last path parameter, which the route itself cannot express.
     #[must_use]
     pub fn ending_in(mut self, suffix: &'static str) -> Self {
         if let Some(operation) = &mut self.operation {
@@ -88,7 +88,7 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
-    /// A status that other routes of its kind give, and this one never.
+    /// Removes a status that other routes of its kind return.
     #[must_use]
     pub fn never_refuses(mut self, status: u16) -> Self {
         if let Some(operation) = &mut self.operation {
@@ -102,7 +102,7 @@ const ANY: &str = "ANY";
 
 macro_rules! endpoint {
     ($name:ident, $method:expr) => {
-        /// `summary` is what people read of it in the API's document; the rest is read off the handler.
+        /// `summary` is for readers of the API's document. The rest is derived from the handler.
         pub fn $name<H, T, S>(rule: Rule, summary: &'static str, handler: H) -> Endpoint<S>
         where
             H: Handler<T, S> + DescribedHandler<T>,
@@ -130,7 +130,7 @@ endpoint!(put, "PUT");
 endpoint!(patch, "PATCH");
 endpoint!(delete, "DELETE");
 
-/// Answers to every method. Not in the API's document, which has no form for it.
+/// Matches every method. Not in the API's document, because OpenAPI cannot express it.
 pub fn any<H, T, S>(rule: Rule, handler: H) -> Endpoint<S>
 where
     H: Handler<T, S>,
@@ -140,7 +140,7 @@ where
     Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None }
 }
 
-/// Routes in the making, for handlers with this state.
+/// A table of routes for handlers with this state.
 #[derive(Debug)]
 pub struct Routes<S>(Vec<(&'static str, Endpoint<S>)>);
 
@@ -174,13 +174,13 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         })
     }
 
-    /// Statuses that callers of all these routes may get.
+    /// Adds statuses that callers of all these routes may get.
     #[must_use]
     pub fn may_refuse(self, statuses: &[u16]) -> Self {
         Self(self.0.into_iter().map(|(path, endpoint)| (path, endpoint.may_refuse(statuses))).collect())
     }
 
-    /// What a name in the paths of these routes stands for.
+    /// Describes a path parameter of these routes.
     #[must_use]
     pub fn path_parameter(mut self, parameter: Param) -> Self {
         for operation in self.0.iter_mut().filter_map(|(_, endpoint)| endpoint.operation.as_mut()) {
@@ -192,7 +192,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     pub(crate) fn described(&self) -> impl Iterator<Item = DescribedRoute> {
         self.0.iter().filter_map(|(path, endpoint)| {
             let operation = endpoint.operation.as_ref()?;
-            let mut description = begun(operation.summary);
+            let mut description = new_description(operation.summary);
             (operation.describe)(&mut description);
             description.may_refuse(&operation.refusals);
             if operation.needs_body {
@@ -210,12 +210,12 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         })
     }
 
-    /// The handlers, each behind the check of its own rule.
+    /// Builds the router. Each handler is behind the check of its own rule.
     pub fn into_router(self, authenticator: &Arc<Authenticator>, state: S) -> Router {
         let routes =
             self.0.into_iter().fold(Router::new(), |router, (path, Endpoint { method, rule, handler, .. })| {
                 let check = from_fn_with_state((Arc::clone(authenticator), rule), check);
-                // Of `any`, the handler is the fallback; of the others, the fallback says that there is no such method.
+                // With `any`, the handler is the fallback. With the others, the fallback returns 405.
                 let checked = if method == ANY { handler.layer(check) } else { handler.route_layer(check) };
                 router.route(path, checked)
             });
@@ -247,7 +247,7 @@ async fn check(
     next.run(request).await
 }
 
-/// Whether the rule asks for no key.
+/// Whether the rule requires no key.
 fn is_open(rule: Rule, authenticator: &Authenticator) -> bool {
     match rule.needs {
         Needs::Nothing | Needs::OwnToken => true,
@@ -259,9 +259,9 @@ fn is_open(rule: Rule, authenticator: &Authenticator) -> bool {
 fn forbidden(rule: Rule, scope: &Scope) -> ApiError {
     let wanted = match rule.needs {
         Needs::AdminKey | Needs::MetricsKey => "an admin key",
-        Needs::AgentKey | Needs::TeamView if rule.changes => "a key that may change something",
+        Needs::AgentKey | Needs::TeamView if rule.changes => "a key with write access",
         _ => "a key for the whole team",
     };
-    let message = format!("this needs {wanted}; yours has the scope {}", scope.text());
+    let message = format!("this route requires {wanted}; yours has the scope {}", scope.text());
     ApiError::forbidden(message).with_code("scope_forbids")
 }

@@ -1,54 +1,53 @@
-//! What a route declares of itself: what its caller must show, whether it changes something, and what the audit calls it.
+//! The declaration of a route: its access rule, whether it changes something, and its audit action.
 
 use isopod_store::Scope;
 
-/// What a caller must show to use a route.
+/// The credentials that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
     Nothing,
-    /// A secret that opens this one thing: an upload link, a volume's token. The handler checks it.
+    /// A secret for this one resource, such as an upload link or a volume's token. The handler checks it.
     OwnToken,
-    /// Any key. With an agent's key the handler shows only what belongs to that agent.
+    /// Any key. For an agent's key, the handler shows only what belongs to that agent.
     AgentKey,
-    /// A key that sees what its team has: team, read-only, admin.
+    /// A key that can read everything of its team: team, read-only, admin.
     TeamView,
-    /// A key that may do everything for its team: team, admin.
+    /// A key with all permissions of its team: team, admin.
     TeamKey,
-    /// An admin's key.
+    /// An admin key.
     AdminKey,
-    /// An admin's key, or nothing if the operator opened the metrics.
+    /// An admin key, or nothing if the operator opened the metrics.
     MetricsKey,
 }
 
-/// What a route declares.
+/// The declaration of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What a caller must show.
+    /// The required credentials.
     pub needs: Needs,
-    /// Whether it changes something. Read-only keys never get to a route that does.
+    /// Whether it changes something. Read-only keys have no access to such routes.
     pub changes: bool,
-    /// What the audit calls it. None where the audit leaves it out.
+    /// Its action in the audit log. `None` if it is not audited.
     pub action: Option<&'static str>,
 }
 
-/// A route that only reads, and is not audited.
+/// A route that only reads and is not audited.
 pub const fn reads(needs: Needs) -> Rule {
     Rule { needs, changes: false, action: None }
 }
 
-/// A route that changes something, or runs code. The audit calls it by `action`, a word that never changes.
+/// A route that changes something or runs code. `action` is its stable name in the audit log.
 pub const fn changes(needs: Needs, action: &'static str) -> Rule {
     Rule { needs, changes: true, action: Some(action) }
 }
 
-/// A route that would change something, and refuses to.
+/// A route that would change something, but is not supported.
 pub const fn refuses(needs: Needs) -> Rule {
     Rule { needs, changes: true, action: None }
 }
 
 impl Rule {
-    /// Audited although it only reads.
+    /// Audits a route that only reads.
     #[must_use]
     pub const fn audited_as(self, action: &'static str) -> Self {
         Self { action: Some(action), ..self }
@@ -71,10 +70,9 @@ pub struct DeclaredRoute {
     pub method: &'static str,
     /// With placeholders in braces.
     pub path: &'static str,
-    /// What it needs.
     pub rule: Rule,
-    /// What follows its path in the API's document. None where that leaves it out, as all that answers to any method:
-    /// a document has no form for it.
+    /// The suffix of its path in the API's document. `None` if the document does not contain it, which is the case for
+    /// routes that match any method.
     pub(crate) documented: Option<&'static str>,
 }
 
@@ -85,7 +83,7 @@ impl DeclaredRoute {
     }
 }
 
-/// `{*path}` takes several parts of a path; a document has no word for that.
+/// OpenAPI has no notation for `{*path}`, which matches several components.
 pub(crate) fn documented_path(path: &str, suffix: &str) -> String {
     path.replace("{*", "{") + suffix
 }
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Deny by default: whatever a route declares, the smaller scopes never get more than the larger ones.
+        /// Deny by default: whatever a route declares, smaller scopes never get more than larger ones.
         #[test]
         fn a_read_only_key_never_changes_and_an_agent_key_needs_an_agent_route(needs in 0..7_usize, changes: bool) {
             let all = [

@@ -1,5 +1,5 @@
-//! A request body of the API that comes to its end or is given up. Bodies for sandboxes are not the API's: an input stream
-//! may be silent for hours.
+//! A request body of the API that times out if the client stops sending. Bodies for sandboxes are exempt, because an
+//! input stream may be silent for hours.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,24 +11,24 @@ use tokio::time::{Sleep, sleep};
 
 /// The client has sent nothing for too long.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nothing of the request body came for {0:?}")]
-pub(crate) struct BodyStalled(Duration);
+#[error("the client sent nothing of the request body for {0:?}")]
+pub(crate) struct BodyTimeout(Duration);
 
 #[derive(Debug)]
-pub struct SteadyBody {
+pub struct TimeoutBody {
     inner: axum::body::Body,
-    patience: Duration,
-    /// Runs while a piece is waited for.
+    timeout: Duration,
+    /// Runs while waiting for data.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl SteadyBody {
-    pub fn new(inner: axum::body::Body, patience: Duration) -> Self {
-        Self { inner, patience, waiting: None }
+impl TimeoutBody {
+    pub fn new(inner: axum::body::Body, timeout: Duration) -> Self {
+        Self { inner, timeout, waiting: None }
     }
 }
 
-impl Body for SteadyBody {
+impl Body for TimeoutBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -41,9 +41,9 @@ impl Body for SteadyBody {
             this.waiting = None;
             return Poll::Ready(frame);
         }
-        let waiting = this.waiting.get_or_insert_with(|| Box::pin(sleep(this.patience)));
+        let waiting = this.waiting.get_or_insert_with(|| Box::pin(sleep(this.timeout)));
         ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Some(Err(axum::Error::new(BodyStalled(this.patience)))))
+        Poll::Ready(Some(Err(axum::Error::new(BodyTimeout(this.timeout)))))
     }
 
     fn is_end_stream(&self) -> bool {

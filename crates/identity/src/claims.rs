@@ -1,4 +1,4 @@
-//! What a token says.
+//! The claims of a token.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::error::TokenError;
 /// The claims that matter here.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Claims {
-    /// Who it speaks of.
+    /// The subject.
     pub sub: String,
     exp: Option<f64>,
     nbf: Option<f64>,
     iss: Option<String>,
     aud: Option<Value>,
-    /// Teams, where the identity service puts them at the top.
+    /// The teams, if the identity service puts them at the top level.
     teams: Option<Vec<String>>,
-    /// What only the identity service can write. What people write about themselves (`user_metadata`) is not read.
+    /// Data that only the identity service can write. `user_metadata`, which users write themselves, is not read.
     app_metadata: Option<AppMetadata>,
 }
 
@@ -29,7 +29,7 @@ struct AppMetadata {
     team_id: Option<String>,
 }
 
-/// Clocks of two machines differ by less.
+/// The maximum difference between the clocks of two machines.
 const LEEWAY: Duration = Duration::from_secs(30);
 
 impl Claims {
@@ -41,7 +41,7 @@ impl Claims {
     }
 
     pub(super) fn check_time(&self, now: Timestamp) -> Result<(), TokenError> {
-        // A token without an end could never be taken back.
+        // A token without an expiry could never be revoked.
         let end = self.exp.map(moment).ok_or(TokenError::Expired)?;
         if now >= end.plus(LEEWAY) {
             return Err(TokenError::Expired);
@@ -63,7 +63,7 @@ impl Claims {
     }
 }
 
-/// Seconds since 1970, perhaps with a fraction. What is beyond all clocks is held at their edge.
+/// Converts seconds since 1970, possibly with a fraction. Saturates at the limits of the type.
 fn moment(seconds: f64) -> Timestamp {
     Timestamp((seconds * 1000.0) as i64)
 }

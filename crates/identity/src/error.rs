@@ -1,27 +1,27 @@
-//! Why a token, or a set of keys, does not count.
+//! Why a token or a set of keys is not valid.
 
 use std::path::PathBuf;
 
 use isopod_outbound::RequestError;
 
-/// Why a token does not count. The caller learns which of these, never more.
+/// Why a token is not valid. The caller gets this message and nothing more.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("the token is not a JWT")]
     Malformed,
-    #[error("the token is signed by a method that does not count here")]
+    #[error("the token's signature algorithm is not accepted here")]
     Algorithm,
-    #[error("the token's key is not known")]
+    #[error("the token's key is unknown")]
     UnknownKey,
-    #[error("the token's signature is wrong")]
+    #[error("the token's signature is invalid")]
     Signature,
-    #[error("the token has expired or says no end")]
+    #[error("the token has expired or has no expiry")]
     Expired,
-    #[error("the token does not count yet")]
+    #[error("the token is not valid yet")]
     NotYet,
-    #[error("the token was not made for this server")]
+    #[error("the token was not issued for this server")]
     Audience,
-    #[error("the server's own keys for tokens cannot be read")]
+    #[error("the server cannot read its keys for tokens")]
     Keys(#[source] KeyError),
 }
 
@@ -34,6 +34,6 @@ pub enum KeyError {
     Fetch { url: String, source: RequestError },
     #[error("{0} is not a JWK set")]
     Parse(String),
-    #[error("no keys came from {0} so far")]
+    #[error("no keys were received from {0} yet")]
     None(String),
 }

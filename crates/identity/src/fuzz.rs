@@ -1,11 +1,11 @@
-//! Fuzzed: tokens and key sets.
+//! Fuzz targets for tokens and key sets.
 
 use isopod_store::clock::Timestamp;
 
 use crate::jwks::KeySet;
 use crate::jwt::Token;
 
-/// A token in the first line, and a key set after it. No stranger's token is believed.
+/// A token in the first line, and a key set after it. A token without our secret is never accepted.
 pub fn jwt(data: &[u8]) {
     let line = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let keys = KeySet::parse(data.get(line + 1..).unwrap_or_default());

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-/// The keys that can be used here; others in the set are for other uses and are passed over.
+/// The supported keys. Others in the set are for other purposes and are skipped.
 #[derive(Debug)]
 pub(super) struct KeySet {
     keys: Vec<(Option<String>, PublicKey)>,
@@ -45,7 +45,7 @@ impl KeySet {
         Some(Self { keys: keys.collect() })
     }
 
-    /// The keys that a token may have been signed with: that of its name, or all where it names none.
+    /// Returns the keys that may have signed a token: the one with this id, or all if the token names none.
     pub(super) fn candidates<'a>(&'a self, kid: Option<&'a str>) -> impl Iterator<Item = &'a PublicKey> {
         let matches = move |known: Option<&str>| kid.is_none() || known == kid;
         self.keys.iter().filter(move |(known, _)| matches(known.as_deref())).map(|(_, key)| key)

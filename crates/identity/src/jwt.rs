@@ -1,5 +1,5 @@
-//! A JWT in its compact form (RFC 7519), and its signature by `ring`, which TLS brings along anyway. Four methods count,
-//! each only with the kind of key that it is meant for: a token cannot choose how it is checked.
+//! Parses a JWT in its compact form (RFC 7519), and verifies its signature with `ring`, which TLS needs anyway. Four
+//! algorithms are accepted, each only with its own kind of key: a token cannot choose how it is verified.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,10 +10,10 @@ use crate::claims::Claims;
 use crate::error::TokenError;
 use crate::jwks::{KeySet, PublicKey};
 
-/// A token whose signature has not been checked.
+/// A token whose signature was not verified yet.
 pub(super) struct Token<'a> {
     header: Header,
-    /// What is signed.
+    /// The part that is signed.
     signed: &'a str,
     payload: Vec<u8>,
     signature: Vec<u8>,
@@ -23,11 +23,11 @@ pub(super) struct Token<'a> {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that a reader must understand; we understand none.
+    /// Extensions that a reader must understand. None are supported.
     crit: Option<serde_json::Value>,
 }
 
-/// No identity service makes longer ones.
+/// No identity service issues longer tokens.
 const MAX_LENGTH: usize = 16 << 10;
 
 impl<'a> Token<'a> {
@@ -51,12 +51,12 @@ impl<'a> Token<'a> {
         hmac::verify(&key, self.signed.as_bytes(), &self.signature).map_err(|_| TokenError::Signature)
     }
 
-    /// The key that it says it is signed with.
+    /// The id of the key that the token claims to be signed with.
     pub(super) fn kid(&self) -> Option<&str> {
         self.header.kid.as_deref()
     }
 
-    /// Whether it is signed by a method with public keys.
+    /// Whether its algorithm uses public keys.
     pub(super) fn check_algorithm(&self) -> Result<(), TokenError> {
         let is_public = matches!(self.header.alg.as_str(), "RS256" | "ES256" | "EdDSA");
         if is_public { Ok(()) } else { Err(TokenError::Algorithm) }
@@ -91,7 +91,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Call it after the signature was checked.
+    /// Must be called after the signature was verified.
     pub(super) fn into_claims(self) -> Result<Claims, TokenError> {
         serde_json::from_slice(&self.payload).map_err(|_| TokenError::Malformed)
     }

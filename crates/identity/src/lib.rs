@@ -1,9 +1,9 @@
-//! Team tokens: people instead of keys. A request carries a team's id and a signed token that says who asks, in the
-//! headers of `wire::compat`.
+//! Team tokens authenticate users instead of keys. A request carries a team's id and a signed token that identifies the
+//! user, in the headers of `wire::compat`.
 //!
-//! The token is a JWT of an identity service that the operator names, by its secret or by its public keys. What it says
-//! is believed only after its signature, its time and the person's membership in the team were checked. Nothing that a
-//! request's body says about who asks counts.
+//! The token is a JWT of an identity service that the operator configures, with its secret or its public keys. Its
+//! claims are trusted only after its signature, its time and the user's membership in the team were checked. Nothing in
+//! a request's body affects who the caller is.
 
 mod claims;
 mod error;
@@ -28,48 +28,48 @@ use jwks::KeySet;
 use jwt::Token;
 use remote_keys::RemoteKeys;
 
-/// Whose tokens count.
+/// The tokens to accept.
 #[derive(Clone, Debug)]
 pub struct TeamTokens {
-    /// What they are signed with.
+    /// The key that they are signed with.
     pub key: TokenKey,
-    /// They must be made by this issuer (`iss`).
+    /// The required issuer (`iss`).
     pub issuer: Option<String>,
-    /// They must be meant for this audience (`aud`).
+    /// The required audience (`aud`).
     pub audience: Option<String>,
 }
 
-/// What tokens are signed with.
+/// The key that tokens are signed with.
 #[derive(Clone, Debug)]
 pub enum TokenKey {
-    /// A secret that the identity service shares with us: HS256.
+    /// A secret shared with the identity service: HS256.
     Secret(Secret),
-    /// A file with the public keys of the identity service (a JWK set): RS256, ES256 and EdDSA (Ed25519). Read
-    /// again when it changes.
+    /// A file with the public keys of the identity service (a JWK set): RS256, ES256 and EdDSA (Ed25519). Read again
+    /// when it changes.
     Jwks(PathBuf),
-    /// A URL where the identity service has them.
+    /// The URL of the public keys.
     JwksUrl(String),
 }
 
-/// The time of its change, and what was in it.
+/// The modification time and the content of a key file.
 type KeyFile = (SystemTime, Arc<KeySet>);
 
-/// Checks tokens. Clones share the key file's contents.
+/// Checks tokens. Clones share the cached keys.
 #[derive(Clone, Debug)]
 pub struct TokenCheck {
     tokens: TeamTokens,
-    /// The key file as last read, with the time of its change. Written when the file has changed.
+    /// The key file as last read. Written when the file has changed.
     known: Arc<Mutex<Option<KeyFile>>>,
-    /// Where the keys are at a URL.
+    /// Set if the keys are at a URL.
     remote: Option<Arc<RemoteKeys>>,
 }
 
 impl TokenCheck {
-    /// `authorities` are PEM certificates that count beside those which this machine trusts.
+    /// `authorities` are PEM certificates to trust in addition to those that this machine trusts.
     pub fn new(tokens: TeamTokens, authorities: Vec<u8>) -> Self {
         let remote = match &tokens.key {
             TokenKey::JwksUrl(url) => {
-                let remote = RemoteKeys::new(url.clone(), Trust::new(authorities), remote_keys::PACE);
+                let remote = RemoteKeys::new(url.clone(), Trust::new(authorities), remote_keys::MIN_INTERVAL);
                 Some(Arc::new(remote))
             }
             TokenKey::Secret(_) | TokenKey::Jwks(_) => None,
@@ -77,14 +77,14 @@ impl TokenCheck {
         Self { tokens, known: Arc::default(), remote }
     }
 
-    /// What the token says, if it may be believed now.
+    /// Returns the claims of the token if it is valid now.
     pub async fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
         let token = Token::parse(text)?;
         match (&self.tokens.key, &self.remote) {
             (TokenKey::Secret(secret), _) => token.verify_secret(secret.0.as_bytes())?,
             (TokenKey::Jwks(path), _) => token.verify_public(&*self.key_set(path)?)?,
             (TokenKey::JwksUrl(_), Some(remote)) => {
-                // Looked at first: who sends something else makes nobody fetch anything.
+                // Checked first, so that other tokens do not cause a fetch.
                 token.check_algorithm()?;
                 let keys = remote.keys_for(token.kid()).await.map_err(TokenError::Keys)?;
                 token.verify_public(&keys)?;

@@ -1,8 +1,8 @@
 //! The public keys of an identity service that publishes them at a URL.
 //!
-//! They are fetched when the first token asks for them, and again when they are old or a token names a key that is not
-//! among them: that is how a service changes its keys. Never more often than once a minute, whatever tokens say, and one
-//! fetch at a time. A service that does not answer leaves its last keys in force for a day.
+//! They are fetched when the first token needs them, and again when they are old or a token names an unknown key,
+//! because that is how a service rotates its keys. At most once a minute, whatever tokens name, and only one fetch at a
+//! time. If the service does not answer, its last keys stay valid for a day.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use crate::jwks::KeySet;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Key sets have a few kilobytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Between two fetches.
-pub(super) const PACE: Duration = Duration::from_secs(60);
-/// After this they are fetched again although they suffice.
-const OLD_AFTER: Duration = Duration::from_secs(3600);
-/// After this they do not count any more.
-const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// The minimum time between two fetches.
+pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(60);
+/// After this time, the keys are fetched again even if they suffice.
+const REFRESH_AFTER: Duration = Duration::from_secs(3600);
+/// After this time, the keys are not used any more.
+const INVALID_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Keys at a URL.
 #[derive(Debug)]
 pub(super) struct RemoteKeys {
     url: String,
     trust: Trust,
-    pace: Duration,
-    /// What the last fetch brought. Written by the one who fetches.
+    min_interval: Duration,
+    /// The result of the last fetch. Written by the fetching task.
     known: Mutex<Option<Fetched>>,
-    /// When somebody last tried. Who holds it fetches; others who need new keys wait for what that brings.
+    /// The time of the last attempt. The task that holds the lock fetches, and others that need new keys wait for its
+    /// result.
     tried: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
@@ -43,24 +43,24 @@ struct Fetched {
 }
 
 impl RemoteKeys {
-    pub(super) fn new(url: String, trust: Trust, pace: Duration) -> Self {
-        Self { url, trust, pace, known: Mutex::default(), tried: Arc::default() }
+    pub(super) fn new(url: String, trust: Trust, min_interval: Duration) -> Self {
+        Self { url, trust, min_interval, known: Mutex::default(), tried: Arc::default() }
     }
 
-    /// The keys to check a token with that names this key.
+    /// Returns the keys to verify a token that names this key.
     pub(super) async fn keys_for(self: &Arc<Self>, kid: Option<&str>) -> Result<Arc<KeySet>, KeyError> {
-        if let Some(keys) = self.suffices(kid) {
+        if let Some(keys) = self.fresh_keys(kid) {
             return Ok(keys);
         }
         let mut tried = Arc::clone(&self.tried).lock_owned().await;
-        // Somebody may have brought them while we waited.
-        if let Some(keys) = self.suffices(kid) {
+        // Another task may have fetched them while we waited.
+        if let Some(keys) = self.fresh_keys(kid) {
             return Ok(keys);
         }
         let mut failure = None;
-        if tried.is_none_or(|at| at.elapsed() >= self.pace) {
+        if tried.is_none_or(|at| at.elapsed() >= self.min_interval) {
             *tried = Some(Instant::now());
-            // In a task of its own: who hangs up must not cost everybody the next minute.
+            // In a task of its own, so that a disconnected client does not waste the only fetch of the next minute.
             let (remote, held) = (Arc::clone(self), tried);
             let fetching = tokio::spawn(async move {
                 let fetched = remote.fetch_and_keep().await;
@@ -69,21 +69,21 @@ impl RemoteKeys {
             });
             failure = fetching.await.ok().and_then(Result::err);
         }
-        let known = self.known().filter(|known| known.at.elapsed() < DEAD_AFTER);
+        let known = self.known().filter(|known| known.at.elapsed() < INVALID_AFTER);
         known.map(|known| known.keys).ok_or_else(|| failure.unwrap_or_else(|| KeyError::None(self.url.clone())))
     }
 
     async fn fetch_and_keep(&self) -> Result<(), KeyError> {
         let fetched = self.fetch().await.inspect_err(|error| {
-            tracing::warn!(error = isopod_wire::error_chain(error), "the keys for tokens could not be fetched");
+            tracing::warn!(error = isopod_wire::error_chain(error), "could not fetch the keys for tokens");
         });
         self.keep(Fetched { keys: Arc::new(fetched?), at: Instant::now() });
         Ok(())
     }
 
-    /// Young keys among which is the one that is asked for.
-    fn suffices(&self, kid: Option<&str>) -> Option<Arc<KeySet>> {
-        let known = self.known().filter(|known| known.at.elapsed() < OLD_AFTER)?;
+    /// Returns fresh keys that include the requested one.
+    fn fresh_keys(&self, kid: Option<&str>) -> Option<Arc<KeySet>> {
+        let known = self.known().filter(|known| known.at.elapsed() < REFRESH_AFTER)?;
         let is_there = known.keys.candidates(kid).next().is_some();
         is_there.then_some(known.keys)
     }
@@ -109,7 +109,7 @@ impl RemoteKeys {
             .header("accept", "application/json")
             .header("user-agent", concat!("isopod/", env!("CARGO_PKG_VERSION")))
             .body(Body::empty())?;
-        // The operator named it; it may well be on this machine.
+        // The operator named the URL, and it may be on this machine.
         let policy = Policy::default().and(target.place());
         let (status, body) = fetch(&target, &self.trust, &policy, request, MAX_BYTES).await?;
         if status.is_success() { Ok(body) } else { Err(RequestError::Status(status)) }

@@ -1,4 +1,4 @@
-//! Tokens that count and tokens that do not.
+//! Valid and invalid tokens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -121,7 +121,7 @@ async fn public_keys_are_found_by_name_and_read_again_when_they_change() {
     assert!(matches!(check.check(&sign("ES256"), Timestamp::now()).await, Err(TokenError::Keys(_))));
 }
 
-/// An identity service: its answer can be changed, and how often it was asked is counted.
+/// A fake identity service. Its response can be changed, and its requests are counted.
 #[derive(Default)]
 struct Service {
     answer: Mutex<(u16, String)>,
@@ -159,7 +159,7 @@ impl Service {
     }
 }
 
-/// A key of an identity service, under a name.
+/// A named key of an identity service.
 struct Signer {
     kid: &'static str,
     pair: Ed25519KeyPair,
@@ -183,9 +183,9 @@ impl Signer {
     }
 }
 
-fn at(url: &str, pace: Duration) -> TokenCheck {
+fn at(url: &str, min_interval: Duration) -> TokenCheck {
     let tokens = TeamTokens { key: TokenKey::JwksUrl(url.to_owned()), issuer: None, audience: None };
-    let remote = RemoteKeys::new(url.to_owned(), Trust::new(Vec::new()), pace);
+    let remote = RemoteKeys::new(url.to_owned(), Trust::new(Vec::new()), min_interval);
     TokenCheck { remote: Some(Arc::new(remote)), ..TokenCheck::new(tokens, Vec::new()) }
 }
 
@@ -203,11 +203,11 @@ async fn keys_at_a_url_are_fetched_once_and_again_when_a_token_names_a_new_one()
     service.answers(200, &json!({ "keys": [old.jwk(), new.jwk()] }));
     assert!(check.check(&new.token(), Timestamp::now()).await.is_ok());
     assert_eq!(service.asked(), 3);
-    // What is not signed by any public key makes nobody ask.
+    // A token that is not signed with a public key causes no fetch.
     let forged = hs256(&json!({ "alg": "HS256", "kid": "other" }), &claims(), &new.jwk().to_string());
     assert!(matches!(check.check(&forged, Timestamp::now()).await, Err(TokenError::Algorithm)));
     assert_eq!(service.asked(), 3);
-    // A service in trouble takes nothing away.
+    // A failing service does not invalidate known keys.
     service.answers(500, &json!({}));
     assert!(check.check(&new.token(), Timestamp::now()).await.is_ok());
     let stranger = Signer::new("stranger");
@@ -219,7 +219,7 @@ async fn tokens_with_names_that_nobody_knows_do_not_make_us_ask_more_than_once_a
     let service = Arc::<Service>::default();
     let url = service.start().await;
     service.answers(200, &json!({ "keys": [Signer::new("k").jwk()] }));
-    let check = at(&url, remote_keys::PACE);
+    let check = at(&url, remote_keys::MIN_INTERVAL);
     let stranger = Signer::new("stranger");
     for _ in 0..10 {
         assert!(matches!(check.check(&stranger.token(), Timestamp::now()).await, Err(TokenError::UnknownKey)));

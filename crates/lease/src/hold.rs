@@ -37,7 +37,7 @@ async fn hold_alone<H: Holder>(holder: &H, seat: &Seat, endings: u64) -> Result<
         return Ok(leased);
     }
     let mut opened = holder.open().await?;
-    let held = find_or_make(holder, &mut opened).await;
+    let held = find_or_create(holder, &mut opened).await;
     if let (Ok(leased), true) = (&held, H::IS_REMEMBERED) {
         seat.remember(Some(Remembered { sandbox: H::id(&leased.sandbox).clone(), restarts: leased.restarts }));
     }
@@ -45,7 +45,7 @@ async fn hold_alone<H: Holder>(holder: &H, seat: &Seat, endings: u64) -> Result<
     held
 }
 
-async fn find_or_make<H: Holder>(
+async fn find_or_create<H: Holder>(
     holder: &H,
     opened: &mut Opened<H::Record, H::Sandbox>,
 ) -> Result<Leased<H::Sandbox>, H::Error> {

@@ -1,4 +1,4 @@
-//! What a whole server can be told.
+//! The configuration of a whole server.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use isopod_control::ServeConfig;
 use isopod_service::ServiceConfig;
 use isopod_store::Store;
 
-/// How to serve. Everything has a default but the store; nothing here reads the environment.
+/// The configuration of a server. Everything except the store has a default. Nothing here reads the environment.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Sandboxes, E2B's API and the edge.
@@ -16,38 +16,38 @@ pub struct ServerConfig {
     pub agents: AgentsConfig,
     /// The sandbox service.
     pub service: ServiceConfig,
-    /// How programs of this machine find the server under other domains.
+    /// How programs on this machine find the server under other domains.
     pub local_names: LocalNames,
 }
 
-/// What `isopod env` needs to let a program find this server.
+/// What `isopod env` needs in order to point a program to this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalNames {
-    /// They can.
+    /// The names are served.
     Served(ServedNames),
-    /// They cannot, and why.
+    /// The names are not served. Contains the reason.
     Missing(String),
 }
 
-/// Other domains, and who answers for them.
+/// Other domains, and the address that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedNames {
-    /// The domains. Everything below them is the server, too.
+    /// The domains. All names below them lead to the server too.
     pub domains: Vec<String>,
-    /// An address of this machine: a resolver on port 53 that knows them, and the server on port 443.
+    /// An address of this machine with a resolver for these domains on port 53 and the server on port 443.
     pub address: Ipv4Addr,
-    /// The certificate of the authority that certifies them, in PEM. It can certify nothing else.
+    /// The certificate of the authority for these domains, in PEM. The authority cannot certify anything else.
     pub authority: String,
 }
 
 impl ServerConfig {
-    /// The defaults, recording into `store`.
+    /// Creates the default configuration with this store.
     pub fn new(store: Store) -> Self {
         Self {
             control: ServeConfig::new(store),
             agents: AgentsConfig::default(),
             service: ServiceConfig::default(),
-            local_names: LocalNames::Missing("this server answers for no domain but its own".to_owned()),
+            local_names: LocalNames::Missing("this server serves only its own domain".to_owned()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /health` and `GET /metrics`: for machines that watch the server.
+//! `GET /health` and `GET /metrics`, for monitoring.
 
 use std::sync::Arc;
 

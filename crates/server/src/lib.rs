@@ -1,5 +1,5 @@
-//! A whole server, put together: the core with E2B's API (`isopod-control`), what agents get beyond it (`isopod-agents`)
-//! and the sandbox service (`isopod-service`), on one port.
+//! A whole server: combines the core with E2B's API (`isopod-control`), the features for agents (`isopod-agents`) and
+//! the sandbox service (`isopod-service`) on one port.
 
 mod config;
 mod health;

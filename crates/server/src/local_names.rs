@@ -1,4 +1,4 @@
-//! `GET /isopod/env`: how programs of this machine find the server under other domains than its own.
+//! `GET /isopod/env`: how programs on this machine find the server under other domains than its own.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::parts::Parts;
 #[derive(Serialize, ToSchema)]
 #[schema(as = ProgramEnvironment)]
 pub(super) struct Environment {
-    /// The server's own.
+    /// The server's own domain.
     domain: String,
     names: Option<NamesView>,
-    /// Why there are no names.
+    /// Why no other names are served.
     problem: Option<String>,
 }
 
-/// Names that the server answers for besides its own.
+/// The names that the server serves in addition to its own.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LocalNames)]
 struct NamesView {
     domains: Vec<String>,
-    /// Of the resolver, and of the server's https.
+    /// The address of the resolver and of the server's https port.
     #[schema(value_type = String, format = Ipv4)]
     address: Ipv4Addr,
-    /// The certificate of the authority, as PEM.
+    /// The certificate of the authority in PEM.
     authority: String,
 }
 

@@ -1,5 +1,5 @@
-//! The API described for machines (`/openapi.json`) and for people (`/docs`). The document comes from the route tables and from
-//! the types that the handlers take and return.
+//! The description of the API for programs (`/openapi.json`) and for people (`/docs`). The document is generated from
+//! the route tables and from the types in the handlers' signatures.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ const ABOUT: &str = "The E2B API on your own machine. Traffic to sandboxes does 
     by the headers E2b-Sandbox-Id and E2b-Sandbox-Port, by the host {port}-{id}.{domain} or by the path \
     /sandbox/{id}/{port}/.";
 
-/// The document of all routes, made when somebody asks for it first.
+/// The document of all routes, built on the first request.
 #[derive(Debug)]
 pub(crate) struct ApiDocument {
     routes: fn() -> Document,
@@ -29,19 +29,19 @@ impl ApiDocument {
     fn value(&self) -> &Value {
         self.made.get_or_init(|| {
             let document = (self.routes)().finish("Isopod", env!("CARGO_PKG_VERSION"), ABOUT);
-            serde_json::to_value(document).expect("its keys are texts")
+            serde_json::to_value(document).expect("the keys of the document are strings")
         })
     }
 }
 
-/// The routes that show the document.
+/// The routes that serve the document.
 pub(crate) fn routes() -> Routes<Arc<ApiDocument>> {
     Routes::new()
-        .route("/openapi.json", [get(reads(Nothing), "This document", document)])
-        .route("/docs", [get(reads(Nothing), "A list of all operations, for people", page)])
+        .route("/openapi.json", [get(reads(Nothing), "Get this document", document)])
+        .route("/docs", [get(reads(Nothing), "Show all operations on a page", page)])
 }
 
-/// The document itself, which is whatever OpenAPI says.
+/// The document itself. Its schema is that of OpenAPI.
 struct OpenApiDocument(String);
 
 async fn document(State(document): State<Arc<ApiDocument>>) -> OpenApiDocument {
@@ -60,7 +60,7 @@ impl DescribeAnswer for OpenApiDocument {
     }
 }
 
-/// A plain list: the page loads nothing else.
+/// A plain list. The page loads nothing else.
 async fn page(State(document): State<Arc<ApiDocument>>) -> Html<String> {
     let document = document.value();
     let mut rows = String::new();

@@ -8,7 +8,7 @@ use isopod_service::Service;
 
 use crate::config::LocalNames;
 
-/// What requests can reach.
+/// The state that handlers share.
 pub(crate) struct Parts {
     pub(crate) app: Arc<App>,
     pub(crate) agents: Arc<Agents>,

@@ -1,4 +1,4 @@
-//! Every route of a server, put together from the crates that have them.
+//! Combines the routes of all crates.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::openapi::{self, ApiDocument};
 use crate::parts::Parts;
 use crate::{health, local_names};
 
-/// Answers every request that is for the API.
+/// Creates the router for all API requests.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     let parts = Arc::new(parts);
     let Parts { app, agents, service, .. } = &*parts;
@@ -33,7 +33,7 @@ pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     with_fallbacks(router)
 }
 
-/// Every route with what it needs, in the order of paths.
+/// Returns all routes with their rules, sorted by path.
 pub fn declared_routes() -> Vec<DeclaredRoute> {
     let mut declared: Vec<_> = routes().declared().collect();
     declared.extend(isopod_agents::routes().declared());
@@ -45,7 +45,7 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
     declared
 }
 
-/// What all routes take and return.
+/// Describes all routes.
 fn documented_routes() -> Document {
     Document::new()
         .with(&routes())
@@ -56,19 +56,23 @@ fn documented_routes() -> Document {
         .with(&openapi::routes())
 }
 
-/// About the server itself.
+/// Routes about the server itself.
 fn server_routes() -> Routes<Arc<Parts>> {
     Routes::new()
-        .route("/health", [get(reads(Nothing), "Whether the server answers", health::health)])
+        .route("/health", [get(reads(Nothing), "Check whether the server is up", health::health)])
         .route(
             "/isopod/env",
-            [get(reads(TeamKey), "How programs of this machine find the server under other domains", local_names::get)],
+            [get(
+                reads(TeamKey),
+                "Get the domains and addresses by which local programs find the server",
+                local_names::get,
+            )],
         )
         .route(
             "/metrics",
             [get(
                 reads(MetricsKey),
-                "Counts for Prometheus, for an admin key; without a key where the server opened them",
+                "Get metrics for Prometheus; needs an admin key, unless the operator opened them",
                 health::metrics,
             )],
         )

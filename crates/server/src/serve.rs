@@ -1,4 +1,4 @@
-//! The server itself: its parts are opened, requests are answered until it is told to stop, and everything ends in order.
+//! Runs a server: opens its parts, answers requests until the shutdown, and then stops everything in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use crate::config::ServerConfig;
 use crate::parts::Parts;
 use crate::routes::router;
 
-/// How long a server that stops waits for the sandboxes of runs that have ended.
-const CLEANUP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stopping server waits for the removal of sandboxes of ended runs.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The sandboxes of a former server could not be taken over.
+    /// The sandboxes of an earlier server could not be adopted.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Its sessions and runs could not.
+    /// The sessions and runs of an earlier server could not be adopted.
     #[error(transparent)]
     Agents(#[from] OpenError),
-    /// Its builds or its audit could not.
-    #[error("could not take over the sandboxes that exist")]
+    /// The builds or the audit log of an earlier server could not be read.
+    #[error("could not read the state of an earlier server")]
     Store(#[from] StoreError),
 }
 
-/// Serves until `shutdown` is ready, then lets requests under way finish. Sandboxes go on running.
+/// Serves until `shutdown` is ready, then waits for requests in progress. Sandboxes keep running.
 ///
 /// # Errors
-/// When something that a former server left cannot be taken over.
+/// If the state of an earlier server cannot be adopted.
 pub async fn serve(
     config: ServerConfig,
     listeners: Vec<TcpListener>,
@@ -48,14 +48,14 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let ServerConfig { control: config, agents: agents_config, service: service_config, local_names } = config;
     let stop = CancellationToken::new();
-    // Also when this future is dropped: nothing of the server outlives it.
+    // Also if this future is dropped, so that no task outlives the server.
     let _stopped_at_the_end = stop.clone().drop_guard();
     let Core { fleet, catalogue, mut background, journal } = Core::open(&config, node, &stop).await?;
     catalogue.recover().await?;
     let app = Arc::new(open_app(&config, Arc::clone(&fleet), Arc::clone(&catalogue)));
     let (recorder, records) = Recorder::open(&config.store).await?;
     let records = tokio::spawn(records);
-    // Streams that never end by themselves end before the others are waited for.
+    // Cancelled before the drain, because some streams never end by themselves.
     let closing = stop.child_token();
     let service = Service::open(&service_config, &app, recorder.clone(), closing.clone()).await?;
     background.spawn(run_template_maintenance(catalogue, stop.clone()));
@@ -68,7 +68,7 @@ pub async fn serve(
     drop(fleet);
     let api = router(Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names }, recorder);
     let connections = open_connections(&config, &app, api);
-    // Kept, it would hold the fleet, and with it the journal, beyond the end of the connections.
+    // The app holds the fleet, and with it the journal. It must not outlive the connections.
     drop(app);
     tokio::select! {
         () = accept_all(&listeners, &connections, config.connections.total) => {}
@@ -77,12 +77,13 @@ pub async fn serve(
     drop(listeners);
     closing.cancel();
     connections.drain(config.drain, &streams_end).await;
-    agents.finish_cleanups(CLEANUP_PATIENCE).await;
+    agents.finish_cleanups(CLEANUP_TIMEOUT).await;
     stop.cancel();
     background.join_all().await;
     agents.drain().await;
     drop((connections, agents));
-    // Controllers drop their ends of the journal and of the audit as they stop; what is queued is written before we leave.
+    // Controllers drop their handles of the journal and of the audit log when they stop. Queued records are written
+    // before we return.
     journal.finish().await;
     let _ = tokio::time::timeout(Duration::from_secs(5), records).await;
     Ok(())

@@ -1,5 +1,5 @@
-//! The audit: who did what to which sandbox, in a chain of lines that nobody can change unnoticed. Requests are put into it by
-//! [`audited`](crate::audited) and by the service, each in front of its own routes.
+//! The audit log: who did what to which sandbox, in a hash chain that nobody can change unnoticed.
+//! [`audited`](crate::audited) and the service write requests into it, each in front of its own routes.
 
 mod recorder;
 mod subject;

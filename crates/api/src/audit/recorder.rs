@@ -1,8 +1,8 @@
-//! One task writes the audit and the history, many records to a transaction. Whoever asks for an audit line is told when it
-//! is written, before the answer goes out: no line is lost that somebody has an answer for.
+//! A task that writes the audit log and the history, many records per transaction. A caller that requests an audit line
+//! is notified when it is written, before the response is sent. Therefore no line is lost whose client has a response.
 //!
-//! A store that fails is tried again for as long as it takes. Those who wait are told after a while, and until the backlog
-//! is written new operations are refused at the door.
+//! If the store fails, the task retries until it succeeds. Waiting callers get an error after a while, and new
+//! operations are refused until the backlog is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,27 +13,27 @@ use isopod_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Where to report. When the last is dropped, the writer finishes and ends.
+/// The handle for reporting. When the last one is dropped, the writer writes the rest and ends.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     queue: mpsc::Sender<Item>,
     state: Arc<RecorderState>,
 }
 
-/// What others may look at.
+/// The state that the writer shows to others.
 #[derive(Debug, Default)]
 struct RecorderState {
-    /// The store fails at the moment. Written by the writer.
+    /// Whether the store is failing. Set by the writer.
     failing: AtomicBool,
-    /// Records that were not written yet.
+    /// The number of records that are not written yet.
     backlog: AtomicU64,
-    /// Audit lines written since the start.
+    /// The number of audit lines written since the start.
     lines: AtomicU64,
 }
 
-/// The audit cannot be written at the moment.
+/// The audit log cannot be written at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the audit cannot be written at the moment")]
+#[error("the audit log cannot be written at the moment")]
 pub struct AuditDown;
 
 #[derive(Debug)]
@@ -44,28 +44,28 @@ struct Item {
 
 const QUEUE: usize = 10_000;
 const BATCH: usize = 512;
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl Recorder {
-    /// The recorder of this server's chain and its writer, which must be run.
+    /// Returns the recorder of this server's chain and its writer, which the caller must run.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub async fn open(store: &Store) -> Result<(Self, impl Future<Output = ()> + use<>), StoreError> {
         let server = store.server_identity().await?;
         let end = store.chain_end(&server).await?;
         Ok(Self::new(store.clone(), end))
     }
 
-    /// The recorder and its writer, which must be run.
+    /// Returns the recorder and its writer, which the caller must run.
     fn new(store: Store, end: ChainEnd) -> (Self, impl Future<Output = ()>) {
         let (queue, items) = mpsc::channel(QUEUE);
         let state = Arc::<RecorderState>::default();
         (Self { queue, state: Arc::clone(&state) }, write(store, end, items, state))
     }
 
-    /// Whether operations may begin.
+    /// Whether operations may start.
     pub fn is_ready(&self) -> Result<(), AuditDown> {
         if self.state.failing.load(Ordering::Relaxed) { Err(AuditDown) } else { Ok(()) }
     }
@@ -75,7 +75,7 @@ impl Recorder {
         self.send(record, None).await;
     }
 
-    /// The same from where nobody can wait, as when a request is dropped.
+    /// Like `note`, for callers that cannot wait, such as a dropped request.
     pub fn note_at_once(&self, record: Record) {
         self.state.backlog.fetch_add(1, Ordering::Relaxed);
         let Err(mpsc::error::TrySendError::Full(item)) = self.queue.try_send(Item { record, written: None }) else {
@@ -87,7 +87,7 @@ impl Recorder {
         }
     }
 
-    /// Writes an audit line, with everything that was queued before it.
+    /// Writes an audit line, after everything that was queued before it.
     pub async fn audit(&self, entry: AuditEntry) -> Result<(), AuditDown> {
         let (written, ack) = oneshot::channel();
         self.send(Record::Audit(entry), Some(written)).await;
@@ -96,7 +96,7 @@ impl Recorder {
 
     async fn send(&self, record: Record, written: Option<oneshot::Sender<()>>) {
         self.state.backlog.fetch_add(1, Ordering::Relaxed);
-        // The writer outlives all of us.
+        // The writer lives as long as any recorder.
         let _ = self.queue.send(Item { record, written }).await;
     }
 
@@ -115,14 +115,15 @@ async fn write(store: Store, mut end: ChainEnd, mut items: mpsc::Receiver<Item>,
         let (records, mut waiting): (Vec<_>, Vec<_>) = batch.drain(..).map(|item| (item.record, item.written)).unzip();
         let started = Instant::now();
         while let Err(error) = store.write_records(&mut end, &records).await {
-            if started.elapsed() > PATIENCE && !waiting.is_empty() {
+            if started.elapsed() > WRITE_TIMEOUT && !waiting.is_empty() {
                 tracing::error!(
                     error = isopod_wire::error_chain(&error),
                     lines = records.len(),
-                    "the audit cannot be written"
+                    "could not write the audit log; retrying"
                 );
                 state.failing.store(true, Ordering::Relaxed);
-                // Dropped: those who wait learn that the line is not written yet. It stays in the batch.
+                // Dropping the senders informs the waiting callers that the line is not written yet. It stays in the
+                // batch.
                 waiting.clear();
             }
             tokio::time::sleep(RETRY_AFTER).await;
@@ -132,7 +133,7 @@ async fn write(store: Store, mut end: ChainEnd, mut items: mpsc::Receiver<Item>,
         state.lines.fetch_add(lines as u64, Ordering::Relaxed);
         state.backlog.fetch_sub(records.len() as u64, Ordering::Relaxed);
         for written in waiting.into_iter().flatten() {
-            // Who has gone away does not want to know.
+            // The caller may be gone.
             let _ = written.send(());
         }
     }
@@ -161,14 +162,14 @@ mod tests {
         }
     }
 
-    /// Append-only, chained by hashes; what was changed behind the server's back is found.
+    /// Append-only, chained by hashes. Changes behind the server's back are detected.
     #[tokio::test]
     async fn lines_of_many_writers_make_one_chain_and_a_forgery_breaks_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::for_test(dir.path()).await;
         let server = store.server_identity().await.unwrap();
         for round in 0..2 {
-            // The second one goes on where the first ended, as after a restart.
+            // The second writer continues where the first ended, as after a restart.
             let (recorder, writer) = Recorder::new(store.clone(), store.chain_end(&server).await.unwrap());
             let writer = tokio::spawn(writer);
             let all = (0..200).map(|number| recorder.audit(entry(format!("round{round}.{number}"))));
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!((bad.lines, bad.broken_at), (249, Some(250)));
     }
 
-    /// The connection breaks after the database has committed and before it says so.
+    /// The connection breaks after the database has committed and before it confirms that.
     #[tokio::test]
     async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
         let dir = tempfile::tempdir().unwrap();

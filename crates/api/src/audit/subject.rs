@@ -1,8 +1,8 @@
-//! What an audited request was about.
+//! The subject of an audited request.
 
 use isopod_store::service::ServiceSandbox;
 
-/// What a request was about, told by its handler with the answer.
+/// The subject of a request. Its handler returns it with the response.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     pub sandbox: Option<String>,
@@ -15,8 +15,8 @@ impl Subject {
         Self { sandbox: Some(id.into()), ..Self::default() }
     }
 
-    /// Takes over what the other one knows.
-    pub fn learn(&mut self, other: &Self) {
+    /// Adds what the other subject knows.
+    pub fn merge(&mut self, other: &Self) {
         let known = |mine: &mut Option<String>, theirs: &Option<String>| *mine = theirs.clone().or(mine.take());
         known(&mut self.sandbox, &other.sandbox);
         known(&mut self.agent, &other.agent);

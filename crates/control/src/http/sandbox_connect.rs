@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use isopod_api::{ApiError, Caller, Created, JsonBody, MadeOrFound};
+use isopod_api::{ApiError, Caller, Created, CreatedOrFound, JsonBody};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -47,7 +47,7 @@ pub(super) struct ResumeBody {
     auto_pause: Option<bool>,
 }
 
-type Answer = Result<MadeOrFound<CreatedSandbox>, ApiError>;
+type Answer = Result<CreatedOrFound<CreatedSandbox>, ApiError>;
 
 pub(super) async fn connect_v1(
     State(app): State<Arc<App>>,
@@ -88,7 +88,7 @@ pub(super) async fn resume(
         return Err(ApiError::conflict("the sandbox is already running"));
     }
     match connect(&app, &caller, &domain, &id, timeout, body.memory, body.auto_pause).await? {
-        MadeOrFound::Made(sandbox) | MadeOrFound::Found(sandbox) => Ok(Created(sandbox)),
+        CreatedOrFound::Created(sandbox) | CreatedOrFound::Found(sandbox) => Ok(Created(sandbox)),
     }
 }
 
@@ -104,5 +104,5 @@ async fn connect(
     let sandbox = live_sandbox(&app.fleet, caller, id).await?;
     let resumed = sandbox.connect(timeout, memory.unwrap_or(true), auto_pause).await?;
     let shown = created_sandbox(&domain.0, &sandbox.view().row);
-    Ok(if resumed { MadeOrFound::Made(shown) } else { MadeOrFound::Found(shown) })
+    Ok(if resumed { CreatedOrFound::Created(shown) } else { CreatedOrFound::Found(shown) })
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use isopod_api::{ApiError, MaxBody, Peer, SteadyBody};
+use isopod_api::{ApiError, MaxBody, Peer, TimeoutBody};
 use isopod_otlp::TraceParent;
 use isopod_store::secrets::new_uuid;
 use tower::ServiceExt as _;
@@ -86,7 +86,7 @@ impl Dispatch {
             Err(refusal) => return *refusal,
         };
         parts.extensions.insert(MaxBody(self.limits.max_body));
-        let body = SteadyBody::new(body, self.limits.body_timeout);
+        let body = TimeoutBody::new(body, self.limits.body_timeout);
         let request = Request::from_parts(parts, Body::new(body));
         let mut response = match self.api.clone().oneshot(request).await {
             Ok(response) => response,
