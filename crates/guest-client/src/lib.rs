@@ -1,12 +1,12 @@
-//! Speaks with what runs inside one sandbox, over a Unix socket of this machine or through a server's edge.
+//! Clients for the programs inside one sandbox, over a Unix socket on this machine or through a server's edge.
 //!
-//! - [`guest`]: processes, terminals, files, watches.
-//! - [`interpreter`]: code that runs and keeps its state.
-//! - [`transport`]: HTTP over whatever carries bytes, for these two and for clients of servers.
+//! - [`guest`]: processes, terminals, files, watches
+//! - [`interpreter`]: code that runs and keeps its state
+//! - [`transport`]: HTTP over any byte stream, for these two and for clients of servers
 //!
-//! What a sandbox sends may be anybody's: every reply has a limit of size and of time. Streams end with a result or with an
-//! error, never with silence; reading slowly slows the sender down. Nothing here reads the environment. What is dropped on
-//! this side goes on running on the other, except code of the interpreter, which is interrupted.
+//! Replies of a sandbox are not trusted: each has a limit of size and of time. Streams end with a result or with an
+//! error, never silently. A slow reader slows the sender down. Nothing here reads the environment. If a handle is
+//! dropped, its process continues, except code of the interpreter, which is interrupted.
 //!
 //! ```no_run
 //! use isopod_guest_client::Guest;

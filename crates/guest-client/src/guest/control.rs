@@ -1,4 +1,4 @@
-//! Acting on a process: input, size of the terminal, signals; and which processes there are.
+//! Controls a process (input, terminal size, signals) and lists processes.
 
 use bytes::Bytes;
 use isopod_wire::rpc::MessageField;
@@ -11,10 +11,10 @@ use isopod_wire::rpc::process::{
 
 use super::{Guest, GuestError, PtySize};
 
-/// How much input goes into one message.
+/// The maximum amount of input in one message.
 const PIECE: usize = 1 << 20;
 
-/// Acts on one process. Clones act on the same one.
+/// Controls one process. Clones control the same one.
 #[derive(Clone, Debug)]
 pub struct ProcessHandle {
     guest: Guest,
@@ -24,24 +24,24 @@ pub struct ProcessHandle {
 /// The signals that a guest sends. They go to the whole process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Asks to end.
+    /// Asks the process to end.
     Term,
-    /// Ends.
+    /// Ends the process.
     Kill,
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its number inside the sandbox.
+    /// Its pid inside the sandbox.
     pub pid: u32,
-    /// What was started.
+    /// The command.
     pub cmd: String,
-    /// With which arguments.
+    /// Its arguments.
     pub args: Vec<String>,
-    /// Where, if that was said.
+    /// Its working directory, if one was set.
     pub cwd: Option<String>,
-    /// Under which name, if any.
+    /// Its tag, if it has one.
     pub tag: Option<String>,
 }
 
@@ -50,36 +50,36 @@ impl ProcessHandle {
         Self { guest, pid }
     }
 
-    /// Its number inside the sandbox.
+    /// Its pid inside the sandbox.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Writes to its standard input. Returns when the process's pipe has taken it all, however long that is: a process
-    /// that does not read makes its writer wait, until it ends.
+    /// Writes to its standard input. Returns when the process's pipe has taken everything, however long that takes: if
+    /// the process does not read, the writer waits until it ends.
     ///
     /// # Errors
-    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) when it has no standard input or that was closed;
+    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) if it has no standard input or that was closed;
     /// [`Code::NotFound`](super::Code::NotFound) when it has ended.
     pub async fn send_stdin(&self, bytes: impl Into<Bytes>) -> Result<(), GuestError> {
         self.send(bytes.into(), Input::Stdin).await
     }
 
-    /// Types into its terminal. Waits like [`Self::send_stdin`].
+    /// Writes to its terminal. Waits like [`Self::send_stdin`].
     ///
     /// # Errors
-    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) when it has no terminal.
+    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) if it has no terminal.
     pub async fn send_pty(&self, bytes: impl Into<Bytes>) -> Result<(), GuestError> {
         self.send(bytes.into(), Input::Pty).await
     }
 
-    /// Lets it read the end of its standard input.
+    /// Closes its standard input.
     ///
     /// # Errors
-    /// [`Code::NotFound`](super::Code::NotFound) when it has ended.
+    /// [`Code::NotFound`](super::Code::NotFound) if it has ended.
     pub async fn close_stdin(&self) -> Result<(), GuestError> {
         let request = CloseStdinRequest { process: MessageField::some(self.selector()) };
-        // It takes its turn behind input that is still on its way, so it may wait as long as that.
+        // It is queued behind input that is still being written, so it may take as long as that.
         let _: CloseStdinResponse =
             self.guest.caller.unary_unlimited("/process.Process/CloseStdin", self.guest.options(), &request).await?;
         Ok(())
@@ -88,7 +88,7 @@ impl ProcessHandle {
     /// Changes the size of its terminal.
     ///
     /// # Errors
-    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) when it has none.
+    /// [`Code::FailedPrecondition`](super::Code::FailedPrecondition) if it has none.
     pub async fn resize(&self, size: PtySize) -> Result<(), GuestError> {
         let request =
             UpdateRequest { process: MessageField::some(self.selector()), pty: MessageField::some(size.into()) };
@@ -97,10 +97,10 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// Sends a signal. False when the process has already ended.
+    /// Sends a signal. Returns false if the process has already ended.
     ///
     /// # Errors
-    /// When the guest cannot be reached.
+    /// If the guest cannot be reached.
     pub async fn signal(&self, signal: Signal) -> Result<bool, GuestError> {
         let signal = match signal {
             Signal::Term => WireSignal::SIGNAL_SIGTERM,
@@ -138,10 +138,10 @@ impl ProcessHandle {
 }
 
 impl Guest {
-    /// The processes that clients started and that run now.
+    /// Lists the running processes that clients started.
     ///
     /// # Errors
-    /// When the guest cannot be reached.
+    /// If the guest cannot be reached.
     pub async fn list_processes(&self) -> Result<Vec<ProcessInfo>, GuestError> {
         let reply: ListResponse = self.caller.unary("/process.Process/List", self.options(), &ListRequest {}).await?;
         let info = |process: isopod_wire::rpc::process::ProcessInfo| {
@@ -151,7 +151,7 @@ impl Guest {
         Ok(reply.processes.into_iter().map(info).collect())
     }
 
-    /// Acts on a process whose events somebody else reads.
+    /// Returns a handle to control a process without reading its events.
     pub fn process(&self, pid: u32) -> ProcessHandle {
         ProcessHandle::new(self.clone(), pid)
     }

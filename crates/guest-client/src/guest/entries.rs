@@ -1,4 +1,4 @@
-//! Entries of the sandbox's file system: look, list, make, move, remove. Contents are read and written elsewhere.
+//! Entries of the sandbox's file system: stat, list, create, move, remove. Content is read and written elsewhere.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,31 +13,31 @@ use super::{Code, Guest, GuestError};
 /// A file, a directory or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The last part of its path.
+    /// The last component of its path.
     pub name: String,
-    /// What it is; of a link, what it points to.
+    /// Its kind. For a link, the kind of its target.
     pub kind: EntryKind,
     /// The whole path.
     pub path: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Permissions in letters, as `ls -l` shows them.
+    /// Permissions in text form, as `ls -l` shows them.
     pub permissions: String,
-    /// The user it belongs to.
+    /// The name of its owner.
     pub owner: String,
-    /// The group it belongs to.
+    /// The name of its group.
     pub group: String,
     /// When it was last written.
     pub modified: Option<SystemTime>,
-    /// Where a link points to.
+    /// The target of a link.
     pub symlink_target: Option<String>,
-    /// What clients noted about it when they wrote it.
+    /// Metadata that clients set when they wrote it.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryKind {
@@ -45,27 +45,27 @@ pub enum EntryKind {
     File,
     /// A directory.
     Directory,
-    /// A link that points to nothing that could be named here.
+    /// A link whose target is missing or of no known kind.
     Symlink,
-    /// A device, a socket, a pipe.
+    /// A device, a socket or a pipe.
     Other,
 }
 
 impl Guest {
-    /// Looks at one entry.
+    /// Returns one entry.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when it does not exist.
+    /// [`Code::NotFound`] if it does not exist.
     pub async fn stat(&self, path: impl Into<String>) -> Result<Entry, GuestError> {
         let request = StatRequest { path: path.into() };
         let reply: StatResponse = self.caller.unary("/filesystem.Filesystem/Stat", self.options(), &request).await?;
         parse_entry(reply.entry.into_option())
     }
 
-    /// Whether there is something at the path.
+    /// Whether the path exists.
     ///
     /// # Errors
-    /// When the guest cannot tell.
+    /// If the guest cannot tell.
     pub async fn exists(&self, path: impl Into<String>) -> Result<bool, GuestError> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -74,10 +74,10 @@ impl Guest {
         }
     }
 
-    /// What is in a directory, down to `depth` levels; 1 is the directory's own entries.
+    /// Lists a directory down to `depth` levels. A depth of 1 lists the directory's own entries.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when it does not exist, [`Code::InvalidArgument`] when it is no directory.
+    /// [`Code::NotFound`] if it does not exist, [`Code::InvalidArgument`] if it is not a directory.
     pub async fn list_dir(&self, path: impl Into<String>, depth: u32) -> Result<Vec<Entry>, GuestError> {
         let request = ListDirRequest { path: path.into(), depth };
         let reply: ListDirResponse =
@@ -85,10 +85,10 @@ impl Guest {
         Ok(reply.entries.into_iter().map(Entry::from).collect())
     }
 
-    /// Makes a directory and those above it. False when it was there already.
+    /// Creates a directory and its missing parents. Returns false if it already exists.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] when something else is at the path.
+    /// [`Code::InvalidArgument`] if the path is not a directory.
     pub async fn make_dir(&self, path: impl Into<String>) -> Result<bool, GuestError> {
         let request = MakeDirRequest { path: path.into() };
         let made: Result<MakeDirResponse, _> =
@@ -103,7 +103,7 @@ impl Guest {
     /// Moves or renames an entry.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when it does not exist.
+    /// [`Code::NotFound`] if it does not exist.
     pub async fn move_entry(
         &self,
         source: impl Into<String>,
@@ -114,10 +114,10 @@ impl Guest {
         parse_entry(reply.entry.into_option())
     }
 
-    /// Removes an entry, a directory with all that is in it. Nothing happens when it does not exist.
+    /// Removes an entry. A directory is removed with its content. Does nothing if the entry does not exist.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub async fn remove(&self, path: impl Into<String>) -> Result<(), GuestError> {
         let request = RemoveRequest { path: path.into() };
         let _: RemoveResponse = self.caller.unary("/filesystem.Filesystem/Remove", self.options(), &request).await?;
@@ -154,7 +154,7 @@ impl From<EntryInfo> for Entry {
     }
 }
 
-/// Seconds may be negative; the nanoseconds always count forward.
+/// Seconds may be negative. Nanoseconds always count forward.
 fn parse_time(seconds: i64, nanos: i32) -> Option<SystemTime> {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let base = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

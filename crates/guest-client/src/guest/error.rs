@@ -1,4 +1,4 @@
-//! What a guest can answer instead of a result, and how its refusals are read from HTTP.
+//! The errors of a guest, and their conversion from HTTP responses.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -9,36 +9,36 @@ use crate::transport::{TransportError, message_of};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuestError {
-    /// The guest understood and said no, or failed.
+    /// The guest refused the request, or failed.
     #[error("{message}")]
     Refused {
         /// The kind of failure.
         code: Code,
-        /// The guest's words.
+        /// The guest's message.
         message: String,
     },
-    /// There is no such sandbox, or it does not run now.
+    /// The sandbox does not exist or is not running.
     #[error("the sandbox is not running: {message}")]
     SandboxNotRunning {
-        /// The edge's words.
+        /// The edge's message.
         message: String,
     },
-    /// The sandbox runs, but nothing in it listens on the port.
+    /// The sandbox is running, but nothing in it listens on the port.
     #[error("nothing answers inside the sandbox: {message}")]
     PortClosed {
-        /// The edge's words.
+        /// The edge's message.
         message: String,
     },
     /// The guest could not be reached, or the connection broke.
-    #[error("cannot speak with the guest")]
+    #[error("could not communicate with the guest")]
     Transport(#[from] TransportError),
-    /// The reply is not what the protocol says.
-    #[error("the guest's reply makes no sense: {0}")]
+    /// The reply does not follow the protocol.
+    #[error("the guest's reply is invalid: {0}")]
     Protocol(String),
 }
 
 impl GuestError {
-    /// The kind of refusal, if it is one.
+    /// Returns the code of a refusal.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -51,15 +51,15 @@ impl GuestError {
         self.code() == Some(Code::NotFound)
     }
 
-    /// Whether a time limit ran out: of the process, the request or the connection.
+    /// Whether a time limit expired: of the process, the request or the connection.
     pub fn is_timeout(&self) -> bool {
         let of_transport =
             matches!(self, Self::Transport(TransportError::Timeout { .. } | TransportError::Silent { .. }));
         of_transport || self.code() == Some(Code::DeadlineExceeded)
     }
 
-    /// Like [`Self::from_reply`], for RPC: there a page that does not exist is a method that does not exist. Taken as a
-    /// missing process it would let a signal that nobody received look harmless.
+    /// Like [`Self::from_reply`], for RPC. There, a missing page means a missing method. If it were treated as a
+    /// missing process, a signal that was not delivered would look harmless.
     pub(crate) fn from_rpc_reply(status: StatusCode, body: &[u8]) -> Self {
         match Self::from_reply(status, body) {
             Self::Refused { code: Code::NotFound, message } if serde_json::from_slice::<Refusal>(body).is_err() => {
@@ -69,7 +69,7 @@ impl GuestError {
         }
     }
 
-    /// A reply whose status is not 2xx: from the guest's RPC, its plain HTTP, or an edge in between.
+    /// Converts a reply whose status is not 2xx: from the guest's RPC, its plain HTTP, or an edge in between.
     pub(crate) fn from_reply(status: StatusCode, body: &[u8]) -> Self {
         if let Ok(refusal) = serde_json::from_slice::<Refusal>(body) {
             return refusal.into();
@@ -88,7 +88,7 @@ impl GuestError {
     }
 }
 
-/// A refusal in the words of the RPC protocol.
+/// A refusal in the format of the RPC protocol.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Refusal {
     code: Code,
@@ -103,40 +103,40 @@ impl From<Refusal> for GuestError {
     }
 }
 
-/// The kinds of failure that the RPC protocol knows.
+/// The error codes of the RPC protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Code {
-    /// The caller gave up.
+    /// The caller cancelled the request.
     Canceled,
-    /// Nobody knows.
+    /// An unknown error.
     Unknown,
-    /// The request makes no sense, whatever the state of the sandbox.
+    /// The request is invalid, whatever the state of the sandbox.
     InvalidArgument,
-    /// A time limit ran out.
+    /// A time limit expired.
     DeadlineExceeded,
     /// It does not exist.
     NotFound,
     /// It exists already.
     AlreadyExists,
-    /// Not with these rights.
+    /// The user lacks permission.
     PermissionDenied,
-    /// Too much of something: requests, bytes, processes.
+    /// A limit was reached: of requests, bytes or processes.
     ResourceExhausted,
-    /// Not in this state.
+    /// Not possible in the current state.
     FailedPrecondition,
-    /// Somebody else was faster.
+    /// A concurrent operation interfered.
     Aborted,
     /// Past the end.
     OutOfRange,
-    /// The guest cannot do this.
+    /// The guest does not support this.
     Unimplemented,
     /// The guest failed.
     Internal,
-    /// Not now; perhaps later.
+    /// Not possible now; try again later.
     Unavailable,
-    /// Something was lost for good.
+    /// Data was lost permanently.
     DataLoss,
     /// The token or the user name is missing or wrong.
     Unauthenticated,
@@ -165,7 +165,7 @@ impl Code {
             Self::Canceled => "canceled",
             Self::Unknown => "unknown failure",
             Self::InvalidArgument => "invalid argument",
-            Self::DeadlineExceeded => "the time limit ran out",
+            Self::DeadlineExceeded => "the time limit expired",
             Self::NotFound => "not found",
             Self::AlreadyExists => "already exists",
             Self::PermissionDenied => "permission denied",

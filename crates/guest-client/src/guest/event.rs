@@ -1,13 +1,13 @@
-//! What a process tells: its output and its end.
+//! The events of a process: its output and its end.
 
 use bytes::Bytes;
 use isopod_wire::rpc::process::ProcessEvent;
 use isopod_wire::rpc::process::process_event::{self, EndEvent, data_event};
 
-/// Something that a process did.
+/// An event of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It runs. Always the first event.
+    /// It was started. Always the first event. Contains the pid.
     Started(u32),
     /// It wrote to standard output.
     Stdout(Bytes),
@@ -22,13 +22,13 @@ pub enum Event {
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What it exited with; -1 when a signal ended it.
+    /// Its exit code, or -1 if a signal ended it.
     pub exit_code: i32,
     /// Whether it exited by itself.
     pub exited: bool,
-    /// In words: `exit status 1`, `signal: killed`.
+    /// A description, such as `exit status 1` or `signal: killed`.
     pub status: String,
-    /// Set when it did not succeed.
+    /// Set if it did not succeed.
     pub error: Option<String>,
 }
 
@@ -39,27 +39,27 @@ impl Ended {
     }
 }
 
-/// What a process wrote, and how it ended.
+/// The output of a process, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Standard output, or what came from the terminal.
+    /// Standard output, or the output of the terminal.
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// Some of either was left out because there was more than was asked for.
+    /// Whether output was dropped because it exceeded the requested limit.
     pub truncated: bool,
-    /// The end.
+    /// How it ended.
     pub ended: Ended,
 }
 
 impl Output {
-    /// Standard output as text; what is no UTF-8 is replaced.
+    /// Standard output as text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 }
 
-/// None for signs of life and for events of newer guests.
+/// Returns `None` for keepalives and for events of newer guests.
 pub(super) fn parse_event(event: ProcessEvent) -> Option<Event> {
     match event.event? {
         process_event::Event::Start(start) => Some(Event::Started(start.pid)),

@@ -1,4 +1,4 @@
-//! Fuzzed: what a guest sends. It may be anybody's program.
+//! Fuzz targets for what a guest sends, which may be any program.
 
 use bytes::Bytes;
 use isopod_wire::rpc::{filesystem, process};
@@ -12,7 +12,7 @@ use super::write_file::parse_written;
 
 const MAX_ENTRIES: usize = 8;
 
-/// The first byte says in which pieces the stream arrives. Every frame is read as every message, in both codecs.
+/// The first byte determines the size of the pieces. Every frame is parsed as every message, in both codecs.
 pub fn connect_reply(data: &[u8]) {
     let Some((step, data)) = data.split_first() else { return };
     take_frames(data, usize::from(*step) + 1, read_message);

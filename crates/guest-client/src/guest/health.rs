@@ -1,4 +1,4 @@
-//! How the guest is: whether it answers, and what its sandbox uses.
+//! The health of the guest, and the resource usage of its sandbox.
 
 use http::{HeaderMap, Method};
 use serde::Deserialize;
@@ -9,26 +9,26 @@ use crate::transport::{empty_body, read_limited};
 
 const MAX_REPLY: usize = 4 << 20;
 
-/// What a sandbox uses now, as it sees itself.
+/// The current resource usage of a sandbox, as seen from inside.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GuestMetrics {
-    /// When, in seconds since 1970.
+    /// The time of measurement, in seconds since 1970.
     #[serde(rename = "ts")]
     pub timestamp: u64,
-    /// How many CPUs it has.
+    /// The number of CPUs.
     pub cpu_count: u64,
-    /// Percent of all of them.
+    /// CPU usage in percent of all CPUs.
     pub cpu_used_pct: f64,
-    /// In bytes.
+    /// Total memory in bytes.
     pub mem_total: u64,
-    /// In bytes, without the page cache.
+    /// Used memory in bytes, without the page cache.
     pub mem_used: u64,
-    /// The page cache in bytes.
+    /// Size of the page cache in bytes.
     pub mem_cache: u64,
-    /// In bytes.
+    /// Used disk space in bytes.
     pub disk_used: u64,
-    /// In bytes.
+    /// Total disk space in bytes.
     pub disk_total: u64,
 }
 
@@ -36,7 +36,7 @@ impl Guest {
     /// Returns when the guest has answered.
     ///
     /// # Errors
-    /// [`GuestError::SandboxNotRunning`] from an edge when the sandbox is paused or gone.
+    /// [`GuestError::SandboxNotRunning`] from an edge if the sandbox is paused or gone.
     pub async fn health(&self) -> Result<(), GuestError> {
         let http = &self.caller.http;
         let request = http.request(Method::GET, "/health", HeaderMap::new(), empty_body())?;
@@ -44,10 +44,10 @@ impl Guest {
         Ok(())
     }
 
-    /// What the sandbox uses now.
+    /// Returns the current resource usage of the sandbox.
     ///
     /// # Errors
-    /// When the guest cannot tell.
+    /// If the guest cannot tell.
     pub async fn metrics(&self) -> Result<GuestMetrics, GuestError> {
         self.get_json("/metrics").await
     }

@@ -1,8 +1,8 @@
-//! One sandbox's guest: its processes, files and watches.
+//! The guest of one sandbox: its processes, files and watches.
 //!
-//! A [`Guest`] is a cheap handle: clone it freely, use it from many tasks. It opens connections when it needs them and
-//! keeps a few for the next call. Nothing is bound to a connection: a process goes on when its stream breaks, and can be
-//! joined again with [`Guest::connect`].
+//! A [`Guest`] is a cheap handle: clone it freely, and use it from many tasks. It opens connections when it needs them
+//! and keeps a few for the next call. Nothing is bound to a connection: if its stream breaks, a process continues, and
+//! [`Guest::connect`] attaches to it again.
 
 mod control;
 mod entries;
@@ -46,79 +46,79 @@ use crate::transport::{BaseUrl, Connector, Http};
 use rpc::{Caller, Options};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Three times the interval at which a guest is asked to show that it lives.
+/// Three times the interval of the guest's keepalives.
 const SILENCE: Duration = Duration::from_secs(150);
 
-/// Speaks with the daemon inside one sandbox.
+/// A client of the guest in one sandbox.
 #[derive(Clone, Debug)]
 pub struct Guest {
     caller: Caller,
-    /// In whose name calls are made that name nobody; none means the sandbox's default user.
+    /// The default user of calls. `None` is the sandbox's default user.
     user: Option<String>,
 }
 
 impl Guest {
-    /// The guest behind a Unix socket of this machine.
+    /// Connects to a guest over a Unix socket on this machine.
     pub fn over_unix(path: impl Into<PathBuf>) -> Self {
-        let base = "http://localhost".parse().expect("it is a URL");
+        let base = "http://localhost".parse().expect("a constant URL is valid");
         Self::over_http(Http::new(Connector::unix(path), base, HeaderMap::new(), REQUEST_TIMEOUT))
     }
 
-    /// The guest at the other end of a connector, without a server in between.
+    /// Connects to a guest with this connector, without a server in between.
     pub fn over(connector: Connector) -> Self {
-        let base = "http://localhost".parse().expect("it is a URL");
+        let base = "http://localhost".parse().expect("a constant URL is valid");
         Self::over_http(Http::new(connector, base, HeaderMap::new(), REQUEST_TIMEOUT))
     }
 
-    /// The guest of a sandbox behind an edge: requests carry the headers that an edge routes by.
+    /// Connects to the guest of a sandbox through an edge, with the headers that the edge routes by.
     pub fn through_edge(connector: Connector, edge: BaseUrl, sandbox: &SandboxId) -> Self {
         let mut http = Http::new(connector, edge, HeaderMap::new(), REQUEST_TIMEOUT);
         http.route_to(sandbox, isopod_wire::GUEST_PORT);
         Self::over_http(http)
     }
 
-    /// The guest that an HTTP client leads to.
+    /// Connects to a guest with this HTTP client.
     pub fn over_http(http: Http) -> Self {
         let silence = (!http.notices_a_lost_peer()).then_some(SILENCE);
         Self { caller: Caller::new(http, silence), user: None }
     }
 
-    /// Shows this token with every request.
+    /// Sends this token with every request.
     ///
     /// # Errors
-    /// When it has characters that cannot stand in a header.
+    /// If it has characters that a header cannot contain.
     pub fn with_access_token(mut self, token: &str) -> Result<Self, InvalidHeaderValue> {
         self.caller.http.show_tokens(Some(token), None)?;
         Ok(self)
     }
 
-    /// Makes calls in this user's name where nothing else is said.
+    /// Sets the default user of calls.
     pub fn with_user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Chooses how messages are written.
+    /// Sets the message format.
     pub fn with_codec(mut self, codec: Codec) -> Self {
         self.caller.set_codec(codec);
         self
     }
 
-    /// How long a call may take, and how long the first message of a stream may. The default is a minute.
+    /// Sets the time limit of a call, and of the first message of a stream. The default is a minute.
     pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
         self.caller.http.set_timeout(timeout);
         self
     }
 
-    /// How long a stream may say nothing before it counts as dead. Guests show that they live every 50 seconds.
+    /// Sets how long a stream may be silent before it counts as dead. Guests send a keepalive every 50 seconds.
     ///
-    /// The default is 150 seconds, and no limit over a Unix socket, whose peer cannot vanish unnoticed.
+    /// The default is 150 seconds. Over a Unix socket it is unlimited, because its peer cannot vanish unnoticed.
     pub fn with_silence_limit(mut self, limit: Option<Duration>) -> Self {
         self.caller.silence = limit;
         self
     }
 
-    /// How large the reply of one call may be, in bytes. The default is 256 MiB, which a listing of a large tree may need.
+    /// Sets the maximum size of a reply in bytes. The default is 256 MiB, which the listing of a large tree may need.
     pub fn with_reply_limit(mut self, limit: usize) -> Self {
         self.caller.max_reply = limit;
         self

@@ -1,4 +1,4 @@
-//! The stream of a process's events, and joining a process that already runs.
+//! The event stream of a process, and attaching to a running process.
 
 use isopod_wire::rpc::MessageField;
 use isopod_wire::rpc::process::process_selector::Selector;
@@ -8,7 +8,7 @@ use super::event::parse_event;
 use super::rpc::MessageStream;
 use super::{Event, Guest, GuestError, ProcessHandle};
 
-/// A process and what it tells. Reading slowly slows the process down; nothing is dropped.
+/// A process and its events. A slow reader slows the process down; nothing is dropped.
 ///
 /// Dropping it leaves the process running.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Process {
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// Its start was read and not yet told.
+    /// The start event was read, but not returned yet.
     Starting,
     Running,
     Ended,
@@ -38,22 +38,22 @@ impl Process {
         }
     }
 
-    /// Its number inside the sandbox.
+    /// Its pid inside the sandbox.
     pub fn pid(&self) -> u32 {
         self.handle.pid()
     }
 
-    /// A handle that writes to it and signals it, also while another task reads its events.
+    /// Returns a handle for input and signals, which can be used while another task reads its events.
     pub fn handle(&self) -> ProcessHandle {
         self.handle.clone()
     }
 
-    /// The next event; none after [`Event::End`]. May be used in `select!`: dropping the future loses nothing.
+    /// Returns the next event, or `None` after [`Event::End`]. Cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded) when the process's timeout ran out;
-    /// [`GuestError::Transport`] when the stream broke, in which case the process may still run and [`Guest::connect`]
-    /// joins it again.
+    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded) if the process's timeout expired;
+    /// [`GuestError::Transport`] if the stream broke. Then the process may still run, and [`Guest::connect`] attaches
+    /// to it again.
     pub async fn next(&mut self) -> Result<Option<Event>, GuestError> {
         if self.state == State::Starting {
             self.state = State::Running;
@@ -68,24 +68,24 @@ impl Process {
         }
         match next? {
             Some(event) => Ok(Some(event)),
-            None => Err(GuestError::Protocol("the stream of a process ended without its end".to_owned())),
+            None => Err(GuestError::Protocol("the event stream ended without an end event".to_owned())),
         }
     }
 }
 
 impl Guest {
-    /// Joins a process that was started before: the stream goes on with what it has not told anyone yet.
+    /// Attaches to a running process. The stream continues with output that was not delivered yet.
     ///
     /// # Errors
-    /// [`Code::NotFound`](super::Code::NotFound) when there is none, or it ended some time ago.
+    /// [`Code::NotFound`](super::Code::NotFound) if there is none, or it ended some time ago.
     pub async fn connect(&self, pid: u32) -> Result<Process, GuestError> {
         self.connect_to(Selector::Pid(pid)).await
     }
 
-    /// Joins a process by the tag that it was started with.
+    /// Attaches to a process by its tag.
     ///
     /// # Errors
-    /// [`Code::NotFound`](super::Code::NotFound) when there is none.
+    /// [`Code::NotFound`](super::Code::NotFound) if there is none.
     pub async fn connect_tag(&self, tag: impl Into<String>) -> Result<Process, GuestError> {
         self.connect_to(Selector::Tag(tag.into())).await
     }
@@ -99,7 +99,7 @@ impl Guest {
     }
 }
 
-/// The two calls that stream a process's events differ only in the name of their message.
+/// The two calls that stream events differ only in the type of their messages.
 #[derive(Debug)]
 pub(super) enum Events {
     Started(MessageStream<StartResponse>),

@@ -1,4 +1,4 @@
-//! Reading a file's contents, piece by piece or at once.
+//! Reads the content of a file, piece by piece or at once.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use super::{Guest, GuestError};
 use crate::transport::{Http, Query, TransportError, empty_body};
 
-/// A file on its way. Reading slowly slows the guest down.
+/// A file that is being read. A slow reader slows the guest down.
 #[derive(Debug)]
 pub struct Download {
     http: Http,
@@ -23,8 +23,8 @@ impl Guest {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Code::NotFound`](super::Code::NotFound) when it does not exist,
-    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) when it is a directory.
+    /// [`Code::NotFound`](super::Code::NotFound) if it does not exist,
+    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) if it is a directory.
     pub async fn read_file(&self, path: &str) -> Result<Download, GuestError> {
         let http = &self.caller.http;
         let query = Query::new().with("path", path).with_some("username", self.user.as_deref());
@@ -36,15 +36,15 @@ impl Guest {
 }
 
 impl Download {
-    /// How large it is, if the guest says so.
+    /// Its size, if the guest reports it.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The next piece; none at the end of the file.
+    /// Returns the next piece, or `None` at the end of the file.
     ///
     /// # Errors
-    /// When the connection broke before that.
+    /// If the connection broke before the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, GuestError> {
         while let Some(frame) = self.next_frame().await? {
             if let Ok(data) = frame.into_data() {
@@ -54,7 +54,7 @@ impl Download {
         Ok(None)
     }
 
-    /// All of the rest, in memory.
+    /// Reads the rest into memory.
     ///
     /// # Errors
     /// Like [`Self::next`].

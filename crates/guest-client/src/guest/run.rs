@@ -1,11 +1,11 @@
-//! Running a command to its end and collecting what it writes.
+//! Runs a command to its end and collects its output.
 
 use super::{Event, Guest, GuestError, Output, Process, StartProcess};
 
 impl Guest {
-    /// Runs a command and waits for its end. All of its output is kept in memory.
+    /// Runs a command and waits for its end. Keeps all of its output in memory.
     ///
-    /// A command that fails is not an error: see [`Output::ended`].
+    /// A failed command is not an error: see [`Output::ended`].
     ///
     /// # Errors
     /// Like [`Guest::start`] and [`Process::next`].
@@ -15,7 +15,7 @@ impl Guest {
 }
 
 impl Process {
-    /// Waits for its end and keeps all that it writes until then, whatever memory that takes.
+    /// Waits for its end and keeps all output, whatever memory that takes.
     ///
     /// # Errors
     /// Like [`Process::next`].
@@ -23,8 +23,7 @@ impl Process {
         self.collect_up_to(usize::MAX).await
     }
 
-    /// Waits for its end and keeps the first `most` bytes of each of its streams. It may write more, which is read and
-    /// left out.
+    /// Waits for its end and keeps the first `most` bytes of each stream. More output is read and dropped.
     ///
     /// # Errors
     /// Like [`Process::next`].

@@ -1,4 +1,4 @@
-//! Starting processes: what to start, and the call that does it.
+//! Starts processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,27 +9,26 @@ use isopod_wire::rpc::process::{PTY, ProcessConfig, StartRequest, StartResponse,
 use super::rpc::Options;
 use super::{Guest, GuestError, Process};
 
-/// What to start. [`StartProcess::new`] and [`StartProcess::shell`] make one; the fields may be set directly.
+/// What to start. Create one with [`StartProcess::new`] or [`StartProcess::shell`], or set the fields directly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartProcess {
-    /// A path, or a name that is looked up along `PATH` inside the sandbox.
+    /// A path, or a name that is looked up in `PATH` inside the sandbox.
     pub cmd: String,
-    /// What follows the command.
+    /// The arguments.
     pub args: Vec<String>,
-    /// Variables on top of the sandbox's own.
+    /// Environment variables in addition to the sandbox's own.
     pub envs: BTreeMap<String, String>,
-    /// Where it runs; none means the user's home or the template's working directory.
+    /// The working directory. The default is the user's home or the template's working directory.
     pub cwd: Option<String>,
-    /// Who runs it; none means the guest handle's user, else the sandbox's default one.
+    /// The user. The default is the user of the [`Guest`], or else the sandbox's default user.
     pub user: Option<String>,
-    /// Whether it gets standard input. Without, it reads the end at once. A terminal always has input.
+    /// Whether it gets standard input. Without, it reads end-of-file at once. A terminal always has input.
     pub stdin: bool,
-    /// A terminal of that size instead of pipes: all output then arrives as [`Event::Pty`](super::Event::Pty).
+    /// A terminal of that size instead of pipes. All output then arrives as [`Event::Pty`](super::Event::Pty).
     pub pty: Option<PtySize>,
-    /// A name to find it by.
+    /// A name by which to find it.
     pub tag: Option<String>,
-    /// When the guest kills it. Its stream then ends with
-    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded).
+    /// When the guest kills it. Its stream then ends with [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded).
     pub timeout: Option<Duration>,
 }
 
@@ -43,12 +42,12 @@ pub struct PtySize {
 }
 
 impl StartProcess {
-    /// This command, without a shell around it.
+    /// Starts this command without a shell.
     pub fn new(cmd: impl Into<String>) -> Self {
         Self { cmd: cmd.into(), ..Self::default() }
     }
 
-    /// A line for a login shell, as the official SDKs run commands.
+    /// Runs a line in a login shell, as the official SDKs run commands.
     pub fn shell(line: impl Into<String>) -> Self {
         Self::new("/bin/bash").args(["-l", "-c"]).arg(line)
     }
@@ -65,25 +64,25 @@ impl StartProcess {
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.envs.insert(name.into(), value.into());
         self
     }
 
-    /// Runs it there.
+    /// Sets the working directory.
     pub fn cwd(mut self, cwd: impl Into<String>) -> Self {
         self.cwd = Some(cwd.into());
         self
     }
 
-    /// Runs it as this user.
+    /// Sets the user.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Gives it standard input, to be written with [`ProcessHandle::send_stdin`](super::ProcessHandle::send_stdin).
+    /// Gives it standard input, for [`ProcessHandle::send_stdin`](super::ProcessHandle::send_stdin).
     pub fn with_stdin(mut self) -> Self {
         self.stdin = true;
         self
@@ -95,13 +94,13 @@ impl StartProcess {
         self
     }
 
-    /// Names it.
+    /// Sets its tag.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
-    /// Limits how long it may run.
+    /// Limits its running time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -134,10 +133,10 @@ impl From<PtySize> for PTY {
 }
 
 impl Guest {
-    /// Starts a process. It runs when this returns, and goes on running when the [`Process`] is dropped.
+    /// Starts a process. It is running when this returns, and keeps running if the [`Process`] is dropped.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) when the command or its directory does not exist.
+    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) if the command or its directory does not exist.
     pub async fn start(&self, process: impl Into<StartProcess>) -> Result<Process, GuestError> {
         let mut process = process.into();
         let user = process.user.take().or_else(|| self.user.clone());

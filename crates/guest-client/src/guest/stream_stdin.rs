@@ -1,4 +1,4 @@
-//! Piping a whole stream into a process: one call however much it is, so distance costs only once.
+//! Pipes a stream into a process with one call, so that latency counts only once.
 
 use std::io;
 
@@ -12,11 +12,11 @@ use isopod_wire::rpc::process::{ProcessInput, StreamInputRequest, StreamInputRes
 use super::{GuestError, ProcessHandle};
 
 impl ProcessHandle {
-    /// Writes everything that the stream gives to the process's standard input, as fast as the process reads it. The
-    /// input stays open: [`Self::close_stdin`] ends it.
+    /// Writes the stream to the process's standard input, as fast as the process reads it. The input stays open until
+    /// [`Self::close_stdin`].
     ///
     /// # Errors
-    /// Like [`Self::send_stdin`]; [`TransportError::Source`](crate::TransportError::Source) when the stream fails.
+    /// Like [`Self::send_stdin`]; [`TransportError::Source`](crate::TransportError::Source) if the stream fails.
     pub async fn stream_stdin(
         &self,
         pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! Everything below a directory, with what tells whether it has changed. Only Isopod's guests know this call.
+//! Lists everything below a directory, with the attributes that show whether an entry has changed. Only Isopod's guests
+//! support this call.
 
 use std::fmt;
 
@@ -9,19 +10,19 @@ use serde::{Deserialize, Deserializer};
 use super::{Guest, GuestError};
 use crate::transport::{Query, empty_body, read_limited};
 
-/// What an entry may take in a reply on the average: its path, in JSON, and some numbers.
+/// The average size of an entry in a reply: its path in JSON, and some numbers.
 const ENTRY_BYTES: usize = 1 << 10;
-/// What a reply may take besides.
+/// The size of the rest of a reply.
 const OTHER_BYTES: usize = 1 << 20;
 
-/// What is below a directory; hidden names and `__pycache__` are left out.
+/// The content of a directory tree, without hidden names and `__pycache__`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Files, links and others in the order of their paths; directories are not named.
+    /// Files, links and others sorted by path. Directories are not listed.
     pub entries: Vec<TreeEntry>,
-    /// There is more than was asked for.
+    /// Whether there are more entries than requested.
     pub truncated: bool,
-    /// Directories that could not be read, and names that are no text.
+    /// Directories that could not be read, and names that are not UTF-8.
     pub unreadable: Vec<String>,
 }
 
@@ -29,17 +30,17 @@ pub struct Tree {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "(String, String, u64, i64, i64, u64)")]
 pub struct TreeEntry {
-    /// A regular file; links are not.
+    /// Whether this is a regular file. Links are not.
     pub is_file: bool,
-    /// Relative to the directory that was asked about.
+    /// Relative to the requested directory.
     pub path: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When its contents were last written, in nanoseconds since 1970.
+    /// When its content was last modified, in nanoseconds since 1970.
     pub modified: i64,
-    /// When anything about it last changed, in nanoseconds since 1970.
+    /// When its inode last changed, in nanoseconds since 1970.
     pub changed: i64,
-    /// Its inode.
+    /// Its inode number.
     pub inode: u64,
 }
 
@@ -50,19 +51,19 @@ impl From<(String, String, u64, i64, i64, u64)> for TreeEntry {
 }
 
 impl Guest {
-    /// Lists what is below a directory, at most `max` entries.
+    /// Lists everything below a directory, at most `max` entries.
     ///
     /// # Errors
-    /// When it does not exist, or the guest is not one of Isopod's.
+    /// If it does not exist, or the guest is not one of Isopod's.
     pub async fn tree(&self, path: &str, max: usize) -> Result<Tree, GuestError> {
         self.tree_of(path, max, &[]).await
     }
 
-    /// Looks at a few paths below a directory. Those that are not there are missing in the answer. An older guest answers
-    /// with everything, of which at most `max` entries.
+    /// Returns some paths below a directory. Missing ones are left out. An older guest returns everything, up to `max`
+    /// entries.
     ///
     /// # Errors
-    /// As with [`Guest::tree`].
+    /// Like [`Guest::tree`].
     pub async fn tree_of(&self, path: &str, max: usize, only: &[&str]) -> Result<Tree, GuestError> {
         let http = &self.caller.http;
         let (most, max) = (max, max.to_string());
@@ -86,7 +87,7 @@ pub(super) fn parse(body: &[u8], most: usize) -> serde_json::Result<Tree> {
     Ok(tree)
 }
 
-/// Reads a tree, and refuses one with more entries than were asked for before it takes memory for them.
+/// Parses a tree. Refuses one with more entries than requested before it allocates memory for them.
 #[derive(Clone, Copy)]
 struct AtMost {
     most: usize,
@@ -125,7 +126,7 @@ impl<'de> Visitor<'de> for AtMost {
     }
 }
 
-/// A list of at most so many things.
+/// A list with a maximum length.
 struct Items<T> {
     most: usize,
     of: std::marker::PhantomData<T>,

@@ -1,4 +1,4 @@
-//! Watching a directory for changes.
+//! Watches a directory for changes.
 
 use isopod_wire::rpc::filesystem::watch_dir_response::Event as WireEvent;
 use isopod_wire::rpc::filesystem::{EventType, FilesystemEvent, WatchDirRequest, WatchDirResponse};
@@ -11,21 +11,21 @@ use super::{Entry, Guest, GuestError};
 pub struct WatchDir {
     /// The directory.
     pub path: String,
-    /// Also everything below it.
+    /// Whether to watch everything below it.
     pub recursive: bool,
-    /// Let each event carry what is known about the entry.
+    /// Whether each event contains the entry.
     pub include_entry: bool,
-    /// Watch network mounts too, although changes made by other machines go unseen.
+    /// Whether to watch network mounts, although changes made by other machines are not seen.
     pub allow_network_mounts: bool,
 }
 
 impl WatchDir {
-    /// This directory alone.
+    /// Watches only this directory.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
     }
 
-    /// Also everything below it.
+    /// Also watches everything below it.
     pub fn recursive(mut self) -> Self {
         self.recursive = true;
         self
@@ -39,38 +39,38 @@ pub struct Watch(MessageStream<WatchDirResponse>);
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEvent {
-    /// The path below the watched directory.
+    /// The path relative to the watched directory.
     pub name: String,
     /// What happened.
     pub change: Change,
-    /// The entry, if that was asked for and it still exists.
+    /// The entry, if it was requested and still exists.
     pub entry: Option<Entry>,
 }
 
-/// What can happen to an entry.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It is new.
+    /// It was created.
     Created,
-    /// Its contents changed.
+    /// Its content changed.
     Written,
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// It has another name now.
+    /// It was renamed.
     Renamed,
     /// Its permissions or times changed.
     Chmod,
-    /// Something that this client does not know.
+    /// A kind that this client does not know.
     Unknown,
 }
 
 impl Guest {
-    /// Watches a directory. When this returns no change will be missed.
+    /// Watches a directory. No change after the return is missed.
     ///
     /// # Errors
-    /// [`Code::NotFound`](super::Code::NotFound) when it does not exist,
-    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) when it is no directory.
+    /// [`Code::NotFound`](super::Code::NotFound) if it does not exist,
+    /// [`Code::InvalidArgument`](super::Code::InvalidArgument) if it is not a directory.
     pub async fn watch_dir(&self, watch: WatchDir) -> Result<Watch, GuestError> {
         let request = WatchDirRequest {
             path: watch.path,
@@ -89,10 +89,10 @@ impl Guest {
 }
 
 impl Watch {
-    /// The next change; none when the guest ended the watch. Dropping the future loses nothing.
+    /// Returns the next change, or `None` if the guest ended the watch. Cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the stream broke.
+    /// If the stream broke.
     pub async fn next(&mut self) -> Result<Option<FileEvent>, GuestError> {
         while let Some(message) = self.0.next().await? {
             if let Some(WireEvent::Filesystem(event)) = message.event {

@@ -1,4 +1,4 @@
-//! Writing a file's contents, from memory or from a stream.
+//! Writes the content of a file, from memory or from a stream.
 
 use std::io;
 
@@ -15,21 +15,21 @@ use crate::transport::{Body, BoxError, Query, full_body, read_limited};
 
 /// How much is read from a reader at once.
 const PIECE: usize = 256 << 10;
-/// A form may have many files, and each is named in the reply. How much that may take for each.
+/// The maximum size of one file's entry in the reply.
 const MAX_NAME: usize = 64 << 10;
 
-/// What to write.
+/// The content to write.
 #[derive(Debug)]
 pub struct Upload(pub(super) Body);
 
 impl Upload {
-    /// What a stream gives, as fast as the guest takes it.
+    /// The content of a stream, as fast as the guest takes it.
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         let frames = pieces.map(|piece| piece.map(Frame::data).map_err(BoxError::from));
         Self(BodyExt::boxed_unsync(StreamBody::new(frames)))
     }
 
-    /// What a reader gives until its end.
+    /// The content of a reader until its end.
     pub fn reader(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
         Self::stream(stream::try_unfold(reader, |mut reader| async move {
             let mut piece = BytesMut::with_capacity(PIECE);
@@ -40,7 +40,7 @@ impl Upload {
         }))
     }
 
-    /// It as the body of a request.
+    /// Converts it into the body of a request.
     pub fn into_body(self) -> Body {
         self.0
     }
@@ -70,21 +70,20 @@ impl From<&str> for Upload {
     }
 }
 
-/// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WrittenFile {
-    /// The last part of its path.
+    /// The last component of its path.
     pub name: String,
     /// The whole path.
     pub path: String,
 }
 
 impl Guest {
-    /// Writes a file: the directories above it are made, what was there is replaced.
+    /// Writes a file. Creates missing directories, and replaces an existing file.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`](super::Code::ResourceExhausted) when the disk is full;
-    /// [`TransportError::Source`](crate::TransportError::Source) when the stream to be written failed.
+    /// [`Code::ResourceExhausted`](super::Code::ResourceExhausted) if the disk is full;
+    /// [`TransportError::Source`](crate::TransportError::Source) if the source stream failed.
     pub async fn write_file(&self, path: &str, contents: impl Into<Upload>) -> Result<WrittenFile, GuestError> {
         let query = Query::new().with("path", path).with_some("username", self.user.as_deref());
         let kind = HeaderValue::from_static("application/octet-stream");

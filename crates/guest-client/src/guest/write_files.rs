@@ -1,4 +1,4 @@
-//! Writing many files with one request: a form with a part for each.
+//! Writes many files with one request: a form with a part for each file.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -12,8 +12,8 @@ use super::{Guest, GuestError, Upload, WrittenFile};
 use crate::transport::{BoxError, Query};
 
 impl Guest {
-    /// Writes files in one request: the directories above them are made, what was there is replaced. Each path may be
-    /// named once. When it fails, those before the one that failed are written.
+    /// Writes files in one request. Creates missing directories, and replaces existing files. Each path may occur once.
+    /// If it fails, the files before the failed one are written.
     ///
     /// # Errors
     /// Like [`Self::write_file`].
@@ -27,7 +27,8 @@ impl Guest {
     }
 }
 
-/// Nobody can put it into a file beforehand: the seeds of the standard library's hash maps are random.
+/// The boundary cannot be predicted and put into a file, because the seeds of the standard library's hash maps are
+/// random.
 fn new_boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("isopod{:016x}{:016x}", random(), random())

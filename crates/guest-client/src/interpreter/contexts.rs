@@ -1,4 +1,4 @@
-//! Contexts: each keeps its variables from one run to the next.
+//! Contexts keep their variables from one run to the next.
 
 use http::Method;
 use serde::Deserialize;
@@ -10,22 +10,22 @@ use crate::transport::{Body, empty_body, encode, full_body, read_limited};
 
 const MAX_REPLY: usize = 4 << 20;
 
-/// Where code keeps its state.
+/// A context with the state of code.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct CodeContext {
-    /// What to name it by.
+    /// Its id.
     pub id: String,
-    /// What it speaks.
+    /// Its language.
     pub language: String,
-    /// Where it works.
+    /// Its working directory.
     pub cwd: String,
 }
 
 impl Interpreter {
-    /// Makes a context. The defaults are Python and the user's home.
+    /// Creates a context. The defaults are Python and the user's home.
     ///
     /// # Errors
-    /// When the interpreter does not know the language.
+    /// If the interpreter does not support the language.
     pub async fn create_context(&self, language: Option<&str>, cwd: Option<&str>) -> Result<CodeContext, GuestError> {
         let mut wanted = json!({});
         if let Some(language) = language {
@@ -38,18 +38,18 @@ impl Interpreter {
         parse(&reply)
     }
 
-    /// The contexts that there are.
+    /// Lists the contexts.
     ///
     /// # Errors
-    /// When the interpreter cannot be reached.
+    /// If the interpreter cannot be reached.
     pub async fn list_contexts(&self) -> Result<Vec<CodeContext>, GuestError> {
         parse(&self.exchange(Method::GET, "/contexts", empty_body()).await?)
     }
 
-    /// Lets a context forget everything.
+    /// Restarts a context, which loses its state.
     ///
     /// # Errors
-    /// [`Code::NotFound`](crate::guest::Code::NotFound) when there is none.
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) if there is none.
     pub async fn restart_context(&self, id: &str) -> Result<(), GuestError> {
         self.exchange(Method::POST, &format!("/contexts/{}/restart", encode(id)), empty_body()).await?;
         Ok(())
@@ -58,7 +58,7 @@ impl Interpreter {
     /// Removes a context.
     ///
     /// # Errors
-    /// [`Code::NotFound`](crate::guest::Code::NotFound) when there is none.
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) if there is none.
     pub async fn remove_context(&self, id: &str) -> Result<(), GuestError> {
         self.exchange(Method::DELETE, &format!("/contexts/{}", encode(id)), empty_body()).await?;
         Ok(())

@@ -1,27 +1,27 @@
-//! What running code tells.
+//! The events of running code.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Something that happened while code ran.
+/// An event of running code.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CodeEvent {
-    /// How many cells the context has run.
+    /// The number of cells that the context has run.
     ExecutionCount(u64),
     /// It wrote to standard output.
     Stdout(String),
     /// It wrote to standard error.
     Stderr(String),
-    /// It showed something, or gave a value.
+    /// It displayed something, or returned a value.
     Result(Box<CodeResult>),
-    /// It failed.
+    /// It raised an error.
     Error(CodeError),
 }
 
-/// A value in every form that the interpreter can show it in.
+/// A value in all formats that the interpreter can display.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct CodeResult {
@@ -47,9 +47,9 @@ pub struct CodeResult {
     pub javascript: Option<String>,
     /// A table.
     pub data: Option<Value>,
-    /// A chart in numbers.
+    /// The data of a chart.
     pub chart: Option<Value>,
-    /// Other forms by their MIME types.
+    /// Other formats by MIME type.
     pub extra: Option<BTreeMap<String, Value>>,
     /// Whether it is the value of the last expression.
     pub is_main_result: bool,
@@ -63,15 +63,15 @@ pub struct CodeError {
     pub name: String,
     /// Its message.
     pub value: String,
-    /// Where it came from.
+    /// Its traceback.
     pub traceback: String,
 }
 
-/// What one line of the stream means.
+/// The meaning of one line of the stream.
 #[derive(Debug)]
 pub(super) enum Line {
     Event(CodeEvent),
-    /// A sign of life, or something that this client does not know.
+    /// A keepalive, or something that this client does not know.
     Nothing,
     End,
 }

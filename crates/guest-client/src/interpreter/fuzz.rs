@@ -1,10 +1,10 @@
-//! Fuzzed: the lines of a code interpreter.
+//! Fuzz targets for the lines of a code interpreter.
 
 use super::event::parse_line;
 use super::lines::Lines;
 use super::weight::json_weight;
 
-/// The first byte says in which pieces the rest arrives, which is a stream of lines.
+/// The first byte determines the size of the pieces. The rest is a stream of lines.
 pub fn interpreter_reply(data: &[u8]) {
     let Some((step, data)) = data.split_first() else { return };
     let mut lines = Lines::up_to(data.len());

@@ -1,14 +1,14 @@
-//! Lines out of a stream of bytes that is cut anywhere.
+//! Splits a stream of bytes into lines.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes that arrived and are not yet taken.
+/// Received bytes that were not consumed yet.
 #[derive(Debug)]
 pub(super) struct Lines {
     bytes: BytesMut,
-    /// The longest line that is taken.
+    /// The maximum length of a line.
     longest: usize,
-    /// How far it is known that there is no line break.
+    /// How far the bytes were searched for a line break.
     searched: usize,
 }
 
@@ -17,14 +17,14 @@ impl Lines {
         Self { bytes: BytesMut::new(), longest, searched: 0 }
     }
 
-    /// False when the line has become too long.
+    /// Returns false if the line has become too long.
     #[must_use]
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.extend_from_slice(bytes);
         self.bytes.len() <= self.longest
     }
 
-    /// The next whole line, without its break.
+    /// Returns the next complete line, without its line break.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         match self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') {
             Some(at) => {
@@ -40,7 +40,7 @@ impl Lines {
         }
     }
 
-    /// What came after the last line break.
+    /// Returns the bytes after the last line break.
     pub(super) fn take_rest(&mut self) -> Bytes {
         self.searched = 0;
         self.bytes.split().freeze()

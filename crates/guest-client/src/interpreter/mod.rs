@@ -22,12 +22,12 @@ use crate::guest::GuestError;
 use crate::transport::{Body, Connector, Http, read_limited};
 
 const MAX_REFUSAL: usize = 64 << 10;
-/// How large one event may be, unless less is asked for: a result may hold a large picture, but not everything.
+/// The default limit of an event. A result may contain a large picture.
 const MAX_EVENT: usize = 256 << 20;
-/// A first context of a language may have to be started from nothing.
+/// The first context of a language may take a while to start.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Speaks with the code interpreter of one sandbox. Clones share their connections.
+/// A client of the code interpreter in one sandbox. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     http: Http,
@@ -35,28 +35,28 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// The interpreter at the other end of a connector, without a server in between.
+    /// Connects to an interpreter with this connector, without a server in between.
     pub fn over(connector: Connector) -> Self {
-        let base = "http://localhost".parse().expect("it is a URL");
+        let base = "http://localhost".parse().expect("a constant URL is valid");
         Self::over_http(Http::new(connector, base, HeaderMap::new(), REQUEST_TIMEOUT))
     }
 
-    /// The interpreter that an HTTP client leads to.
+    /// Connects to an interpreter with this HTTP client.
     pub fn over_http(http: Http) -> Self {
         Self { http, max_event: MAX_EVENT }
     }
 
-    /// Shows this token with every request.
+    /// Sends this token with every request.
     ///
     /// # Errors
-    /// When it has characters that cannot stand in a header.
+    /// If it has characters that a header cannot contain.
     pub fn with_access_token(mut self, token: &str) -> Result<Self, InvalidHeaderValue> {
         self.http.show_tokens(Some(token), None)?;
         Ok(self)
     }
 
-    /// How large one event of running code may be: as a line, and in memory once it is read, which is estimated before it
-    /// is read. A larger one is an error. The default is 256 MiB.
+    /// Sets the maximum size of one event: its length as a line, and its size in memory, which is estimated before it
+    /// is parsed. A larger event is an error. The default is 256 MiB.
     pub fn with_event_limit(mut self, limit: usize) -> Self {
         self.max_event = limit;
         self
@@ -68,7 +68,7 @@ impl Interpreter {
         Ok(self.http.request(method, path, headers, body)?)
     }
 
-    /// Turns a reply that is not a success into an error.
+    /// Converts an unsuccessful reply into an error.
     async fn accept(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
         if reply.status().is_success() {
             return Ok(reply);

@@ -1,4 +1,4 @@
-//! Running code and reading what it tells.
+//! Runs code and reads its events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::transport::{Http, TransportError, full_body};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What to run. A text alone is Python in the default context.
+/// The code to run. A string alone is Python in the default context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunCode {
     /// The code.
@@ -27,19 +27,19 @@ pub struct RunCode {
     /// The context to run it in. Excludes `language`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
-    /// The language, whose default context it then runs in.
+    /// The language. The code runs in its default context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// Variables of the environment for this run alone.
+    /// Environment variables for this run only.
     #[serde(rename = "env_vars", skip_serializing_if = "BTreeMap::is_empty")]
     pub envs: BTreeMap<String, String>,
-    /// When to give up, which interrupts the code; none means never.
+    /// The time limit, after which the code is interrupted. `None` is no limit.
     #[serde(skip)]
     pub timeout: Option<Duration>,
 }
 
 impl RunCode {
-    /// Python in the default context, for five minutes at most.
+    /// Runs Python in the default context, for at most five minutes.
     pub fn new(code: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -50,19 +50,19 @@ impl RunCode {
         }
     }
 
-    /// Chooses the language.
+    /// Sets the language.
     pub fn language(mut self, language: impl Into<String>) -> Self {
         self.language = Some(language.into());
         self
     }
 
-    /// Chooses the context.
+    /// Sets the context.
     pub fn context(mut self, id: impl Into<String>) -> Self {
         self.context_id = Some(id.into());
         self
     }
 
-    /// Limits how long it may run.
+    /// Limits its running time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -76,19 +76,19 @@ impl From<&str> for RunCode {
 }
 
 impl Interpreter {
-    /// Runs code. What it tells is read from the [`Execution`]; dropping that interrupts the code.
+    /// Runs code. Read its events from the [`Execution`]. Dropping that interrupts the code.
     ///
     /// # Errors
-    /// [`Code::NotFound`](crate::guest::Code::NotFound) when there is no such context,
-    /// [`GuestError::PortClosed`] when the sandbox has no interpreter.
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) if there is no such context, [`GuestError::PortClosed`] if the
+    /// sandbox has no interpreter.
     pub async fn run(&self, code: impl Into<RunCode>) -> Result<Execution, GuestError> {
         let code = code.into();
-        // A limit beyond all time is none.
+        // A limit that overflows is no limit.
         let limit = code.timeout.and_then(|timeout| Some(Limit { timeout, at: Instant::now().checked_add(timeout)? }));
         let body = serde_json::to_vec(&code).expect("the request has only string keys");
         let request = self.request(Method::POST, "/execute", full_body(body.into()))?;
         let work = async { self.accept(self.http.send(request).await?).await };
-        // Others' code may run in the same context first: only the caller's own limit counts.
+        // Other code may run in the same context first, so only the caller's own limit applies.
         let reply = match limit {
             Some(limit) => self.http.within(limit.timeout, work).await?,
             None => work.await?,
@@ -104,7 +104,7 @@ struct Limit {
     at: Instant,
 }
 
-/// Code that runs.
+/// Running code.
 #[derive(Debug)]
 pub struct Execution {
     http: Http,
@@ -112,33 +112,33 @@ pub struct Execution {
     lines: Lines,
     limit: Option<Limit>,
     max_event: usize,
-    /// Of the event that was read last.
+    /// The size of the last event.
     weight: usize,
     ended: bool,
 }
 
-/// What code told.
+/// The collected events of code.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Executed {
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// What it showed, its value last.
+    /// Its results, with the value of the last expression at the end.
     pub results: Vec<CodeResult>,
-    /// How it failed, if it did.
+    /// The error that it raised, if any.
     pub error: Option<CodeError>,
-    /// How many cells the context has run.
+    /// The number of cells that the context has run.
     pub execution_count: Option<u64>,
-    /// Some of it was left out because there was more than was asked for.
+    /// Whether events were dropped because they exceeded the requested limit.
     pub truncated: bool,
 }
 
 impl Execution {
-    /// The next event; none when the code has ended. Dropping the future loses nothing.
+    /// Returns the next event, or `None` if the code has ended. Cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the time ran out or the connection broke.
+    /// If the time limit expired or the connection broke.
     pub async fn next(&mut self) -> Result<Option<CodeEvent>, GuestError> {
         if self.ended {
             return Ok(None);
@@ -148,7 +148,7 @@ impl Execution {
         next
     }
 
-    /// Waits for the end and keeps everything until then, whatever memory that takes.
+    /// Waits for the end and keeps all events, whatever memory that takes.
     ///
     /// # Errors
     /// Like [`Self::next`].
@@ -156,7 +156,8 @@ impl Execution {
         self.collect_up_to(usize::MAX).await
     }
 
-    /// Waits for the end and keeps what takes `most` bytes of memory in all. Later events that do not fit are left out.
+    /// Waits for the end and keeps events of at most `most` bytes of memory in total. Events that do not fit are
+    /// dropped.
     ///
     /// # Errors
     /// Like [`Self::next`].
@@ -182,7 +183,7 @@ impl Execution {
         Ok(executed)
     }
 
-    /// About how much memory the event takes that was read last, in bytes.
+    /// The approximate size of the last event in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.weight
     }
@@ -203,7 +204,7 @@ impl Execution {
         }
     }
 
-    /// The body ended cleanly. Some servers do not say more than that.
+    /// Handles the clean end of the body. Some servers send no end event.
     fn last_line(&mut self) -> Result<Option<CodeEvent>, GuestError> {
         let rest = self.lines.take_rest();
         match self.parse(&rest)? {
@@ -231,7 +232,7 @@ impl Execution {
                 Some(limit) => {
                     let timed_out =
                         || TransportError::Timeout { target: self.http.target().to_owned(), waited: limit.timeout };
-                    // Looked at first: one who sends without end would always have something ready.
+                    // Checked first, because a program that prints endlessly always has data ready.
                     if Instant::now() >= limit.at {
                         return Err(timed_out());
                     }

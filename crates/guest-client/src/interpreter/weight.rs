@@ -1,13 +1,13 @@
-//! How much memory a JSON text takes once it is read. Sixteen megabytes of `[{},{},…` make a gigabyte of maps, so the
-//! length of a text alone says little.
+//! Estimates how much memory a JSON text takes when it is parsed. Sixteen megabytes of `[{},{},…` become a gigabyte of
+//! maps, so the length of a text alone says little.
 
-/// A map or a list with one entry, and one entry of either, in bytes. Generous.
+/// The size of a map or a list with one entry, and of one entry of either, in bytes. Generous.
 const MAP: usize = 640;
 const LIST: usize = 160;
 const ENTRY: usize = 40;
 
-/// An estimate from above for `serde_json::Value`. Reads each byte once and takes no memory. Of a text that is no JSON it
-/// is some number.
+/// An upper estimate for `serde_json::Value`. Reads each byte once and allocates nothing. For invalid JSON, the result
+/// is meaningless.
 pub(super) fn json_weight(text: &[u8]) -> usize {
     let mut weight = text.len();
     let mut bytes = text.iter();

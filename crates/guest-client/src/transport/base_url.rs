@@ -1,4 +1,4 @@
-//! The part of a URL that stays the same for every request: scheme, host, port and a path in front.
+//! The part of a URL that is the same for every request: scheme, host, port and a path prefix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,38 +8,38 @@ use http::uri::{Authority, Scheme};
 
 use super::Origin;
 
-/// `http://host:port` or `https://host:port`, perhaps with a path that is put before every request's own.
+/// `http://host:port` or `https://host:port`, optionally with a path prefix.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
-    /// Without a slash at the end.
+    /// Without a trailing slash.
     path: String,
 }
 
-/// Why a text is no base URL.
+/// Why a text is not a base URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Not a URL at all.
     #[error("{0:?} is not a URL such as http://localhost:3000")]
     NotAUrl(String),
     /// Neither `http` nor `https`.
-    #[error("{0:?} does not begin with http:// or https://")]
+    #[error("{0:?} does not start with http:// or https://")]
     Scheme(String),
-    /// Requests add their own query, and a password has no place in a URL.
-    #[error("{0:?} has a query, a user or a password, which a base URL cannot have")]
+    /// It has a query, a user or a password. Requests add their own query, and passwords do not belong in a URL.
+    #[error("{0:?} has a query, a user or a password, which a base URL must not have")]
     TooMuch(String),
 }
 
 impl BaseUrl {
-    /// Where it points to.
+    /// The origin that it points to.
     pub fn origin(&self) -> Origin {
         let tls = self.scheme == Scheme::HTTPS;
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         Origin { tls, host, port: self.authority.port_u16().unwrap_or(if tls { 443 } else { 80 }) }
     }
 
-    /// The URL of one request. `path_and_query` begins with a slash and is already encoded.
+    /// Returns the URL of one request. `path_and_query` starts with a slash and is already encoded.
     pub(crate) fn join(&self, path_and_query: &str) -> Result<Uri, http::Error> {
         let path_and_query = format!("{}{path_and_query}", self.path);
         Uri::builder()

@@ -1,4 +1,4 @@
-//! From an origin to a stream of bytes. HTTP above it does not know what carries it.
+//! Opens byte streams to an origin. HTTP does not need to know the transport below it.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::tls::{Tls, Trust};
 
-/// Where a base URL points to.
+/// The server that a base URL points to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Whether the URL began with `https`.
+    /// Whether the URL starts with `https`.
     pub tls: bool,
-    /// A name or an address; without the brackets of an IPv6 address.
+    /// A name or an address, without the brackets of an IPv6 address.
     pub host: String,
-    /// The port, also when the URL left it out.
+    /// The port, even if the URL has none.
     pub port: u16,
 }
 
@@ -33,21 +33,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// What [`Dial::dial`] gives.
+/// The future of [`Dial::dial`].
 pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
 
-/// Opens connections. Implement it to bring a proxy, or a server that lives in the same process.
+/// Opens connections. Implement it for a proxy, or for a server in the same process.
 pub trait Dial: Send + Sync {
     /// Opens one connection to the origin.
     fn dial(&self, origin: &Origin) -> DialFuture;
 }
 
-/// How a client reaches its server.
+/// How a client connects to its server.
 #[derive(Clone)]
 pub struct Connector(Kind);
 
@@ -60,12 +60,12 @@ enum Kind {
 }
 
 impl Connector {
-    /// Plain TCP to the origin. `https` is refused: it needs a connector that speaks TLS.
+    /// Plain TCP. Refuses `https`, which needs a connector with TLS.
     pub fn tcp() -> Self {
         Self(Kind::Tcp)
     }
 
-    /// TCP to the origin, and TLS over it where the URL says `https`.
+    /// TCP, with TLS if the URL starts with `https`.
     pub fn tls(trust: Trust) -> Self {
         Self(Kind::Tls(Arc::new(Tls::new(trust))))
     }
@@ -75,7 +75,7 @@ impl Connector {
         Self(Kind::Unix(Arc::new(path.into())))
     }
 
-    /// The caller's own way.
+    /// A custom transport.
     pub fn custom(dial: impl Dial + 'static) -> Self {
         Self(Kind::Custom(Arc::new(dial)))
     }
@@ -84,7 +84,7 @@ impl Connector {
         match &self.0 {
             Kind::Tcp if origin.tls => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "https needs a connector that speaks TLS; this one speaks plain TCP only",
+                "https needs a connector with TLS, but this one only supports plain TCP",
             )),
             Kind::Tcp => Ok(Box::new(dial_tcp(origin).await?)),
             Kind::Tls(_) if !origin.tls => Ok(Box::new(dial_tcp(origin).await?)),
@@ -94,7 +94,7 @@ impl Connector {
         }
     }
 
-    /// What to call the other side in an error.
+    /// The name of the other side in errors.
     pub(crate) fn target(&self, origin: &Origin) -> String {
         match &self.0 {
             Kind::Unix(path) => path.display().to_string(),
@@ -102,7 +102,7 @@ impl Connector {
         }
     }
 
-    /// A peer behind a Unix socket cannot vanish without the kernel telling; behind anything else it can.
+    /// Whether a lost peer is always noticed. The kernel reports it for a Unix socket, but not for other transports.
     pub(crate) fn notices_a_lost_peer(&self) -> bool {
         matches!(self.0, Kind::Unix(_))
     }
@@ -117,7 +117,7 @@ async fn dial_tcp(origin: &Origin) -> io::Result<TcpStream> {
         }
         false => TcpStream::connect((origin.host.as_str(), origin.port)).await?,
     };
-    // Without it small frames wait for the acknowledgement of those before, up to 40 ms.
+    // Without this, small frames wait up to 40 ms for the acknowledgement of earlier ones.
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -1,27 +1,27 @@
-//! What can go wrong between this process and a server, apart from what the server says.
+//! Errors between this process and a server, except those that the server reports.
 
 use std::time::Duration;
 
 use super::BoxError;
 
-/// The server could not be reached, or the way to it broke.
+/// The server could not be reached, or the connection broke.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection came about: nothing was sent.
+    /// The connection failed, so nothing was sent.
     #[error("cannot connect to {target}")]
     Connect {
         /// The address or the socket's path.
         target: String,
-        /// Why not.
+        /// The cause.
         source: BoxError,
     },
-    /// The connection broke before the whole reply had arrived. Whether the request was acted on is unknown.
+    /// The connection broke before the whole reply had arrived. It is unknown whether the request was executed.
     #[error("the connection to {target} broke")]
     Broken {
         /// The address or the socket's path.
         target: String,
-        /// How.
+        /// The cause.
         source: BoxError,
     },
     /// The reply ended cleanly but too early.
@@ -30,32 +30,32 @@ pub enum TransportError {
         /// The address or the socket's path.
         target: String,
     },
-    /// No answer in time.
+    /// No reply in time.
     #[error("{target} did not answer within {waited:?}")]
     Timeout {
         /// The address or the socket's path.
         target: String,
-        /// How long was waited.
+        /// How long the client waited.
         waited: Duration,
     },
-    /// A stream fell silent, not even a sign of life came.
-    #[error("nothing was heard from {target} for {waited:?}")]
+    /// A stream fell silent, without even a keepalive.
+    #[error("{target} sent nothing for {waited:?}")]
     Silent {
         /// The address or the socket's path.
         target: String,
-        /// How long was waited.
+        /// How long the client waited.
         waited: Duration,
     },
-    /// What the caller wanted to send could not be read.
-    #[error("cannot read what was to be sent to {target}")]
+    /// The source of the request's body failed.
+    #[error("cannot read the data to send to {target}")]
     Source {
         /// The address or the socket's path.
         target: String,
-        /// Why not.
+        /// The cause.
         source: BoxError,
     },
     /// The request cannot be written as HTTP, for example because a token has a line break.
-    #[error("the request cannot be written as HTTP")]
+    #[error("the request is not valid HTTP")]
     Request(#[source] http::Error),
 }
 

@@ -1,4 +1,4 @@
-//! One server and the connections to it: kept open for a while, reused, replaced when they break.
+//! An HTTP client for one server. Its connections are kept open for a while and reused.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use isopod_wire::SandboxId;
 
 use super::{BaseUrl, Body, BoxError, ByteStream, Connector, Origin, TransportError};
 
-/// Shorter than servers wait for the next request, so that they rarely close a connection that is about to be used.
+/// Shorter than the idle timeout of servers, so that they rarely close a connection that is about to be used.
 const IDLE: Duration = Duration::from_secs(20);
 const MAX_IDLE: usize = 32;
 
@@ -27,7 +27,7 @@ const SANDBOX_PORT: HeaderName = HeaderName::from_static("e2b-sandbox-port");
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 
-/// Sends requests to one base URL, with headers that all of them carry.
+/// Sends requests to one base URL, with common headers.
 #[derive(Clone)]
 pub struct Http {
     client: Client<Dialer, Body>,
@@ -35,12 +35,12 @@ pub struct Http {
     target: String,
     headers: HeaderMap,
     timeout: Duration,
-    /// Whether the end of the peer is always noticed.
+    /// Whether a lost peer is always noticed.
     notices_a_lost_peer: bool,
 }
 
 impl Http {
-    /// Nothing is sent yet.
+    /// Creates a client. Sends nothing yet.
     pub fn new(connector: Connector, base: BaseUrl, headers: HeaderMap, timeout: Duration) -> Self {
         let origin = base.origin();
         let target = connector.target(&origin);
@@ -61,27 +61,27 @@ impl Http {
         self.notices_a_lost_peer
     }
 
-    /// How long an exchange may take.
+    /// The time limit of an exchange.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Changes how long an exchange may take.
+    /// Sets the time limit of an exchange.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Lets requests carry the headers that an edge routes by.
+    /// Adds the headers that an edge routes by.
     pub fn route_to(&mut self, sandbox: &SandboxId, port: u16) {
         let id = HeaderValue::try_from(sandbox.as_str()).expect("an id has only letters and digits");
         self.headers.insert(SANDBOX_ID, id);
         self.headers.insert(SANDBOX_PORT, HeaderValue::from(port));
     }
 
-    /// Lets requests show the tokens that open a sandbox and its ports.
+    /// Adds the tokens for a sandbox and its ports.
     ///
     /// # Errors
-    /// When one has characters that cannot stand in a header.
+    /// If one has characters that a header cannot contain.
     pub fn show_tokens(&mut self, access: Option<&str>, traffic: Option<&str>) -> Result<(), InvalidHeaderValue> {
         for (name, token) in [(ACCESS_TOKEN, access), (TRAFFIC_TOKEN, traffic)] {
             let Some(token) = token else { continue };
@@ -92,11 +92,11 @@ impl Http {
         Ok(())
     }
 
-    /// A request with the common headers; those in `headers` come on top. `path_and_query` begins with a slash and is
+    /// Creates a request with the common headers and those in `headers`. `path_and_query` starts with a slash and is
     /// already encoded.
     ///
     /// # Errors
-    /// [`TransportError::Request`] when the path is no part of a URL.
+    /// [`TransportError::Request`] if the path is not valid in a URL.
     pub fn request(
         &self,
         method: Method,
@@ -113,18 +113,18 @@ impl Http {
         Ok(request)
     }
 
-    /// Sends it and waits for the reply's head as long as it takes.
+    /// Sends a request and waits for the head of the reply, without a time limit.
     ///
     /// # Errors
-    /// When the server cannot be reached or the connection breaks.
+    /// If the server cannot be reached or the connection breaks.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
         self.client.request(request).await.map_err(|error| self.failed(error))
     }
 
-    /// Sends it and lets `read` take the reply, all within the client's timeout.
+    /// Sends a request and reads the reply with `read`, within the client's timeout.
     ///
     /// # Errors
-    /// Like [`Self::send`], [`TransportError::Timeout`], and whatever `read` gives.
+    /// Like [`Self::send`], [`TransportError::Timeout`], and the errors of `read`.
     pub async fn exchange<T, E, Fut>(
         &self,
         request: Request<Body>,
@@ -138,10 +138,10 @@ impl Http {
         self.within(self.timeout, work).await
     }
 
-    /// Does the work within the limit.
+    /// Runs `work` within the limit.
     ///
     /// # Errors
-    /// [`TransportError::Timeout`] when it takes longer, and whatever `work` gives.
+    /// [`TransportError::Timeout`] if it takes longer, and the errors of `work`.
     pub async fn within<T, E: From<TransportError>>(
         &self,
         limit: Duration,
@@ -153,7 +153,7 @@ impl Http {
         }
     }
 
-    /// A reply that could not be read to its end.
+    /// Creates the error for an incomplete reply.
     pub fn broken(&self, source: impl Into<BoxError>) -> TransportError {
         TransportError::Broken { target: self.target.clone(), source: source.into() }
     }
@@ -171,13 +171,13 @@ impl Http {
 }
 
 impl fmt::Debug for Http {
-    /// Without the headers: they hold secrets.
+    /// Does not print the headers, because they contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http").field("base", &self.base).field("target", &self.target).finish_non_exhaustive()
     }
 }
 
-/// The client wraps what the connector says in words that say nothing more.
+/// Unwraps the error of the connector, to which the client's own error adds nothing.
 fn innermost(error: ClientError) -> BoxError {
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
     match source {
@@ -191,7 +191,7 @@ fn caused_by_own_body(error: &ClientError) -> bool {
     source.is_some_and(hyper::Error::is_user)
 }
 
-/// The connector in the form that the HTTP client wants. It has one origin, so it ignores the URL it is given.
+/// Adapts the connector to the HTTP client. It has one origin, so it ignores the URL.
 #[derive(Clone, Debug)]
 struct Dialer {
     connector: Connector,

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over whatever carries bytes: TCP, TLS, a Unix socket, or a connector that the caller brings.
+//! HTTP/1.1 over any byte stream: TCP, TLS, a Unix socket, or a custom connector.
 
 mod base_url;
 mod body;

@@ -1,13 +1,12 @@
-//! Queries: `?name=value&…`, encoded once.
+//! Query strings: `?name=value&…`, encoded once.
 
 use std::fmt::Write;
 
-/// Collects pairs and writes them behind a path.
+/// Collects pairs and appends them to a path.
 #[derive(Debug, Default)]
 pub struct Query(String);
 
 impl Query {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,13 +28,13 @@ impl Query {
         }
     }
 
-    /// `path?name=value`
+    /// Returns `path?name=value`.
     pub fn behind(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
 }
 
-/// Everything but letters, digits and `-._~` as `%XX`: right in every part of a URL.
+/// Encodes everything but letters, digits and `-._~` as `%XX`, which is valid in every part of a URL.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Reading replies that fit into memory.
+//! Reads replies into memory.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -14,10 +14,10 @@ const SHOWN: usize = 500;
 #[error("the reply is larger than {0} bytes")]
 struct TooLarge(usize);
 
-/// The whole body, if it is not larger than `limit`.
+/// Returns the whole body, if it is not larger than `limit`.
 ///
 /// # Errors
-/// When it is larger, or the connection breaks before its end.
+/// If it is larger, or the connection breaks before its end.
 pub async fn read_limited(mut body: Incoming, limit: usize) -> Result<Bytes, BoxError> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -30,7 +30,7 @@ pub async fn read_limited(mut body: Incoming, limit: usize) -> Result<Bytes, Box
     Ok(bytes.freeze())
 }
 
-/// What a refusal says: the `message` of its JSON, else its text.
+/// Returns the message of a refusal: the `message` of its JSON, or else its text.
 pub fn message_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Refusal {

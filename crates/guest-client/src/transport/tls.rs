@@ -1,4 +1,4 @@
-//! TLS to a server, and whom to believe that it is the server.
+//! TLS to a server, and the authorities to trust.
 
 use std::fmt;
 use std::io;
@@ -24,32 +24,32 @@ pub struct Trust {
 #[non_exhaustive]
 pub enum TrustError {
     /// It is not PEM.
-    #[error("the authority's certificate cannot be read")]
+    #[error("cannot read the authority's certificate")]
     Pem(#[source] pem::Error),
-    /// There is no certificate in the text.
-    #[error("there is no certificate in what was given as one")]
+    /// The text contains no certificate.
+    #[error("the file of the authority contains no certificate")]
     Empty,
-    /// It is no certificate that could certify anything.
+    /// It is not a certificate of an authority.
     #[error("the authority's certificate cannot be used")]
     Certificate(#[source] rustls::Error),
 }
 
 impl Trust {
-    /// Those that this machine trusts. They are read at the first encrypted connection; like OpenSSL, that looks at
-    /// the variables `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// Trusts the authorities that this machine trusts. They are read at the first encrypted connection. Like OpenSSL,
+    /// that respects the variables `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     pub fn system() -> Self {
         Self { system: true, added: Vec::new() }
     }
 
-    /// Nobody yet.
+    /// Trusts no authority.
     pub fn nobody() -> Self {
         Self::default()
     }
 
-    /// Also those in this PEM text.
+    /// Also trusts the authorities in this PEM text.
     ///
     /// # Errors
-    /// When there are none in it, or one cannot be read.
+    /// If there are none in it, or one cannot be read.
     pub fn and_pem(mut self, text: &[u8]) -> Result<Self, TrustError> {
         let found: Vec<_> = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().map_err(TrustError::Pem)?;
         if found.is_empty() {
@@ -65,7 +65,7 @@ impl Trust {
     fn config(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         if self.system {
-            // Machines keep odd certificates in their stores; those, and what cannot be read, count as not trusted.
+            // Machines have odd certificates in their stores. Those, and unreadable ones, are not trusted.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         roots.add_parsable_certificates(self.added.iter().cloned());
@@ -85,10 +85,11 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// Puts TLS over connections.
+/// Adds TLS to connections.
 pub(super) struct Tls {
     trust: Trust,
-    /// Made at the first use: reading what a machine trusts takes milliseconds that plain connections need not spend.
+    /// Created at the first use, because reading the trusted authorities takes milliseconds that plain connections need
+    /// not spend.
     connector: OnceLock<TlsConnector>,
 }
 
@@ -98,8 +99,9 @@ impl Tls {
     }
 
     pub(super) async fn wrap(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("no certificate can name {host:?}")))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is not a valid name for a certificate"))
+        })?;
         let connector = self.connector.get_or_init(|| TlsConnector::from(Arc::new(self.trust.config())));
         connector.connect(name, stream).await
     }

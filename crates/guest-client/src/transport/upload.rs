@@ -1,5 +1,5 @@
-//! Requests with a body of any size. An upload that is slow is told from one that is stuck: only the server's silence
-//! counts, not the source's.
+//! Requests with a body of any size. Distinguishes a slow upload from a stuck one: only the server's silence counts,
+//! not the source's.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use hyper::body::Incoming;
 use super::{Body, BoxError, Http, TransportError};
 
 impl Http {
-    /// Sends it and lets `read` take the reply. That may take as long as it likes, while something moves.
+    /// Sends a request and reads the reply with `read`. There is no time limit as long as there is progress.
     ///
     /// # Errors
-    /// Like [`Self::send`]; [`TransportError::Timeout`] when the server took nothing, and said nothing, for the client's
-    /// timeout; and whatever `read` gives.
+    /// Like [`Self::send`]; [`TransportError::Timeout`] if the server neither took nor sent anything for the client's
+    /// timeout; and the errors of `read`.
     pub async fn upload<T, E, Fut>(
         &self,
         request: Request<Body>,
@@ -36,7 +36,7 @@ impl Http {
         let waited = self.timeout();
         tokio::select! {
             result = work => result,
-            // A large file may take long; one that does not move may not.
+            // A large file may take long, but not without progress.
             () = progress.stalled_for(waited) => {
                 Err(TransportError::Timeout { target: self.target().to_owned(), waited }.into())
             }
@@ -44,17 +44,17 @@ impl Http {
     }
 }
 
-/// What the connection has asked of a body.
+/// How much of a body the connection has requested.
 #[derive(Debug, Default)]
 struct Progress {
-    /// How many pieces were asked for. The connection asks for the next one when there is room for it.
+    /// How many pieces were requested. The connection requests the next one when it has room for it.
     asked: AtomicU64,
-    /// The source has nothing at the moment.
+    /// Whether the source has nothing at the moment.
     source_waits: AtomicBool,
 }
 
 impl Progress {
-    /// Returns when the server has taken nothing, and said nothing, for that long.
+    /// Returns when the server has neither taken nor sent anything for that long.
     async fn stalled_for(&self, limit: Duration) {
         let mut before = self.asked.load(Ordering::Relaxed);
         loop {
@@ -68,7 +68,7 @@ impl Progress {
     }
 }
 
-/// A body that notes when it is asked.
+/// A body that records when it is polled.
 struct Watched {
     body: Body,
     progress: Arc<Progress>,

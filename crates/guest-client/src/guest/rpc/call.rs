@@ -1,4 +1,4 @@
-//! Making calls: headers, codec, and what the reply's head says.
+//! Calls methods: headers, codec, and the status of the reply.
 
 use std::io;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use super::stream::{MessageStream, Patience};
 use crate::guest::GuestError;
 use crate::transport::{BoxError, Http, full_body, read_limited};
 
-/// The largest reply of a unary call, unless less is asked for: a listing of a very large directory tree.
+/// The default limit of a reply. A listing of a very large directory tree may need it.
 const MAX_REPLY: usize = 256 << 20;
 const MAX_REFUSAL: usize = 64 << 10;
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const KEEPALIVE: HeaderName = HeaderName::from_static("keepalive-ping-interval");
-/// How often an idle stream is to show that it lives.
+/// The interval of keepalives on an idle stream.
 const KEEPALIVE_SECONDS: u16 = 50;
-/// The protocol has ten digits for a number of milliseconds.
+/// The protocol allows ten digits for milliseconds.
 const MAX_MILLIS: u64 = 9_999_999_999;
 
-/// What a call may carry besides its message.
+/// The options of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options<'a> {
-    /// In whose name; none means the sandbox's default user.
+    /// The user of the call. `None` is the sandbox's default user.
     pub(crate) user: Option<&'a str>,
-    /// When the guest shall give up.
+    /// When the guest should give up.
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct Options<'a> {
 pub(crate) struct Caller {
     pub(crate) http: Http,
     codec: Codec,
-    /// Set when the guest turned out not to know the binary codec.
+    /// Set if the guest does not support the binary codec.
     json_only: Arc<AtomicBool>,
-    /// How long a stream may say nothing at all.
+    /// How long a stream may be silent.
     pub(crate) silence: Option<Duration>,
-    /// The largest reply, in bytes.
+    /// The maximum size of a reply in bytes.
     pub(crate) max_reply: usize,
 }
 
@@ -65,7 +65,7 @@ impl Caller {
         self.codec = codec;
     }
 
-    /// One message there, one back.
+    /// Sends one message and receives one.
     pub(crate) async fn unary<Req, Res>(
         &self,
         method: &str,
@@ -79,7 +79,7 @@ impl Caller {
         self.http.within(self.http.timeout(), self.unary_unlimited(method, options, message)).await
     }
 
-    /// Like [`Self::unary`], for calls that rightly take as long as they take.
+    /// Like [`Self::unary`], without a time limit.
     pub(crate) async fn unary_unlimited<Req, Res>(
         &self,
         method: &str,
@@ -96,7 +96,7 @@ impl Caller {
         codec.decode(body)
     }
 
-    /// One message there, many back.
+    /// Sends one message and receives many.
     pub(crate) async fn stream<Req, Res>(
         &self,
         method: &str,
@@ -114,10 +114,10 @@ impl Caller {
         Ok(MessageStream::new(self.http.clone(), codec, reply.into_body(), patience))
     }
 
-    /// Many messages there, one back, however long that takes.
+    /// Sends many messages and receives one, without a time limit.
     ///
-    /// Unlike other calls it cannot be made again in JSON: the messages are gone. The codec that earlier calls found to
-    /// be understood is the one it uses.
+    /// Unlike other calls, it cannot be repeated in JSON, because the messages are consumed. It uses the codec that
+    /// earlier calls have found to work.
     pub(crate) async fn client_stream<Req, Res>(
         &self,
         method: &str,
@@ -147,8 +147,8 @@ impl Caller {
         if self.json_only.load(Ordering::Relaxed) { Codec::Json } else { self.codec }
     }
 
-    /// Sends the request in the preferred codec, and again in JSON if the guest does not know that one: a refused
-    /// content type means that nothing was done.
+    /// Sends the request in the preferred codec, and again in JSON if the guest does not support that codec. A refused
+    /// content type means that nothing was executed.
     async fn post(
         &self,
         method: &str,
@@ -176,7 +176,7 @@ impl Caller {
         Ok(self.http.send(request).await?)
     }
 
-    /// Turns a reply that is not a success into an error.
+    /// Converts an unsuccessful reply into an error.
     pub(crate) async fn accept(&self, reply: Response<Incoming>) -> Result<Response<Incoming>, GuestError> {
         self.accept_or(reply, GuestError::from_reply).await
     }
@@ -199,13 +199,13 @@ impl Caller {
     }
 }
 
-/// A page from something that is not a guest must not be read as frames.
+/// A page that does not come from a guest must not be parsed as frames.
 fn check_stream_type(codec: Codec, reply: &Response<Incoming>) -> Result<(), GuestError> {
     let given = reply.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim();
     match essence.eq_ignore_ascii_case(codec.stream_type()) {
         true => Ok(()),
-        false => Err(GuestError::Protocol(format!("the content type {given:?} is not that of a stream"))),
+        false => Err(GuestError::Protocol(format!("{given:?} is not the content type of a stream"))),
     }
 }
 
@@ -224,7 +224,7 @@ fn headers(content_type: &'static str, options: Options<'_>) -> HeaderMap {
     headers
 }
 
-/// The user's name as envd wants it: Basic authorization without a password.
+/// Returns the user's name in envd's format: Basic authorization without a password.
 fn basic(user: &str) -> HeaderValue {
     let encoded = STANDARD.encode(format!("{user}:"));
     HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is always a valid header value")

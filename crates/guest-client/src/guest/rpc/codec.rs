@@ -1,4 +1,4 @@
-//! Messages to bytes and back.
+//! Serializes messages.
 
 use bytes::Bytes;
 use isopod_wire::rpc::Message;
@@ -7,13 +7,13 @@ use serde::de::DeserializeOwned;
 
 use crate::guest::GuestError;
 
-/// How messages are written.
+/// The format of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// Protobuf: output goes through as it is. A guest that does not know it is asked again in JSON.
+    /// Protobuf, which passes output through unchanged. If a guest does not support it, the call is repeated in JSON.
     #[default]
     Binary,
-    /// JSON: every guest knows it, and it can be read on the wire.
+    /// JSON, which every guest supports, and which is readable on the wire.
     Json,
 }
 

@@ -1,25 +1,24 @@
-//! The envelopes of streams: one byte of flags, four of length, the message. They arrive in any pieces.
+//! The envelopes of streams: one byte of flags, four bytes of length, and the message. They arrive in arbitrary pieces.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::guest::GuestError;
 
-/// The largest message that is taken. Guests put at most 32 KiB of output into one; a larger length is nonsense, not a
-/// message.
+/// The maximum size of a message. Guests put at most 32 KiB of output into one, so a larger length is invalid.
 const MAX_MESSAGE: usize = 1 << 20;
 const HEAD: usize = 5;
 const FLAG_COMPRESSED: u8 = 1;
 const FLAG_END: u8 = 2;
 
-/// What one envelope held.
+/// The content of one envelope.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Message(Bytes),
-    /// The last one: JSON, whatever the codec.
+    /// The last one. Always JSON, whatever the codec.
     End(Bytes),
 }
 
-/// Bytes that arrived and are not yet taken.
+/// Received bytes that were not consumed yet.
 #[derive(Debug, Default)]
 pub(super) struct Frames(BytesMut);
 
@@ -28,11 +27,11 @@ impl Frames {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// Returns the next complete frame.
     pub(super) fn take(&mut self) -> Result<Option<Frame>, GuestError> {
         let Some((&[flags, a, b, c, d], _)) = self.0.split_first_chunk::<HEAD>() else { return Ok(None) };
         if flags & FLAG_COMPRESSED != 0 {
-            return Err(GuestError::Protocol("a message is compressed although that was not asked for".to_owned()));
+            return Err(GuestError::Protocol("a message is compressed, which was not requested".to_owned()));
         }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
         if len > MAX_MESSAGE {
@@ -47,7 +46,7 @@ impl Frames {
     }
 }
 
-/// A message with its envelope.
+/// Wraps a message in its envelope.
 pub(super) fn frame(payload: &[u8]) -> Bytes {
     let len = u32::try_from(payload.len()).expect("callers send at most a few megabytes in one message");
     let mut out = BytesMut::with_capacity(HEAD + payload.len());

@@ -1,4 +1,4 @@
-//! Fuzzed: the frames of streams.
+//! Fuzz targets for the frames of streams.
 
 use bytes::Bytes;
 use isopod_wire::rpc::Message;
@@ -8,7 +8,7 @@ use super::Codec;
 use super::frames::{Frame, Frames};
 use super::stream::read_end;
 
-/// Shows each message of a stream, and insists that no byte of it is lost.
+/// Shows each message of a stream, and asserts that no byte is lost.
 pub(in crate::guest) fn take_frames(data: &[u8], step: usize, mut show: impl FnMut(&Bytes)) {
     let (mut frames, mut taken, mut pushed) = (Frames::default(), 0, 0);
     for piece in data.chunks(step) {

@@ -1,4 +1,4 @@
-//! The Connect protocol from the caller's side: unary calls and server streams, JSON or protobuf, no compression.
+//! The client side of the Connect protocol: unary calls and streams, JSON or protobuf, no compression.
 
 mod call;
 mod codec;

@@ -1,4 +1,4 @@
-//! The messages of a server stream. Every stream ends with its end frame or with an error, never with silence.
+//! The messages of a server stream. Every stream ends with its end frame or with an error, never silently.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -17,13 +17,12 @@ use crate::guest::GuestError;
 use crate::guest::error::Refusal;
 use crate::transport::{Http, TransportError};
 
-/// How much later than its deadline a guest may end a stream before the guest itself is given up: so long is waited for
-/// it in all, and so much is taken from it.
+/// How long after its deadline a guest may end a stream, and how much it may send in that time.
 const GRACE: Duration = Duration::from_secs(10);
 const GRACE_BYTES: usize = 64 << 20;
 
-/// How long to wait for the next bytes. What was sent in time may be read as late as the reader likes, but a guest cannot
-/// hold a stream open by sending a little now and then, or without end, once the deadline is over.
+/// Limits the wait for the next bytes. What was sent in time may be read late, but after the deadline, a guest cannot
+/// keep a stream open by sending a little now and then, or endlessly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     silence: Option<Duration>,
@@ -46,7 +45,8 @@ impl Patience {
         }
     }
 
-    /// Something came after a wait that began then. False when too much has come after the deadline.
+    /// Records bytes that arrived after a wait that began at `since`. Returns false if too much has arrived after the
+    /// deadline.
     #[must_use]
     fn spend(&mut self, since: Instant, bytes: usize) -> bool {
         let Some(deadline) = self.deadline else { return true };
@@ -60,7 +60,6 @@ impl Patience {
     }
 }
 
-/// Messages in their order.
 #[derive(Debug)]
 pub(crate) struct MessageStream<M> {
     http: Http,
@@ -77,9 +76,9 @@ impl<M: Message + DeserializeOwned> MessageStream<M> {
         Self { http, codec, body, frames: Frames::default(), patience, ended: false, message: PhantomData }
     }
 
-    /// The next message; none after the end, also after an error.
+    /// Returns the next message, or `None` after the end or an error.
     ///
-    /// Dropping the future loses nothing: the next call goes on where this one was.
+    /// Cancel-safe: if the future is dropped, the next call continues where this one was.
     pub(crate) async fn next(&mut self) -> Result<Option<M>, GuestError> {
         if self.ended {
             return Ok(None);
