@@ -1,15 +1,15 @@
-//! A client for sandboxes: Isopod's, and those of any other server that speaks E2B's API.
+//! A client for sandboxes of Isopod and of any other server with E2B's API.
 //!
-//! - [`sandbox`]: a server and a key. Make sandboxes, find them, pause them, end them.
-//! - [`guest`]: what runs inside one sandbox. Processes, terminals, files, watches; over a Unix socket of this machine or
-//!   through a server's edge.
+//! - [`sandbox`]: a server and a key. Creates, finds, pauses and ends sandboxes.
+//! - [`guest`]: the programs inside one sandbox. Processes, terminals, files and watches, over a Unix socket on this
+//!   machine or through a server's edge.
 //! - [`tool`]: one sandbox as a tool of an agent.
-//! - [`storage`]: the files of an execution, and [`toolkit`]: tools for an agent in its sandbox. Isopod's servers only.
+//! - [`storage`]: the files of an execution. [`toolkit`]: tools for an agent in its sandbox. Only for Isopod's servers.
 //! - [`interpreter`]: code that runs inside one sandbox and keeps its state.
 //!
-//! Streams end with a result or with an error, never with silence; reading slowly slows the sender down. Nothing here
-//! reads the environment. What is dropped on this side goes on running on the other, except code of the interpreter,
-//! which is interrupted.
+//! Streams end with a result or with an error, never silently. A slow reader slows the sender down. Nothing here reads
+//! the environment. If a handle is dropped, its process or sandbox keeps running, except code of the interpreter, which
+//! is interrupted.
 //!
 //! ```no_run
 //! use isopod_client::guest::{Event, StartProcess};
@@ -56,7 +56,7 @@
 //! # }
 //! ```
 //!
-//! Requests are checked before anything is sent:
+//! Requests are validated before anything is sent:
 //!
 //! ```
 //! use isopod_client::{BaseUrl, Client, ClientConfig, SandboxId};

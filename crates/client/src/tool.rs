@@ -1,7 +1,7 @@
-//! One sandbox as a tool of an agent: make it, put files in, run code or commands, and end it whatever happens.
+//! One sandbox as a tool of an agent: create it, write files, run code or commands, and end it whatever happens.
 //!
-//! A tool has one sandbox at a time. Making another ends the one before, so none is lost; [`SandboxTool::scope`] ends it
-//! when the work is done, fails or is dropped half-way through an error.
+//! A tool has one sandbox at a time. Creating another one ends the previous one, so that none is leaked.
+//! [`SandboxTool::scope`] ends the sandbox when the work is done, fails or is dropped.
 //!
 //! ```no_run
 //! use isopod_client::tool::{SandboxTool, ToolError};
@@ -16,7 +16,7 @@
 //! })?;
 //! let text = SandboxTool::scope(client, "python3", async |tool| {
 //!     tool.write_files([("app.py", "print('Hello from a sandbox!')")]).await?;
-//!     // A line for the shell; `run_code` takes Python.
+//!     // A shell command; `run_code` takes Python.
 //!     Ok::<_, ToolError>(tool.run_command("python3 app.py").await?.text())
 //! })
 //! .await?;
@@ -34,9 +34,9 @@ use isopod_wire::SandboxId;
 
 use crate::sandbox::{ApiError, Client, NewSandbox, Sandbox};
 
-/// How long a sandbox lives when nobody closes it.
+/// The lifetime of a sandbox that is not closed.
 const LIFE: Duration = Duration::from_secs(600);
-/// How long code or a command may run.
+/// The time limit of code and commands.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A sandbox for an agent.
@@ -48,59 +48,59 @@ pub struct SandboxTool {
     sandbox: Option<Sandbox>,
 }
 
-/// What code or a command gave.
+/// The result of code or a command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolResult {
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
-    /// How it failed, if it did.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// What code showed; empty for commands.
+    /// What code displayed; empty for commands.
     pub results: Vec<CodeResult>,
 }
 
-/// Why the tool could not do something.
+/// Why an operation of the tool failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
     /// There is no sandbox yet, or it was closed.
     #[error("there is no sandbox; call create_sandbox first")]
     NoSandbox,
-    /// The input cannot be right.
+    /// The input is invalid.
     #[error("{0} must not be empty")]
     Empty(&'static str),
     /// The server refused or failed.
-    #[error("the server did not do it")]
+    #[error("the request to the server failed")]
     Server(#[from] ApiError),
-    /// Something inside the sandbox refused or failed.
-    #[error("the sandbox did not do it")]
+    /// The sandbox refused or failed.
+    #[error("the request to the sandbox failed")]
     Sandbox(#[from] GuestError),
 }
 
 impl SandboxTool {
-    /// A tool without a sandbox.
+    /// Creates a tool without a sandbox.
     pub fn new(client: Client) -> Self {
         Self { client, life: LIFE, patience: PATIENCE, sandbox: None }
     }
 
-    /// How long a sandbox lives when nobody closes it. The default is ten minutes.
+    /// Sets the lifetime of a sandbox that is not closed. The default is ten minutes.
     pub fn life(mut self, life: Duration) -> Self {
         self.life = life;
         self
     }
 
-    /// How long code or a command may run. The default is five minutes.
+    /// Sets the time limit of code and commands. The default is five minutes.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Makes a sandbox, lets `work` use it, and ends it.
+    /// Creates a sandbox, runs `work` with it, and ends it.
     ///
     /// # Errors
-    /// When the sandbox cannot be made or ended, and whatever `work` gives.
+    /// If the sandbox cannot be created or ended, and the errors of `work`.
     pub async fn scope<T, E: From<ToolError>>(
         client: Client,
         template: &str,
@@ -115,10 +115,10 @@ impl SandboxTool {
         Ok(given)
     }
 
-    /// Makes a sandbox. The one before is ended.
+    /// Creates a sandbox. Ends the previous one.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such template. A server that is busy is asked again for a while.
+    /// [`ApiError::NotFound`] if there is no such template. If the server is busy, the request is retried for a while.
     pub async fn create_sandbox(&mut self, template: &str) -> Result<&SandboxId, ToolError> {
         if template.is_empty() {
             return Err(ToolError::Empty("the template"));
@@ -129,18 +129,18 @@ impl SandboxTool {
         Ok(self.sandbox.insert(sandbox).id())
     }
 
-    /// The sandbox.
+    /// Returns the sandbox.
     ///
     /// # Errors
-    /// [`ToolError::NoSandbox`] when there is none.
+    /// [`ToolError::NoSandbox`] if there is none.
     pub fn sandbox(&self) -> Result<&Sandbox, ToolError> {
         self.sandbox.as_ref().ok_or(ToolError::NoSandbox)
     }
 
-    /// Writes files, one after the other: when this returns, all are there. Paths are relative to the user's home.
+    /// Writes files, one after the other. All of them exist when this returns. Paths are relative to the user's home.
     ///
     /// # Errors
-    /// When one cannot be written; those before it are there.
+    /// If one cannot be written. Those before it are written.
     pub async fn write_files<P: AsRef<str>, C: Into<Upload>>(
         &self,
         files: impl IntoIterator<Item = (P, C)>,
@@ -155,10 +155,10 @@ impl SandboxTool {
         Ok(())
     }
 
-    /// Runs Python and keeps its state for the next call. A line for the shell is for [`Self::run_command`].
+    /// Runs Python and keeps its state for the next call. For shell commands, use [`Self::run_command`].
     ///
     /// # Errors
-    /// When it could not be run or took too long. An exception of the code is in the result.
+    /// If it could not be run or took too long. An exception of the code is in the result.
     pub async fn run_code(&self, code: &str) -> Result<ToolResult, ToolError> {
         let sandbox = self.sandbox()?;
         if code.trim().is_empty() {
@@ -170,10 +170,10 @@ impl SandboxTool {
         Ok(ToolResult { stdout: executed.stdout, stderr: executed.stderr, error, results: executed.results })
     }
 
-    /// Runs a line for the shell.
+    /// Runs a shell command.
     ///
     /// # Errors
-    /// When it could not be run or took too long. A command that fails has its status in the result.
+    /// If it could not be run or took too long. The status of a failed command is in the result.
     pub async fn run_command(&self, line: &str) -> Result<ToolResult, ToolError> {
         let sandbox = self.sandbox()?;
         if line.trim().is_empty() {
@@ -188,7 +188,7 @@ impl SandboxTool {
     /// Ends the sandbox, if there is one.
     ///
     /// # Errors
-    /// When the server could not be asked; the sandbox is then still the tool's.
+    /// If the server could not be reached. The tool then keeps the sandbox.
     pub async fn close(&mut self) -> Result<(), ToolError> {
         if let Some(sandbox) = &self.sandbox {
             sandbox.kill().await?;
@@ -199,7 +199,7 @@ impl SandboxTool {
 }
 
 impl Drop for SandboxTool {
-    /// Ends what was not closed, in the background. Where nothing can be awaited any more, the sandbox ends with its time.
+    /// Ends the sandbox in the background if it was not closed. Without a runtime, the sandbox ends at its timeout.
     fn drop(&mut self) {
         let Some(sandbox) = self.sandbox.take() else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -209,7 +209,7 @@ impl Drop for SandboxTool {
 }
 
 impl ToolResult {
-    /// What an agent tells: the error, else what was written, else that it is done.
+    /// Returns a text for an agent: the error, or the output, or a confirmation.
     pub fn text(&self) -> String {
         match &self.error {
             Some(error) => format!("Error: {error}"),
@@ -219,7 +219,7 @@ impl ToolResult {
     }
 }
 
-/// Unlike any other of this machine: when, and the how manyth.
+/// Returns a key that is unique on this machine, from the time and a counter.
 fn new_key() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());

@@ -1,11 +1,11 @@
-//! Where a sandbox's ports are found, by the rules of the official SDKs.
+//! The addresses of a sandbox's ports, by the rules of the official SDKs.
 
 use isopod_guest_client::transport::{BaseUrl, UrlError};
 use isopod_wire::SandboxId;
 
-/// Used where neither the server nor the configuration names one.
+/// Used if neither the server nor the configuration names a domain.
 pub(super) const DEFAULT_DOMAIN: &str = "e2b.app";
-/// Domains whose edge answers for all sandboxes under one name and routes by headers.
+/// Domains whose edge serves all sandboxes under one name and routes by headers.
 const HEADER_ROUTED: [&str; 4] = ["e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"];
 
 /// `{port}-{id}.{domain}`
@@ -13,7 +13,7 @@ pub(super) fn host(domain: &str, sandbox: &SandboxId, port: u16) -> String {
     format!("{port}-{sandbox}.{domain}")
 }
 
-/// The edge for one port of a sandbox, where no edge was configured.
+/// Returns the edge for one port of a sandbox, if none was configured.
 pub(super) fn edge_url(domain: &str, sandbox: &SandboxId, port: u16) -> Result<BaseUrl, UrlError> {
     match HEADER_ROUTED.contains(&domain) {
         true => format!("https://sandbox.{domain}").parse(),

@@ -1,4 +1,4 @@
-//! One call to the API: sent, repeated where that is safe, read.
+//! One call to the API: sends it, and retries it if that is safe.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -12,18 +12,17 @@ use super::retry::{roll, wait_before_retry};
 const MAX_REPLY: usize = 64 << 20;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// What to send.
+/// A call to the API.
 #[derive(Debug)]
 pub(crate) struct Call {
     method: Method,
     path: String,
     body: Option<Bytes>,
     headers: HeaderMap,
-    /// Doing it twice is the same as doing it once.
+    /// Whether it is idempotent.
     repeatable: bool,
 }
 
-/// A reply with a status of 2xx.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
@@ -31,7 +30,7 @@ pub(crate) struct Reply {
 }
 
 impl Call {
-    /// A call that may be repeated.
+    /// Creates an idempotent call.
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
         Self { method, path: path.into(), body: None, headers: HeaderMap::new(), repeatable: true }
     }
@@ -49,7 +48,7 @@ impl Call {
         self
     }
 
-    /// A call that makes something new each time, unless a key tells the server that it is the same one.
+    /// Marks a call that creates something new each time, unless a key identifies it as the same one.
     pub(crate) fn once(mut self, key: Option<&HeaderValue>) -> Self {
         self.repeatable = key.is_some();
         if let Some(key) = key {
@@ -58,7 +57,7 @@ impl Call {
         self
     }
 
-    /// A call that is sent once, whatever the reply.
+    /// Marks a call that is sent only once, whatever the reply.
     pub(super) fn never_repeated(mut self) -> Self {
         self.repeatable = false;
         self
@@ -90,7 +89,7 @@ impl Call {
     }
 }
 
-/// One request with a body that can be read only once, so it is not repeated.
+/// Sends a request whose body can be read only once, so it is not retried.
 pub(super) async fn send_once(
     http: &Http,
     request: http::Request<Body>,

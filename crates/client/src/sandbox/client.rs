@@ -1,4 +1,4 @@
-//! A server and a key.
+//! A client for a server and a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ const USER_AGENT: &str = concat!("isopod-client/", env!("CARGO_PKG_VERSION"));
 /// How to reach a server.
 #[derive(Clone, Default)]
 pub struct ClientConfig {
-    /// The API, such as `http://localhost:3000`.
+    /// The URL of the API, such as `http://localhost:3000`.
     pub api_url: String,
     /// The team's key.
     pub api_key: String,
-    /// The edge that leads into sandboxes, where it has an address of its own or shares the API's. Without it a
-    /// sandbox is looked for under its own host name, over https.
+    /// The URL of the edge, if it has an address of its own or shares the API's. Without it, a sandbox is reached under
+    /// its own host name, over https.
     pub sandbox_url: Option<String>,
-    /// The domain of sandboxes, for servers that do not say it themselves.
+    /// The domain of sandboxes, for servers that do not report it.
     pub domain: Option<String>,
 }
 
 impl fmt::Debug for ClientConfig {
-    /// Without the key.
+    /// Does not print the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientConfig")
             .field("api_url", &self.api_url)
@@ -46,18 +46,18 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `api_url` is no URL.
-    #[error("the API's address cannot be used")]
+    /// `api_url` is not a URL.
+    #[error("the API's URL is invalid")]
     ApiUrl(#[source] UrlError),
-    /// `sandbox_url` is no URL.
-    #[error("the address of the sandboxes cannot be used")]
+    /// `sandbox_url` is not a URL.
+    #[error("the URL of the sandboxes is invalid")]
     SandboxUrl(#[source] UrlError),
-    /// The key is empty or has characters that cannot stand in a header.
-    #[error("the API key is empty or has characters that no key has")]
+    /// The key is empty or has characters that a header cannot contain.
+    #[error("the API key is empty or has invalid characters")]
     ApiKey,
 }
 
-/// Speaks with one server in one team's name. Clones share their connections.
+/// A client for one server and one team. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: Http,
@@ -65,25 +65,26 @@ pub struct Client {
     /// The configured edge. Its connections serve all sandboxes.
     edge: Option<Http>,
     domain: String,
-    /// Calls are sent again when the server is busy.
+    /// Whether calls are retried if the server is busy.
     retries: bool,
-    /// Set when the server turned out to know only the first version of create and connect.
+    /// Set if the server supports only version 1 of create and connect.
     v1_only: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// A client over TCP, and over TLS with what this machine trusts where a URL says `https`. Nothing is sent yet.
+    /// Creates a client over TCP, or over TLS with this machine's trusted authorities if a URL starts with `https`.
+    /// Sends nothing yet.
     ///
     /// # Errors
-    /// When an address or the key cannot be right.
+    /// If a URL or the key is invalid.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         Self::with_connector(config, Connector::tls(Trust::system()))
     }
 
-    /// A client that reaches its server in its own way, for example with authorities of its own.
+    /// Creates a client with a custom connector, for example with other authorities.
     ///
     /// # Errors
-    /// When an address or the key cannot be right.
+    /// If a URL or the key is invalid.
     pub fn with_connector(config: ClientConfig, connector: Connector) -> Result<Self, ConfigError> {
         let api: BaseUrl = config.api_url.parse().map_err(ConfigError::ApiUrl)?;
         let edge = config.sandbox_url.as_deref().map(str::parse).transpose().map_err(ConfigError::SandboxUrl)?;
@@ -100,7 +101,7 @@ impl Client {
         Ok(Self { http, connector, edge, domain, retries: true, v1_only: Arc::default() })
     }
 
-    /// How long a call may take. The default is a minute.
+    /// Sets the time limit of a call. The default is a minute.
     pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
         self.http.set_timeout(timeout);
         if let Some(edge) = &mut self.edge {
@@ -109,7 +110,7 @@ impl Client {
         self
     }
 
-    /// For a call that may take so long.
+    /// Makes a call with another time limit.
     pub(crate) async fn call_within(&self, limit: Duration, call: Call) -> Result<Reply, ApiError> {
         let mut http = self.http.clone();
         http.set_timeout(limit.max(http.timeout()));
@@ -121,7 +122,7 @@ impl Client {
         &self.http
     }
 
-    /// Sends every call once: for those who repeat calls themselves.
+    /// Disables retries, for callers that retry themselves.
     pub fn without_retries(mut self) -> Self {
         self.retries = false;
         self
@@ -149,10 +150,10 @@ impl Client {
         send_once(&self.http, request, limit).await
     }
 
-    /// Makes the call in the second version of the API, or in the first where the server does not know the second.
+    /// Makes the call in version 2 of the API, or in version 1 if the server does not support version 2.
     ///
-    /// A 404 can also mean that the template or sandbox does not exist; asking again in the other version then gives the
-    /// same answer.
+    /// A 404 can also mean that the template or sandbox does not exist. Then the call in the other version returns the
+    /// same.
     pub(super) async fn call_versions(&self, v2: Call, v1: impl FnOnce() -> Call) -> Result<Reply, ApiError> {
         if !self.v1_only.load(Ordering::Relaxed) {
             match self.call(v2).await {
@@ -165,7 +166,7 @@ impl Client {
         Ok(reply)
     }
 
-    /// The way to one port of a sandbox, with the headers that an edge routes by.
+    /// Returns a client for one port of a sandbox, with the headers that an edge routes by.
     pub(super) fn edge(&self, domain: &str, sandbox: &SandboxId, port: u16) -> Result<Http, UrlError> {
         let mut http = match &self.edge {
             Some(edge) => edge.clone(),

@@ -1,4 +1,4 @@
-//! Making sandboxes, and connecting to those that exist.
+//! Creates sandboxes, and connects to existing ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::call::Call;
 use super::handle::Made;
 use super::{ApiError, Client, Sandbox, SandboxDetail};
 
-/// How long a sandbox lives where nothing is said.
+/// The default lifetime of a sandbox.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What to make. [`NewSandbox::new`] makes one; the fields may be set directly.
+/// The sandbox to create. Use [`NewSandbox::new`], or set the fields directly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewSandbox {
     /// The template's id or name.
     pub template: String,
-    /// How long it lives; none means five minutes.
+    /// Its lifetime. The default is five minutes.
     pub timeout: Option<Duration>,
-    /// Pause it at the end of that time instead of killing it.
+    /// Whether to pause it at its timeout instead of killing it.
     pub auto_pause: bool,
-    /// Let traffic wake it when it is paused.
+    /// Whether traffic resumes it when it is paused.
     pub auto_resume: bool,
-    /// Whether it may reach the internet; none leaves that to the server.
+    /// Whether it can reach the internet. The default is the server's.
     pub allow_internet_access: Option<bool>,
-    /// Whom it may talk to, and who may talk to it.
+    /// Its network rules.
     pub network: Option<NetworkConfig>,
-    /// Words to find it by.
+    /// Metadata to find it by.
     pub metadata: BTreeMap<String, String>,
-    /// Variables for every process in it.
+    /// Environment variables for all its processes.
     pub envs: BTreeMap<String, String>,
-    /// Names this very create: sent again with the same key, the server gives the same sandbox. Up to 255 of `a-z`,
-    /// `0-9` and `-`. Only creates with a key are repeated when the server is busy.
+    /// Identifies this request: if it is sent again with the same key, the server returns the same sandbox. Up to 255
+    /// characters of `a-z`, `0-9` and `-`. Only requests with a key are retried if the server is busy.
     pub idempotency_key: Option<String>,
 }
 
@@ -43,45 +43,45 @@ pub struct NewSandbox {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkConfig {
-    /// Without it, only those who show the traffic token reach its ports.
+    /// If false, only requests with the traffic token reach its ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_public_traffic: Option<bool>,
-    /// Addresses, networks or domains that it may reach.
+    /// Addresses, networks or domains that it can reach.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_out: Vec<String>,
-    /// Addresses or networks that it may not reach.
+    /// Addresses or networks that it cannot reach.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny_out: Vec<String>,
-    /// The Host that its servers see.
+    /// The Host header that its services see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask_request_host: Option<String>,
 }
 
 impl NewSandbox {
-    /// A sandbox of this template.
+    /// Creates a sandbox from this template.
     pub fn new(template: impl Into<String>) -> Self {
         Self { template: template.into(), ..Self::default() }
     }
 
-    /// Sets how long it lives.
+    /// Sets its lifetime.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Adds a word to find it by.
+    /// Adds metadata to find it by.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// Sets a variable for every process in it.
+    /// Sets an environment variable for all its processes.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.envs.insert(name.into(), value.into());
         self
     }
 
-    /// Names this very create.
+    /// Sets the idempotency key of this request.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
@@ -127,24 +127,25 @@ struct AutoResume {
 }
 
 impl Client {
-    /// Makes a sandbox. It runs when this returns.
+    /// Creates a sandbox. It is running when this returns.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such template, [`ApiError::RateLimited`] when the team has too many,
-    /// [`ApiError::Unavailable`] when the server has no room.
+    /// [`ApiError::NotFound`] if there is no such template, [`ApiError::RateLimited`] if the team has too many,
+    /// [`ApiError::Unavailable`] if the server is full.
     pub async fn create(&self, new: NewSandbox) -> Result<Sandbox, ApiError> {
         let key = new.idempotency_key.as_ref().map(HeaderValue::try_from).transpose();
-        let key = key.map_err(|_| refused("the idempotency key has characters that no key has"))?;
+        let key = key.map_err(|_| refused("the idempotency key has invalid characters"))?;
         let call = |path: &str, secure| Call::new(Method::POST, path).json(&new.body(secure)).once(key.as_ref());
-        // The first version leaves sandboxes open to everyone unless told otherwise.
+        // In version 1, sandboxes are open to everybody by default.
         let reply = self.call_versions(call("/v2/sandboxes", None), || call("/sandboxes", Some(true))).await?;
         Sandbox::from_made(self, reply.parse()?)
     }
 
-    /// Connects to a sandbox. A paused one runs again; a running one lives at least that long from now.
+    /// Connects to a sandbox. Resumes a paused one, and extends the lifetime of a running one to at least `timeout`
+    /// from now.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn connect(&self, sandbox: &SandboxId, timeout: Option<Duration>) -> Result<Sandbox, ApiError> {
         let body = json!({ "timeout": whole_seconds(timeout.unwrap_or(DEFAULT_TIMEOUT)) });
         let call = |path: String| Call::new(Method::POST, path).json(&body);
@@ -153,31 +154,31 @@ impl Client {
         Sandbox::from_made(self, reply.parse()?)
     }
 
-    /// Gets hold of a sandbox as it is: a paused one stays paused, and its time goes on as before.
+    /// Returns a handle to a sandbox without changing it: a paused one stays paused, and its timeout stays.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn attach(&self, sandbox: &SandboxId) -> Result<(Sandbox, SandboxDetail), ApiError> {
         let reply = self.call(Call::new(Method::GET, format!("/sandboxes/{sandbox}"))).await?;
         let made: Made = reply.parse()?;
         Ok((Sandbox::from_made(self, made)?, reply.parse()?))
     }
 
-    /// Lets a paused sandbox run again: another word for [`Self::connect`].
+    /// Resumes a paused sandbox. An alias of [`Self::connect`].
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn resume(&self, sandbox: &SandboxId, timeout: Option<Duration>) -> Result<Sandbox, ApiError> {
         self.connect(sandbox, timeout).await
     }
 }
 
-/// A refusal that needs no server.
+/// Creates the error for a request that is refused without a server.
 fn refused(message: &str) -> ApiError {
     ApiError::Server { code: 400, error_code: None, message: message.to_owned() }
 }
 
-/// The API counts in seconds: rather a little longer than shorter.
+/// The API counts in seconds. Rounds up.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }

@@ -1,4 +1,4 @@
-//! What a server can answer instead of a result.
+//! The errors of a server.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use serde::Deserialize;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// There is no such thing, or it belongs to somebody else.
+    /// It does not exist, or belongs to another team.
     #[error("{message}")]
     NotFound {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The key is missing or wrong.
     #[error("{message}")]
     Unauthorized {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// It cannot be done in the present state.
+    /// Not possible in the current state.
     #[error("{message}")]
     Conflict {
-        /// The server's words.
+        /// The server's message.
         message: String,
-        /// The server's name for it, such as `idempotency_in_progress`.
+        /// The server's code, such as `idempotency_in_progress`.
         error_code: Option<String>,
-        /// When to try again, where that may help.
+        /// When to try again, if that may help.
         retry_after: Option<Duration>,
     },
     /// Too many requests or sandboxes.
     #[error("{message}")]
     RateLimited {
-        /// The server's words.
+        /// The server's message.
         message: String,
         /// When to try again.
         retry_after: Option<Duration>,
     },
-    /// Not now: the server or its host is full, starting, or out of reach.
+    /// Not possible now: the server or its host is full, starting or unreachable.
     #[error("{message}")]
     Unavailable {
-        /// The server's words.
+        /// The server's message.
         message: String,
-        /// The server's name for it, such as `sandbox_capacity_unavailable`.
+        /// The server's code, such as `sandbox_capacity_unavailable`.
         error_code: Option<String>,
         /// When to try again.
         retry_after: Option<Duration>,
@@ -55,21 +55,21 @@ pub enum ApiError {
     Server {
         /// The HTTP status.
         code: u16,
-        /// The server's name for it.
+        /// The server's code.
         error_code: Option<String>,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The server could not be reached, or the connection broke.
-    #[error("cannot speak with the server")]
+    #[error("could not communicate with the server")]
     Transport(#[from] TransportError),
-    /// The reply is not what the API says.
-    #[error("the server's reply makes no sense: {0}")]
+    /// The reply does not follow the API.
+    #[error("the server's reply is invalid: {0}")]
     Protocol(String),
 }
 
 impl ApiError {
-    /// A reply whose status is not 2xx.
+    /// Converts a reply whose status is not 2xx.
     pub(crate) fn from_reply(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let message = match message_of(body) {
             empty if empty.is_empty() => format!("the server answered {status}"),
@@ -87,7 +87,7 @@ impl ApiError {
         }
     }
 
-    /// Whether the thing does not exist.
+    /// Whether the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
@@ -101,7 +101,7 @@ fn error_code(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Body>(body).ok()?.error_code
 }
 
-/// Only the form with seconds: that is what servers of this API send.
+/// Only the form with seconds, because servers of this API send no other.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,4 +1,4 @@
-//! One sandbox with the tokens that open it.
+//! One sandbox with its tokens.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::address::host;
 use super::{ApiError, Client, SandboxDetail};
 
-/// A sandbox that was made or connected to. Dropping it leaves the sandbox running.
+/// A sandbox that was created or connected to. Dropping it leaves the sandbox running.
 #[derive(Clone)]
 pub struct Sandbox {
     client: Client,
@@ -46,9 +46,9 @@ impl Sandbox {
         let way = |port| -> Result<Http, ApiError> {
             let mut http = client
                 .edge(&domain, &made.id, port)
-                .map_err(|error| ApiError::Protocol(format!("the sandbox has no usable address: {error}")))?;
+                .map_err(|error| ApiError::Protocol(format!("the address of the sandbox is invalid: {error}")))?;
             http.show_tokens(made.envd_access_token.as_deref(), made.traffic_access_token.as_deref())
-                .map_err(|_| ApiError::Protocol("a token has characters that no token has".to_owned()))?;
+                .map_err(|_| ApiError::Protocol("a token has invalid characters".to_owned()))?;
             Ok(http)
         };
         Ok(Self {
@@ -68,22 +68,22 @@ impl Sandbox {
         &self.id
     }
 
-    /// The template that it was made of.
+    /// The template that it was created from.
     pub fn template(&self) -> &str {
         &self.template
     }
 
-    /// The version of the protocol that its guest speaks.
+    /// The protocol version of its guest.
     pub fn envd_version(&self) -> &str {
         &self.envd_version
     }
 
-    /// What to show in the header `e2b-traffic-access-token` to its ports, where the public may not reach them.
+    /// The value of the header `e2b-traffic-access-token` for requests to its ports, if they are not public.
     pub fn traffic_token(&self) -> Option<&str> {
         self.traffic_token.as_deref()
     }
 
-    /// The host name under which a port of it is reached.
+    /// The host name of one of its ports.
     pub fn host(&self, port: u16) -> String {
         host(&self.domain, &self.id, port)
     }
@@ -101,12 +101,12 @@ impl Sandbox {
     /// Runs code in its interpreter.
     ///
     /// # Errors
-    /// [`GuestError::PortClosed`] when it has none.
+    /// [`GuestError::PortClosed`] if it has none.
     pub async fn run_code(&self, code: impl Into<RunCode>) -> Result<Execution, GuestError> {
         self.interpreter.run(code).await
     }
 
-    /// All about it.
+    /// Returns all details.
     ///
     /// # Errors
     /// See [`Client::info`].
@@ -114,10 +114,10 @@ impl Sandbox {
         self.client.info(&self.id).await
     }
 
-    /// Whether it runs now.
+    /// Whether it is running now.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// If that cannot be determined.
     pub async fn is_running(&self) -> Result<bool, GuestError> {
         match self.guest.health().await {
             Ok(()) => Ok(true),
@@ -126,7 +126,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends it. False when it had already ended.
+    /// Ends it. Returns false if it had already ended.
     ///
     /// # Errors
     /// See [`Client::kill`].
@@ -134,7 +134,7 @@ impl Sandbox {
         self.client.kill(&self.id).await
     }
 
-    /// Pauses it. False when it was paused already.
+    /// Pauses it. Returns false if it was already paused.
     ///
     /// # Errors
     /// See [`Client::pause`].
@@ -142,7 +142,7 @@ impl Sandbox {
         self.client.pause(&self.id, keep_memory).await
     }
 
-    /// Lets it live so long from now.
+    /// Sets its lifetime from now.
     ///
     /// # Errors
     /// See [`Client::set_timeout`].
@@ -152,7 +152,7 @@ impl Sandbox {
 }
 
 impl fmt::Debug for Sandbox {
-    /// Without the tokens.
+    /// Does not print the tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sandbox").field("id", &self.id).field("template", &self.template).finish_non_exhaustive()
     }

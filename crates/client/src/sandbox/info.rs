@@ -1,4 +1,4 @@
-//! What a server tells about sandboxes.
+//! The data of a server about sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use time::OffsetDateTime;
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// One line of a list.
+/// A sandbox in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxInfo {
     /// Its id.
     #[serde(rename = "sandboxID")]
     pub id: SandboxId,
-    /// The template that it was made of.
+    /// The template that it was created from.
     #[serde(rename = "templateID")]
     pub template_id: String,
     /// A name of the template.
@@ -25,10 +25,10 @@ pub struct SandboxInfo {
     /// When it started.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// When its time is up.
+    /// When its timeout expires.
     #[serde(with = "time::serde::rfc3339")]
     pub end_at: OffsetDateTime,
-    /// How many CPUs it has.
+    /// The number of its CPUs.
     pub cpu_count: u32,
     /// Its memory in MiB.
     #[serde(rename = "memoryMB")]
@@ -36,64 +36,64 @@ pub struct SandboxInfo {
     /// Its disk in MiB.
     #[serde(rename = "diskSizeMB", default)]
     pub disk_size_mb: u64,
-    /// Whether it runs.
+    /// Its state.
     pub state: SandboxState,
-    /// The version of the protocol that its guest speaks.
+    /// The protocol version of its guest.
     #[serde(default)]
     pub envd_version: String,
-    /// Words to find it by.
+    /// Its metadata.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Whether a sandbox runs.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SandboxState {
-    /// It runs.
+    /// It is running.
     Running,
-    /// It waits to be connected to.
+    /// It is paused.
     Paused,
-    /// Something that this client does not know.
+    /// A state that this client does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// Everything about one sandbox.
+/// All details of one sandbox.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxDetail {
-    /// What lists show too.
+    /// The details that lists show too.
     #[serde(flatten)]
     pub info: SandboxInfo,
     /// The domain of its ports.
     pub domain: Option<String>,
-    /// Whether it may reach the internet, if that was said.
+    /// Whether it can reach the internet, if that was set.
     pub allow_internet_access: Option<bool>,
-    /// What happens when its time is up.
+    /// What happens at its timeout.
     pub lifecycle: Option<Lifecycle>,
-    /// `full` or `filesystem`, when it is paused.
+    /// `full` or `filesystem`, if it is paused.
     pub pause_mode: Option<String>,
-    /// Its network rules as the server shows them.
+    /// Its network rules in the server's format.
     pub network: Option<serde_json::Value>,
 }
 
-/// What happens to a sandbox by itself.
+/// What happens to a sandbox automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
-    /// Whether traffic wakes it.
+    /// Whether traffic resumes it.
     pub auto_resume: bool,
     /// `kill` or `pause`.
     pub on_timeout: String,
 }
 
 impl Client {
-    /// All about one sandbox.
+    /// Returns all details of one sandbox.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn info(&self, sandbox: &SandboxId) -> Result<SandboxDetail, ApiError> {
         self.call(Call::new(Method::GET, format!("/sandboxes/{sandbox}"))).await?.parse()
     }

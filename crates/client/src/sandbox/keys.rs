@@ -11,36 +11,36 @@ use time::OffsetDateTime;
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// A key, without the key itself.
+/// A key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyInfo {
-    /// What to revoke it by.
+    /// The id to revoke it by.
     pub id: String,
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// When it was made.
+    /// When it was created.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When it was last shown to the server.
+    /// When it was last used.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub last_used: Option<OffsetDateTime>,
-    /// What it is good for, where the server tells.
+    /// Its scope, if the server reports it.
     #[serde(default)]
     pub scope: Option<String>,
-    /// The agent that it is for, where it is for one.
+    /// The agent that it is for, if any.
     #[serde(default)]
     pub agent_id: Option<String>,
-    /// When it stops counting by itself.
+    /// When it expires.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub expires_at: Option<OffsetDateTime>,
 }
 
-/// A key to be made. What is none is left to the server; all but the name are Isopod's own.
+/// A key to create. The default of every option is the server's. All but the name are specific to Isopod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewKey<'a> {
-    /// What to call it.
+    /// Its name.
     pub name: &'a str,
     /// `team`, `agent`, `read_only` or `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,15 +48,15 @@ pub struct NewKey<'a> {
     /// The agent that it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<&'a str>,
-    /// How long it counts, in seconds.
+    /// Its lifetime in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
 }
 
-/// A key that was just made. It cannot be shown again.
+/// A key that was just created. Its secret is not returned again.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct NewApiKey {
-    /// What is known about it from now on.
+    /// The data without the secret.
     #[serde(flatten)]
     pub info: ApiKeyInfo,
     /// The key itself.
@@ -64,14 +64,14 @@ pub struct NewApiKey {
 }
 
 impl std::fmt::Debug for NewApiKey {
-    /// Without the key.
+    /// Does not print the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewApiKey").field("info", &self.info).finish_non_exhaustive()
     }
 }
 
 impl Client {
-    /// The team's keys.
+    /// Lists the team's keys.
     ///
     /// # Errors
     /// [`ApiError::Unauthorized`] on servers where keys are managed elsewhere.
@@ -79,7 +79,7 @@ impl Client {
         self.call(Call::new(Method::GET, "/api-keys")).await?.parse()
     }
 
-    /// Makes a key.
+    /// Creates a key.
     ///
     /// # Errors
     /// Like [`Self::list_keys`].
@@ -87,7 +87,7 @@ impl Client {
         self.create_key_with(&NewKey { name, ..NewKey::default() }).await
     }
 
-    /// Makes a key for less than everything of a team, or for a time.
+    /// Creates a key with fewer permissions than the team's, or with an expiry.
     ///
     /// # Errors
     /// Like [`Self::list_keys`].
@@ -96,7 +96,7 @@ impl Client {
         self.call(call).await?.parse()
     }
 
-    /// Makes a key like this one, which counts on until the overlap is over. None when there is none.
+    /// Creates a key like this one, which stays valid until the overlap ends. Returns `None` if there is no such key.
     ///
     /// # Errors
     /// Like [`Self::list_keys`].
@@ -110,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Revokes a key. False when there is none.
+    /// Revokes a key. Returns false if there is none.
     ///
     /// # Errors
     /// Like [`Self::list_keys`].

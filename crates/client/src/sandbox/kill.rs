@@ -1,4 +1,4 @@
-//! Ending sandboxes.
+//! Ends sandboxes.
 
 use http::Method;
 use isopod_wire::SandboxId;
@@ -7,10 +7,10 @@ use super::call::Call;
 use super::{ApiError, Client};
 
 impl Client {
-    /// Ends a sandbox. False when there is none.
+    /// Ends a sandbox. Returns false if there is none.
     ///
     /// # Errors
-    /// When the server cannot be reached or fails.
+    /// If the server cannot be reached or fails.
     pub async fn kill(&self, sandbox: &SandboxId) -> Result<bool, ApiError> {
         match self.call(Call::new(Method::DELETE, format!("/sandboxes/{sandbox}"))).await {
             Ok(_) => Ok(true),

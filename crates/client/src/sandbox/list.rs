@@ -1,4 +1,4 @@
-//! Listing sandboxes, page by page.
+//! Lists sandboxes, page by page.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,15 +13,15 @@ const NEXT_TOKEN: &str = "x-next-token";
 /// Which sandboxes to list. The default is all of them, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListSandboxes {
-    /// Only those in this state.
+    /// Only sandboxes in this state.
     pub state: Option<SandboxState>,
-    /// Only those with all of these words.
+    /// Only sandboxes with all of these entries in their metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Only those made of this template.
+    /// Only sandboxes of this template.
     pub template: Option<String>,
-    /// How many to fetch at once, 1 to 100; none leaves that to the server.
+    /// The number of sandboxes per page, 1 to 100. The default is the server's.
     pub page_size: Option<u32>,
-    /// The oldest first.
+    /// Whether to list the oldest first.
     pub oldest_first: bool,
 }
 
@@ -43,7 +43,7 @@ impl ListSandboxes {
     }
 }
 
-/// Servers decode the pairs once more than the query, and the words once more than the pairs.
+/// Servers decode the pairs once more than the query, and the keys and values once more than the pairs.
 fn encode_metadata(metadata: &BTreeMap<String, String>) -> String {
     let twice = |text: &str| encode(&encode(text));
     let pairs: Vec<String> = metadata.iter().map(|(key, value)| format!("{}={}", twice(key), twice(value))).collect();
@@ -51,13 +51,13 @@ fn encode_metadata(metadata: &BTreeMap<String, String>) -> String {
 }
 
 impl Client {
-    /// The team's sandboxes. Nothing is asked before the first page is.
+    /// Lists the team's sandboxes. Sends nothing before the first page is requested.
     pub fn list(&self, which: ListSandboxes) -> SandboxPages {
         SandboxPages { client: self.clone(), which, position: Position::Start, fetched: VecDeque::new() }
     }
 }
 
-/// Sandboxes in pages, fetched when they are asked for.
+/// Pages of sandboxes, fetched on demand.
 #[derive(Debug)]
 pub struct SandboxPages {
     client: Client,
@@ -74,10 +74,10 @@ enum Position {
 }
 
 impl SandboxPages {
-    /// The next sandbox; none after the last.
+    /// Returns the next sandbox, or `None` after the last.
     ///
     /// # Errors
-    /// When the next page cannot be fetched. It may be asked for again.
+    /// If the next page cannot be fetched. Call it again to retry.
     pub async fn next(&mut self) -> Result<Option<SandboxInfo>, ApiError> {
         while self.fetched.is_empty() {
             match self.fetch().await? {
@@ -88,10 +88,10 @@ impl SandboxPages {
         Ok(self.fetched.pop_front())
     }
 
-    /// The next page, or what is left of the present one; none after the last.
+    /// Returns the next page, or the rest of the current one, or `None` after the last.
     ///
     /// # Errors
-    /// When it cannot be fetched. It may be asked for again.
+    /// If it cannot be fetched. Call it again to retry.
     pub async fn next_page(&mut self) -> Result<Option<Vec<SandboxInfo>>, ApiError> {
         if !self.fetched.is_empty() {
             return Ok(Some(self.fetched.drain(..).collect()));
@@ -99,10 +99,10 @@ impl SandboxPages {
         self.fetch().await
     }
 
-    /// All that are left.
+    /// Returns all remaining sandboxes.
     ///
     /// # Errors
-    /// When a page cannot be fetched.
+    /// If a page cannot be fetched.
     pub async fn collect(mut self) -> Result<Vec<SandboxInfo>, ApiError> {
         let mut all = Vec::new();
         while let Some(page) = self.next_page().await? {
@@ -121,7 +121,7 @@ impl SandboxPages {
         let page = reply.parse()?;
         let next = position_after(&reply);
         if next == self.position {
-            return Err(ApiError::Protocol("the server gives the same page again and again".to_owned()));
+            return Err(ApiError::Protocol("the server returns the same page repeatedly".to_owned()));
         }
         self.position = next;
         Ok(Some(page))

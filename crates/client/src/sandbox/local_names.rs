@@ -1,4 +1,4 @@
-//! How programs of the server's machine find it under other domains than its own.
+//! How programs on the server's machine find it under other domains than its own.
 
 use std::net::Ipv4Addr;
 
@@ -8,30 +8,30 @@ use serde::Deserialize;
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// What an Isopod server tells about the domains that it answers for.
+/// The domains that an Isopod server serves.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LocalNames {
-    /// Its own, `host[:port]`.
+    /// Its own domain, `host[:port]`.
     pub domain: String,
-    /// Others, for programs of its machine.
+    /// Other domains, for programs on its machine.
     pub names: Option<ServedNames>,
     /// Why there are none.
     pub problem: Option<String>,
 }
 
-/// Domains that the server answers for.
+/// Other domains of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServedNames {
     /// The domains.
     pub domains: Vec<String>,
-    /// Where a resolver knows them, on port 53, and the server is, on port 443.
+    /// The address of a resolver for them on port 53 and of the server on port 443.
     pub address: Ipv4Addr,
-    /// The authority that certifies them, in PEM.
+    /// The certificate of their authority, in PEM.
     pub authority: String,
 }
 
 impl Client {
-    /// Which domains the server answers for. Only Isopod's servers know this call.
+    /// Returns the domains that the server serves. Only Isopod's servers support this call.
     ///
     /// # Errors
     /// [`ApiError::NotFound`] from a server that does not know it.

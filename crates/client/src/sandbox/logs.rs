@@ -1,4 +1,4 @@
-//! What sandboxes said.
+//! The logs of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use super::{ApiError, Client};
 /// Which entries to fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogQuery {
-    /// From then on, in milliseconds since 1970.
+    /// The start, in milliseconds since 1970.
     pub start_ms: Option<i64>,
-    /// At most so many.
+    /// The maximum number of entries.
     pub limit: Option<u32>,
 }
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LogEntry {
-    /// When, as the server writes it.
+    /// The time in the server's format.
     pub timestamp: String,
     /// `debug`, `info`, `warn` or `error`.
     pub level: String,
-    /// What.
+    /// The text.
     pub message: String,
-    /// What else is known about it.
+    /// Additional fields.
     #[serde(default)]
     pub fields: BTreeMap<String, String>,
 }
@@ -41,10 +41,10 @@ struct Logs {
 }
 
 impl Client {
-    /// The entries of a sandbox's log, the oldest first.
+    /// Returns the entries of a sandbox's log, the oldest first.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such sandbox.
+    /// [`ApiError::NotFound`] if there is no such sandbox.
     pub async fn logs(&self, sandbox: &SandboxId, query: LogQuery) -> Result<Vec<LogEntry>, ApiError> {
         let query = Query::new().with_some("start", query.start_ms).with_some("limit", query.limit);
         let call = Call::new(Method::GET, query.behind(&format!("/sandboxes/{sandbox}/logs")));

@@ -1,4 +1,4 @@
-//! What sandboxes use and used.
+//! The resource usage of sandboxes.
 
 use http::Method;
 use isopod_guest_client::transport::Query;
@@ -9,35 +9,35 @@ use time::OffsetDateTime;
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// What a sandbox used at one moment.
+/// The resource usage of a sandbox at one moment.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxMetric {
-    /// When.
+    /// The time of measurement.
     #[serde(with = "time::serde::rfc3339")]
     pub timestamp: OffsetDateTime,
-    /// How many CPUs it had.
+    /// The number of its CPUs.
     pub cpu_count: u32,
-    /// Percent of all of them.
+    /// CPU usage in percent of all CPUs.
     pub cpu_used_pct: f64,
-    /// In bytes.
+    /// Used memory in bytes.
     pub mem_used: u64,
-    /// In bytes.
+    /// Total memory in bytes.
     pub mem_total: u64,
-    /// The page cache in bytes.
+    /// Size of the page cache in bytes.
     #[serde(default)]
     pub mem_cache: u64,
-    /// In bytes.
+    /// Used disk space in bytes.
     pub disk_used: u64,
-    /// In bytes.
+    /// Total disk space in bytes.
     pub disk_total: u64,
 }
 
 impl Client {
-    /// What a sandbox used between two moments, in seconds since 1970, each of which may be left out.
+    /// Returns the resource usage of a sandbox between two optional times, in seconds since 1970.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such sandbox.
+    /// [`ApiError::NotFound`] if there is no such sandbox.
     pub async fn metrics(
         &self,
         sandbox: &SandboxId,

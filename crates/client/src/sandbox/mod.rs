@@ -1,6 +1,6 @@
-//! Sandboxes of one server: make them, find them, end them, and get to what runs inside.
+//! Sandboxes of one server: create, find and end them, and access the programs inside.
 //!
-//! A [`Client`] is a cheap handle on a server and a key; a [`Sandbox`] is one sandbox with the tokens that open it.
+//! A [`Client`] is a cheap handle for a server and a key. A [`Sandbox`] is one sandbox with its tokens.
 
 mod address;
 mod call;

@@ -1,4 +1,4 @@
-//! Pausing sandboxes. [`Client::connect`] lets them run again.
+//! Pauses sandboxes. [`Client::connect`] resumes them.
 
 use http::Method;
 use isopod_wire::SandboxId;
@@ -8,11 +8,11 @@ use super::call::Call;
 use super::{ApiError, Client};
 
 impl Client {
-    /// Pauses a sandbox. With its memory it goes on where it was; without, only its files are kept. False when it was
-    /// paused already.
+    /// Pauses a sandbox. With its memory, it continues where it was; without, only its files are kept. Returns false if
+    /// it was already paused.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn pause(&self, sandbox: &SandboxId, keep_memory: bool) -> Result<bool, ApiError> {
         let call = Call::new(Method::POST, format!("/sandboxes/{sandbox}/pause"));
         match self.call(call.json(&json!({ "memory": keep_memory }))).await {

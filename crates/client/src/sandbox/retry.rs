@@ -1,4 +1,4 @@
-//! When to try again, and how long to wait before. The rule is pure; `call` acts on it.
+//! When to retry, and how long to wait before. The rule is pure; `call` acts on it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use http::{HeaderMap, StatusCode};
 
 use super::error::retry_after;
 
-/// How often a call is repeated at most.
+/// The maximum number of retries of a call.
 pub(super) const MAX_RETRIES: u32 = 3;
-/// The longest wait that a server may ask for before the caller is told instead.
+/// The longest wait that is accepted from a server. If it is longer, the caller gets the error.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// How long to wait before the next attempt; none when the reply stands. `roll` is anything from 0 to 1.
+/// Returns the wait before the next attempt, or `None` if the reply is final. `roll` is a random number from 0 to 1.
 pub(super) fn wait_before_retry(retries: u32, status: StatusCode, headers: &HeaderMap, roll: f64) -> Option<Duration> {
     let asked = headers.get("should-retry").and_then(|value| value.to_str().ok());
     let worthwhile = match asked {
@@ -24,7 +24,7 @@ pub(super) fn wait_before_retry(retries: u32, status: StatusCode, headers: &Head
     if !worthwhile || retries >= MAX_RETRIES {
         return None;
     }
-    // Everybody who was refused at once shall not come back at once.
+    // Spread the retries of clients that were refused at the same time.
     let own = FIRST_WAIT.saturating_mul(2u32.saturating_pow(retries)).mul_f64(0.5 + roll.clamp(0.0, 1.0) / 2.0);
     match retry_after(headers) {
         Some(wait) if wait > MAX_WAIT => None,
@@ -33,7 +33,7 @@ pub(super) fn wait_before_retry(retries: u32, status: StatusCode, headers: &Head
     }
 }
 
-/// Some number from 0 to 1; good enough to spread clients in time.
+/// A random number from 0 to 1, good enough to spread clients in time.
 pub(super) fn roll() -> f64 {
     let random = RandomState::new().hash_one(0u8);
     (random >> 11) as f64 / (1u64 << 53) as f64

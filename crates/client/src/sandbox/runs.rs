@@ -1,4 +1,4 @@
-//! Runs of workflows: start them, look at them, tell them what to do, follow them, fetch what they made.
+//! Workflow runs: start, inspect, control and follow them, and fetch their results.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method};
@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// A longer line is no event.
+/// The maximum length of an event's line.
 const MAX_LINE: usize = 16 << 20;
 const MAX_ERROR: usize = 1 << 20;
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct RunEvent {
-    /// Counts from 1 within the run; [`Client::run_events`] can begin after it.
+    /// Counts from 1 within the run. [`Client::run_events`] can start after it.
     pub id: i64,
-    /// Such as `AgentCompleted`.
+    /// The type, such as `AgentCompleted`.
     pub event_type: String,
     /// The node that it is about.
     pub agent_id: Option<String>,
-    /// What is known about it.
+    /// The details.
     pub payload: Value,
-    /// When.
+    /// The time.
     pub timestamp: String,
 }
 
@@ -36,51 +36,51 @@ struct Started {
 }
 
 impl Client {
-    /// Starts a workflow, written in YAML or JSON. Gives the run's id.
+    /// Starts a workflow, written in YAML or JSON. Returns the run's id.
     ///
     /// # Errors
-    /// [`ApiError::Server`] with code 400 when the workflow cannot be run.
+    /// [`ApiError::Server`] with code 400 if the workflow cannot be run.
     pub async fn start_run(&self, workflow: &str) -> Result<String, ApiError> {
         let call = Call::new(Method::POST, "/runtime/start").text(workflow.to_owned(), "application/yaml").once(None);
         let started: Started = self.call(call).await?.parse()?;
         Ok(started.run_id)
     }
 
-    /// The team's runs, the newest first.
+    /// Lists the team's runs, the newest first.
     ///
     /// # Errors
-    /// When the server cannot be reached or fails.
+    /// If the server cannot be reached or fails.
     pub async fn list_runs(&self, status: Option<&str>, limit: u32) -> Result<Vec<Value>, ApiError> {
         let query = Query::new().with_some("status", status).with_some("limit", Some(limit));
         self.call(Call::new(Method::GET, query.behind("/runtime/runs"))).await?.parse()
     }
 
-    /// Everything about a run.
+    /// Returns the whole state of a run.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such run.
+    /// [`ApiError::NotFound`] if there is no such run.
     pub async fn run_state(&self, run: &str) -> Result<Value, ApiError> {
         let query = Query::new().with("run_id", run);
         self.call(Call::new(Method::GET, query.behind("/runtime/state"))).await?.parse()
     }
 
-    /// Ends a run.
+    /// Stops a run.
     ///
     /// # Errors
-    /// [`ApiError::Conflict`] when it has ended.
+    /// [`ApiError::Conflict`] if it has ended.
     pub async fn stop_run(&self, run: &str) -> Result<(), ApiError> {
         self.order_run(run, "stop", &json!({})).await
     }
 
-    /// Lets everything in a run go on that waits for a person.
+    /// Continues everything in a run that waits for an approval.
     ///
     /// # Errors
-    /// [`ApiError::Server`] with code 400 when nothing waits.
+    /// [`ApiError::Server`] with code 400 if nothing waits.
     pub async fn resume_run(&self, run: &str) -> Result<(), ApiError> {
         self.order_run(run, "resume", &json!({})).await
     }
 
-    /// Says yes or no to one node, or to all that wait.
+    /// Approves or rejects one node, or all that wait.
     ///
     /// # Errors
     /// Like [`Self::resume_run`].
@@ -93,17 +93,17 @@ impl Client {
         self.call(call).await.map(drop)
     }
 
-    /// Follows a run from after this event to its end.
+    /// Follows a run to its end, starting after this event.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such run.
+    /// [`ApiError::NotFound`] if there is no such run.
     pub async fn run_events(&self, run: &str, after: i64) -> Result<RunEvents, ApiError> {
         let http = self.http();
         let mut headers = HeaderMap::new();
         headers.insert("last-event-id", HeaderValue::from(after));
         let path = format!("/runtime/{}/events", encode(run));
         let request = http.request(Method::GET, &path, headers, empty_body())?;
-        // Only the head within the timeout: a person may think for long in the middle of a run.
+        // The timeout applies only to the head, because a run may wait long for an approval.
         let reply = http.exchange(request, |reply| async { Ok::<_, ApiError>(reply) }).await?;
         let (head, body) = reply.into_parts();
         if !head.status.is_success() {
@@ -113,18 +113,18 @@ impl Client {
         Ok(RunEvents { http: http.clone(), body, unread: BytesMut::new() })
     }
 
-    /// What a run has made, as the server lists it.
+    /// Lists the artifacts of a run in the server's format.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such run.
+    /// [`ApiError::NotFound`] if there is no such run.
     pub async fn run_artifacts(&self, run: &str) -> Result<Value, ApiError> {
         self.call(Call::new(Method::GET, format!("/runtime/{}/artifacts", encode(run)))).await?.parse()
     }
 
-    /// One file that a run has made.
+    /// Downloads an artifact of a run.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such file.
+    /// [`ApiError::NotFound`] if there is no such file.
     pub async fn run_artifact(&self, run: &str, path: &str) -> Result<Bytes, ApiError> {
         let path: Vec<String> = path.split('/').map(encode).collect();
         let call = Call::new(Method::GET, format!("/runtime/{}/files/{}", encode(run), path.join("/")));
@@ -132,7 +132,7 @@ impl Client {
     }
 }
 
-/// The events of a run, as they come.
+/// The events of a run.
 #[derive(Debug)]
 pub struct RunEvents {
     http: Http,
@@ -141,10 +141,11 @@ pub struct RunEvents {
 }
 
 impl RunEvents {
-    /// The next event; none when the run has ended or the server stops. What was missed can be asked for again.
+    /// Returns the next event, or `None` if the run has ended or the server stops. Missed events can be requested
+    /// again.
     ///
     /// # Errors
-    /// When the connection breaks, or what comes is no event.
+    /// If the connection breaks, or a line is not an event.
     pub async fn next(&mut self) -> Result<Option<RunEvent>, ApiError> {
         while let Some(line) = self.next_line().await? {
             let Some(data) = line.strip_prefix(b"data: ".as_slice()) else { continue };

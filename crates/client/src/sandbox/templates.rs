@@ -1,4 +1,4 @@
-//! Templates of a server: which there are, what they are called, and builds of them.
+//! The templates of a server and their builds.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use time::OffsetDateTime;
 use super::call::Call;
 use super::{ApiError, Client};
 
-/// A template of the team's, or one that comes with the server.
+/// A template of the team, or a built-in one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateInfo {
     /// Its id.
     #[serde(rename = "templateID")]
     pub id: String,
-    /// What it is called.
+    /// Its names.
     #[serde(default)]
     pub names: Vec<String>,
     /// Whether other teams may use it.
     #[serde(default)]
     pub public: bool,
-    /// CPUs of its sandboxes.
+    /// The CPUs of its sandboxes.
     #[serde(default)]
     pub cpu_count: u32,
-    /// Memory of its sandboxes.
+    /// The memory of its sandboxes.
     #[serde(default, rename = "memoryMB")]
     pub memory_mb: u64,
-    /// How far its build is: `waiting`, `building`, `ready` or `error`.
+    /// The status of its build: `waiting`, `building`, `ready` or `error`.
     #[serde(default)]
     pub build_status: String,
-    /// How many builds of it there are.
+    /// The number of its builds.
     #[serde(default)]
     pub build_count: u64,
-    /// How many sandboxes were made of it.
+    /// The number of sandboxes that were created from it.
     #[serde(default)]
     pub spawn_count: u64,
-    /// Since when it is there.
+    /// When it was created.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     /// When it last changed.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
-    /// Its builds, the newest first. Only where one template was asked for.
+    /// Its builds, the newest first. Only if a single template was requested.
     #[serde(default)]
     pub builds: Vec<TemplateBuild>,
 }
@@ -66,61 +66,61 @@ pub struct TemplateBuild {
     /// Why it failed.
     #[serde(default)]
     pub reason: Option<String>,
-    /// When it was asked for.
+    /// When it was requested.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
-/// What to build from a Dockerfile.
+/// A build from a Dockerfile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DockerfileBuild {
-    /// The template's name, perhaps with a tag: `web:v1`.
+    /// The template's name, optionally with a tag: `web:v1`.
     pub name: String,
-    /// More tags.
+    /// Additional tags.
     pub tags: Vec<String>,
-    /// The path of the Dockerfile in the context; `e2b.Dockerfile` when it is empty.
+    /// The path of the Dockerfile in the context. The default is `e2b.Dockerfile`.
     pub dockerfile: String,
-    /// CPUs of its sandboxes.
+    /// The CPUs of its sandboxes.
     pub cpu_count: Option<u32>,
-    /// Memory of its sandboxes in MiB.
+    /// The memory of its sandboxes in MiB.
     pub memory_mb: Option<u64>,
-    /// Runs in every new sandbox.
+    /// A command that runs in every new sandbox.
     pub start_cmd: Option<String>,
-    /// Is tried until it succeeds; then a sandbox is ready.
+    /// A command that is repeated until it succeeds. Then a sandbox is ready.
     pub ready_cmd: Option<String>,
     /// Values for `ARG`s.
     pub args: Vec<(String, String)>,
-    /// The stage to build; the last one when it is not said.
+    /// The stage to build. The default is the last one.
     pub target: Option<String>,
-    /// Use nothing that earlier builds made.
+    /// Whether to ignore results of earlier builds.
     pub no_cache: bool,
 }
 
-/// A build that was begun.
+/// A build that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BegunBuild {
-    /// The template.
+    /// The template's id.
     #[serde(rename = "templateID")]
     pub template: String,
-    /// The build.
+    /// The build's id.
     #[serde(rename = "buildID")]
     pub build: String,
-    /// What the template is called.
+    /// The template's names.
     #[serde(default)]
     pub names: Vec<String>,
-    /// What the build will be called.
+    /// The tags that the build will get.
     #[serde(default)]
     pub tags: Vec<String>,
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildProgress {
     /// `waiting`, `building`, `ready` or `error`.
     pub status: String,
-    /// What it said since; at most a hundred lines.
+    /// The new lines of its log, at most a hundred.
     #[serde(default)]
     pub log_entries: Vec<BuildLogEntry>,
     /// Why it failed.
@@ -132,54 +132,54 @@ pub struct BuildProgress {
 pub struct BuildLogEntry {
     /// `debug`, `info`, `warn` or `error`.
     pub level: String,
-    /// In which part: `base`, a number, or `finalize`.
+    /// The phase: `base`, a number, or `finalize`.
     #[serde(default)]
     pub step: Option<String>,
-    /// What it says.
+    /// The text.
     pub message: String,
 }
 
 /// Why a build failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BuildReason {
-    /// What went wrong.
+    /// The message.
     pub message: String,
-    /// In which part.
+    /// The phase.
     #[serde(default)]
     pub step: Option<String>,
 }
 
 impl BuildProgress {
-    /// Whether nothing more will happen.
+    /// Whether the build has ended.
     pub fn has_ended(&self) -> bool {
         self.status == "ready" || self.status == "error"
     }
 }
 
-/// As long as the official SDKs give an upload.
+/// The time limit of uploads in the official SDKs.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl Client {
-    /// The team's templates and those that come with the server.
+    /// Lists the team's templates and the built-in ones.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn templates(&self) -> Result<Vec<TemplateInfo>, ApiError> {
         self.call(Call::new(Method::GET, "/templates")).await?.parse()
     }
 
-    /// A template with its builds, by name or id.
+    /// Returns a template with its builds, by name or id.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is none.
+    /// [`ApiError::NotFound`] if there is none.
     pub async fn template(&self, name: &str) -> Result<TemplateInfo, ApiError> {
         self.call(Call::new(Method::GET, format!("/templates/{}", encode(name)))).await?.parse()
     }
 
-    /// Removes a template with all its builds. False when there is none. Its sandboxes go on running.
+    /// Removes a template with all its builds. Returns false if there is none. Its sandboxes keep running.
     ///
     /// # Errors
-    /// When it is another team's.
+    /// If it belongs to another team.
     pub async fn remove_template(&self, name: &str) -> Result<bool, ApiError> {
         match self.call(Call::new(Method::DELETE, format!("/templates/{}", encode(name)))).await {
             Ok(_) => Ok(true),
@@ -188,10 +188,11 @@ impl Client {
         }
     }
 
-    /// Gives tags to the build that `target` names: `name:tag`, or `name:` with a build's id. The id of that build.
+    /// Assigns tags to the build that `target` names: `name:tag`, or `name:` and a build's id. Returns the id of that
+    /// build.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such build.
+    /// [`ApiError::NotFound`] if there is no such build.
     pub async fn assign_template_tags(&self, target: &str, tags: &[String]) -> Result<String, ApiError> {
         #[derive(Deserialize)]
         struct Assigned {
@@ -206,17 +207,17 @@ impl Client {
     /// Removes tags of a template.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it has none of them.
+    /// [`ApiError::NotFound`] if it has none of them.
     pub async fn remove_template_tags(&self, name: &str, tags: &[String]) -> Result<(), ApiError> {
         let body = json!({ "name": name, "tags": tags });
         self.call(Call::new(Method::DELETE, "/templates/tags").json(&body)).await.map(drop)
     }
 
-    /// Begins to build a template from a Dockerfile. `context` is a tar archive of the files that it may copy, with the
-    /// Dockerfile itself; compressed with gzip or not. Only Isopod's servers have this.
+    /// Starts to build a template from a Dockerfile. `context` is a tar archive, optionally compressed with gzip, with
+    /// the Dockerfile and the files that it may copy. Only Isopod's servers support this.
     ///
     /// # Errors
-    /// When the request or the archive cannot be understood.
+    /// If the request or the archive is invalid.
     pub async fn build_dockerfile(
         &self,
         wanted: &DockerfileBuild,
@@ -227,20 +228,20 @@ impl Client {
         self.upload(Method::POST, &path, headers, context.into().into_body(), UPLOAD_TIMEOUT).await?.parse()
     }
 
-    /// How far a build is, and what it said after the first `offset` lines.
+    /// Returns the progress of a build, and its log after the first `offset` lines.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such build.
+    /// [`ApiError::NotFound`] if there is no such build.
     pub async fn build_progress(&self, build: &BegunBuild, offset: usize) -> Result<BuildProgress, ApiError> {
         let (template, build) = (encode(&build.template), encode(&build.build));
         let path = format!("/templates/{template}/builds/{build}/status?logsOffset={offset}&limit=100");
         self.call(Call::new(Method::GET, path)).await?.parse()
     }
 
-    /// Cancels a build. False when it is not under way.
+    /// Cancels a build. Returns false if it is not running.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when there is no such build.
+    /// [`ApiError::NotFound`] if there is no such build.
     pub async fn cancel_build(&self, build: &BegunBuild) -> Result<bool, ApiError> {
         let path = format!("/isopod/templates/builds/{}/cancel", encode(&build.build));
         match self.call(Call::new(Method::POST, path)).await {

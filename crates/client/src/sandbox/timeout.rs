@@ -1,4 +1,4 @@
-//! How long sandboxes live.
+//! The lifetime of sandboxes.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::create::whole_seconds;
 use super::{ApiError, Client};
 
 impl Client {
-    /// Lets a sandbox live so long from now, be that longer or shorter than before.
+    /// Sets the lifetime of a sandbox from now, which may be longer or shorter than before.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when it does not exist.
+    /// [`ApiError::NotFound`] if it does not exist.
     pub async fn set_timeout(&self, sandbox: &SandboxId, timeout: Duration) -> Result<(), ApiError> {
         let call = Call::new(Method::POST, format!("/sandboxes/{sandbox}/timeout"));
         self.call(call.json(&json!({ "timeout": whole_seconds(timeout) }))).await?;

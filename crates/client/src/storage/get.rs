@@ -1,4 +1,4 @@
-//! Reading files and what is noted about them. What is not there is none, not an error.
+//! Reads files and their metadata. A missing file is `None`, not an error.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header};
@@ -12,7 +12,7 @@ use crate::sandbox::{ApiError, Call};
 
 const MAX_REFUSAL: usize = 64 << 10;
 
-/// A file on its way. Reading slowly slows the server down.
+/// A file that is being read. A slow reader slows the server down.
 #[derive(Debug)]
 pub struct StoredFile {
     http: Http,
@@ -22,10 +22,10 @@ pub struct StoredFile {
 }
 
 impl FileStorage {
-    /// Opens a file for reading; none when there is none.
+    /// Opens a file for reading. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn open_file(&self, key: &str) -> Result<Option<StoredFile>, StorageError> {
         let http = self.client.http();
         let request =
@@ -40,7 +40,7 @@ impl FileStorage {
         none_if_missing(ApiError::from_reply(head.status, &head.headers, &body))
     }
 
-    /// The bytes of a file; none when there is none.
+    /// Reads a file. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// Like [`Self::open_file`].
@@ -51,27 +51,27 @@ impl FileStorage {
         }
     }
 
-    /// A text; none when there is no such file.
+    /// Reads a text file. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// [`StorageError::Content`] when it is no UTF-8.
+    /// [`StorageError::Content`] if it is not UTF-8.
     pub async fn get_text(&self, key: &str) -> Result<Option<String>, StorageError> {
         let Some(bytes) = self.get(key).await? else { return Ok(None) };
         let wrong = |source| StorageError::Content { key: key.to_owned(), source };
         Ok(Some(String::from_utf8(bytes.into()).map_err(|error| wrong(error.into()))?))
     }
 
-    /// A value from JSON; none when there is no such file.
+    /// Reads a value from a JSON file. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// [`StorageError::Content`] when it is not the JSON of such a value.
+    /// [`StorageError::Content`] if it is not the JSON of such a value.
     pub async fn get_json<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StorageError> {
         let Some(bytes) = self.get(key).await? else { return Ok(None) };
         let wrong = |source: serde_json::Error| StorageError::Content { key: key.to_owned(), source: source.into() };
         Ok(Some(serde_json::from_slice(&bytes).map_err(wrong)?))
     }
 
-    /// Whether there is a file with this key.
+    /// Whether the file exists.
     ///
     /// # Errors
     /// Like [`Self::open_file`].
@@ -79,7 +79,7 @@ impl FileStorage {
         Ok(self.head(key).await?.is_some())
     }
 
-    /// How large a file is; none when there is none.
+    /// Returns the size of a file, or `None` if it does not exist.
     ///
     /// # Errors
     /// Like [`Self::open_file`].
@@ -87,7 +87,7 @@ impl FileStorage {
         Ok(self.head(key).await?.map(|headers| size_of(&headers)).transpose()?)
     }
 
-    /// What is noted about a file; none when nothing is, or there is no such file.
+    /// Returns the metadata of a file, or `None` if there is none.
     ///
     /// # Errors
     /// Like [`Self::open_file`].
@@ -95,7 +95,7 @@ impl FileStorage {
         Ok(self.head(key).await?.and_then(|headers| metadata_of(&headers)))
     }
 
-    /// Removes a file. False when there was none.
+    /// Removes a file. Returns false if there was none.
     ///
     /// # Errors
     /// Like [`Self::open_file`].
@@ -116,20 +116,20 @@ impl FileStorage {
 }
 
 impl StoredFile {
-    /// How large it is.
+    /// Its size.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// What is noted about it.
+    /// Its metadata.
     pub fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
     }
 
-    /// The next piece; none at the end of the file.
+    /// Returns the next piece, or `None` at the end of the file.
     ///
     /// # Errors
-    /// When the connection broke before that, or the server fell silent.
+    /// If the connection broke before the end, or the server fell silent.
     pub async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
         loop {
             let work = async { Ok::<_, ApiError>(self.body.frame().await) };
@@ -143,7 +143,7 @@ impl StoredFile {
         }
     }
 
-    /// All of the rest, in memory.
+    /// Reads the rest into memory.
     ///
     /// # Errors
     /// Like [`Self::next`].
@@ -162,7 +162,7 @@ fn none_if_missing<T>(error: ApiError) -> Result<Option<T>, StorageError> {
 
 fn size_of(headers: &HeaderMap) -> Result<u64, ApiError> {
     let size = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    size.ok_or_else(|| ApiError::Protocol("the reply does not say how large the file is".to_owned()))
+    size.ok_or_else(|| ApiError::Protocol("the reply has no file size".to_owned()))
 }
 
 fn metadata_of(headers: &HeaderMap) -> Option<Metadata> {

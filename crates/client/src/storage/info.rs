@@ -1,4 +1,4 @@
-//! What the files take, and getting rid of those that are not needed.
+//! The size of the files, and the removal of unneeded ones.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use serde_json::json;
 use super::{FileStorage, StorageError};
 use crate::sandbox::Call;
 
-/// What an execution's files take, and where they are.
+/// The size and location of an execution's files.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct StorageInfo {
-    /// Which execution.
+    /// The execution.
     pub execution_id: String,
-    /// The directory of all of them.
+    /// The directory with all its files.
     pub root_path: String,
-    /// In bytes.
+    /// The total size in bytes.
     pub total_size_bytes: u64,
-    /// In megabytes, rounded to hundredths.
+    /// The total size in megabytes, rounded to two decimals.
     pub total_size_mb: f64,
-    /// How many.
+    /// The number of files.
     pub file_count: u64,
     /// The directory of artifacts.
     pub artifacts_path: String,
@@ -40,18 +40,18 @@ pub struct StorageInfo {
 }
 
 impl FileStorage {
-    /// What the files take.
+    /// Returns the size and location of the files.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn get_storage_info(&self) -> Result<StorageInfo, StorageError> {
         Ok(self.client.call(Call::new(Method::GET, self.url("/info"))).await?.parse()?)
     }
 
-    /// Removes temporary files that were not written for so long. Says how many.
+    /// Removes temporary files that were not written for this long. Returns how many.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn cleanup_temp_files(&self, older_than: Duration) -> Result<u64, StorageError> {
         #[derive(Deserialize)]
         struct Cleaned {
@@ -63,18 +63,18 @@ impl FileStorage {
         Ok(removed)
     }
 
-    /// Removes all temporary files. Says how many.
+    /// Removes all temporary files. Returns how many.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn cleanup_execution_temp_files(&self) -> Result<u64, StorageError> {
         self.cleanup_temp_files(Duration::ZERO).await
     }
 
-    /// Removes every file of the execution; its id is then free for anybody.
+    /// Removes all files of the execution. After that, any team can use its id.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn remove_everything(self) -> Result<(), StorageError> {
         self.client.call(Call::new(Method::DELETE, self.url(""))).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Keys as the server reads them, so that paths can be told without asking it.
+//! Normalizes keys as the server does, so that paths can be computed without asking it.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -6,21 +6,21 @@ use time::OffsetDateTime;
 
 use super::FileStorage;
 
-/// What an execution's directories begin with.
+/// The first components of an execution's directories.
 const DIRS: [&str; 5] = ["artifacts", "temp", "results", "outputs", "logs"];
 
-/// Why no file can have a key.
+/// Why a key is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Nothing is named.
+    /// It is empty.
     #[error("a key must name a file")]
     Empty,
-    /// It leads out of the execution, or has a character that no name has.
-    #[error("a key must have neither `..` nor NUL in it")]
+    /// It leads out of the execution, or contains a NUL byte.
+    #[error("a key must not contain `..` or NUL")]
     Forbidden,
     /// It is longer than an object's key may be.
-    #[error("a key has at most 900 bytes and each of its names at most 255")]
+    #[error("a key must have at most 900 bytes, and each name in it at most 255")]
     TooLong,
 }
 
@@ -39,19 +39,19 @@ pub(super) fn normalize_key(key: &str) -> Result<String, KeyError> {
 }
 
 impl FileStorage {
-    /// The key under which the server keeps it: empty parts and `.` are left out, and what is in none of the execution's
-    /// directories is an artifact.
+    /// Returns the key under which the server stores it. Empty components and `.` are dropped, and a key outside of the
+    /// execution's directories is an artifact.
     ///
     /// # Errors
-    /// When no file can have this key.
+    /// If the key is invalid.
     pub fn normalize_key(&self, key: &str) -> Result<String, KeyError> {
         normalize_key(key)
     }
 
-    /// A key that nothing else has: `{prefix}_{time}_{8 hex}.{extension}`.
+    /// Generates a unique key: `{prefix}_{time}_{8 hex}.{extension}`.
     ///
     /// # Errors
-    /// When no file can have a key that begins so.
+    /// If a key with this prefix is invalid.
     pub fn generate_key(&self, prefix: &str, extension: &str) -> Result<String, KeyError> {
         let now = OffsetDateTime::now_utc();
         let day = format!("{:04}{:02}{:02}", now.year(), u8::from(now.month()), now.day());

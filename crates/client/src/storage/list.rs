@@ -1,4 +1,4 @@
-//! Which files there are.
+//! Lists files.
 
 use http::Method;
 use isopod_guest_client::transport::Query;
@@ -11,28 +11,28 @@ use crate::sandbox::{ApiError, Call};
 /// A file in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListedFile {
-    /// What it is found by.
+    /// Its key.
     pub key: String,
-    /// In bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// When it was last written.
+    /// When it was last modified.
     #[serde(with = "time::serde::rfc3339")]
     pub modified_at: OffsetDateTime,
 }
 
 impl FileStorage {
-    /// The keys that begin so, in order. A prefix is read as a key: `plots` means `artifacts/plots`.
+    /// Lists the keys with this prefix, sorted. A prefix is normalized like a key: `plots` means `artifacts/plots`.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn list_keys(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
         Ok(self.list(prefix, None).await?.into_iter().map(|file| file.key).collect())
     }
 
-    /// The files whose keys begin so and that were written at that time or later.
+    /// Lists the files with this prefix that were modified at that time or later.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn list(&self, prefix: &str, since: Option<OffsetDateTime>) -> Result<Vec<ListedFile>, StorageError> {
         let format = &time::format_description::well_known::Rfc3339;
         let since = since.map(|since| since.format(format)).transpose();
@@ -46,7 +46,7 @@ impl FileStorage {
             all.extend(page);
             let token = reply.headers.get("x-next-token").map(|token| String::from_utf8_lossy(token.as_bytes()));
             match token {
-                // A server that does not go on would keep us for ever.
+                // Stop if the server makes no progress.
                 Some(token) if next.as_deref() != Some(&*token) => next = Some(token.into_owned()),
                 _ => return Ok(all),
             }

@@ -1,4 +1,4 @@
-//! Files of this machine that go into the storage.
+//! Copies files of this machine into the storage.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use isopod_guest_client::guest::Upload;
 use super::{FileStorage, StorageError};
 
 impl FileStorage {
-    /// Stores a copy of a file of this machine. Says where it is.
+    /// Stores a copy of a local file. Returns its path.
     ///
     /// # Errors
-    /// [`StorageError::Local`] when it cannot be read, else like [`Self::put`].
+    /// [`StorageError::Local`] if it cannot be read, otherwise like [`Self::put`].
     pub async fn copy_local(&self, local: impl AsRef<Path>, key: &str) -> Result<String, StorageError> {
         let local = local.as_ref();
         let file = tokio::fs::File::open(local).await.map_err(failed("open", local))?;
         self.put(key, Upload::reader(file), None).await
     }
 
-    /// Stores a file of this machine and removes it here once it is stored.
+    /// Stores a local file, and removes it here afterwards.
     ///
     /// # Errors
     /// Like [`Self::copy_local`].

@@ -1,8 +1,9 @@
-//! The files of one execution, on an Isopod server with a workspace. Agents on the host and code in sandboxes see the same
-//! files under the same paths.
+//! The files of one execution, on an Isopod server with a workspace. Agents on the host and code in sandboxes see the
+//! same files under the same paths.
 //!
-//! The names are those of ROMA's `FileStorage`. A key whose first part is not one of the execution's directories is an
-//! artifact, so `put("test.txt", …)` is what [`FileStorage::get_artifacts_path`] of `test.txt` names.
+//! The names are those of ROMA's `FileStorage`. A key whose first component is not one of the execution's directories
+//! is an artifact, so `put("test.txt", …)` writes the file that [`FileStorage::get_artifacts_path`] of `test.txt`
+//! names.
 //!
 //! ```no_run
 //! # async fn example(client: isopod_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -36,42 +37,42 @@ pub use list::ListedFile;
 use crate::sandbox::{ApiError, Call, Client};
 use key::normalize_key;
 
-/// Notes about a file: a JSON object.
+/// The metadata of a file: a JSON object.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
 
 const METADATA_HEADER: &str = "x-isopod-metadata";
 
-/// Why something was not done to a file.
+/// Why a file operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The key cannot name a file.
-    #[error("the key cannot be used")]
+    /// The key is invalid.
+    #[error("the key is invalid")]
     Key(#[from] KeyError),
     /// The server refused or could not be reached.
-    #[error("the server did not do it")]
+    #[error("the request to the server failed")]
     Api(#[from] ApiError),
-    /// A file of this machine could not be read or removed.
+    /// A local file could not be read or removed.
     #[error("could not {doing} {path}")]
     Local {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: String,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What is stored is no text or not the JSON that was expected.
-    #[error("{key} does not hold what was expected")]
+    /// The content is not text, or not the expected JSON.
+    #[error("{key} does not have the expected content")]
     Content {
-        /// Which file.
+        /// The file.
         key: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// A handle on one execution's files. Clones share their connections.
+/// A handle to one execution's files. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     client: Client,
@@ -80,73 +81,73 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Makes the execution's directories, if it is new.
+    /// Creates the execution's directories, if it is new.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] when the execution is another team's; a server without a workspace answers 501.
+    /// [`ApiError::NotFound`] if the execution belongs to another team; a server without a workspace returns 501.
     pub async fn open(client: &Client, execution_id: &str) -> Result<Self, StorageError> {
         let path = format!("/api/v1/executions/{}", encode(execution_id));
         let info: StorageInfo = client.call(Call::new(Method::PUT, path)).await?.parse()?;
         Ok(Self { client: client.clone(), execution_id: info.execution_id, root_path: info.root_path })
     }
 
-    /// Which execution.
+    /// The execution.
     pub fn execution_id(&self) -> &str {
         &self.execution_id
     }
 
-    /// Where the files are, on the host and in sandboxes.
+    /// The path of the files on the host and in sandboxes.
     pub fn root_path(&self) -> &str {
         &self.root_path
     }
 
-    /// Where the file of a key is.
+    /// Returns the path of a key's file.
     ///
     /// # Errors
-    /// When no file can have this key.
+    /// If the key is invalid.
     pub fn get_full_path(&self, key: &str) -> Result<String, KeyError> {
         Ok(format!("{}/{}", self.root_path, normalize_key(key)?))
     }
 
-    /// A path below `artifacts`.
+    /// Returns a path below `artifacts`.
     ///
     /// # Errors
-    /// When no file can be called so; of its siblings too.
+    /// If the name is invalid. The same holds for the similar methods.
     pub fn get_artifacts_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("artifacts", name)
     }
 
-    /// A path below `temp`.
+    /// Returns a path below `temp`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_temp_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("temp", name)
     }
 
-    /// A path below `results`.
+    /// Returns a path below `results`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_results_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("results", name)
     }
 
-    /// A path below `results/plots`.
+    /// Returns a path below `results/plots`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_plots_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("results/plots", name)
     }
 
-    /// A path below `results/reports`.
+    /// Returns a path below `results/reports`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_reports_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("results/reports", name)
     }
 
-    /// A path below `outputs`.
+    /// Returns a path below `outputs`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_outputs_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("outputs", name)
     }
 
-    /// A path below `logs`.
+    /// Returns a path below `logs`.
     #[expect(clippy::missing_errors_doc, reason = "see get_artifacts_path")]
     pub fn get_logs_path(&self, name: &str) -> Result<String, KeyError> {
         self.path_in("logs", name)

@@ -1,4 +1,4 @@
-//! Writing files.
+//! Writes files.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use hyper::body::Incoming;
@@ -17,10 +17,10 @@ struct Written {
 }
 
 impl FileStorage {
-    /// Writes a file, whole or not at all, in place of what had the key. Says where it is.
+    /// Writes a file atomically, replacing an existing one. Returns its path.
     ///
     /// # Errors
-    /// 413 when it is larger than the server takes, 507 when the execution's quota is used up.
+    /// 413 if it is larger than the server allows, 507 if the execution's quota is exhausted.
     pub async fn put(
         &self,
         key: &str,
@@ -44,7 +44,7 @@ impl FileStorage {
         Ok(http.upload(request, read).await?)
     }
 
-    /// Writes a text.
+    /// Writes a text file.
     ///
     /// # Errors
     /// Like [`Self::put`].
@@ -55,7 +55,7 @@ impl FileStorage {
     /// Writes a value as JSON.
     ///
     /// # Errors
-    /// Like [`Self::put`], and [`StorageError::Content`] when the value has no form in JSON.
+    /// Like [`Self::put`], and [`StorageError::Content`] if the value cannot be represented in JSON.
     pub async fn put_json(&self, key: &str, value: &impl Serialize) -> Result<String, StorageError> {
         let wrong = |source: serde_json::Error| StorageError::Content { key: key.to_owned(), source: source.into() };
         let text = serde_json::to_vec_pretty(value).map_err(wrong)?;

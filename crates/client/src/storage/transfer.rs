@@ -1,4 +1,4 @@
-//! Copying and moving files within the execution.
+//! Copies and moves files within the execution.
 
 use http::Method;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{FileStorage, StorageError};
 use crate::sandbox::Call;
 
 impl FileStorage {
-    /// Writes the same file under another key, with what is noted about it.
+    /// Copies a file to another key, with its metadata.
     ///
     /// # Errors
     /// [`ApiError::NotFound`](crate::ApiError::NotFound) when there is no such file.
@@ -15,7 +15,7 @@ impl FileStorage {
         self.transfer("/copy", from, to).await
     }
 
-    /// Gives a file another key, at once and whole.
+    /// Moves a file to another key, atomically.
     ///
     /// # Errors
     /// Like [`Self::copy`].

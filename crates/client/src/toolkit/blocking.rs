@@ -1,4 +1,4 @@
-//! The toolkit for programs that do not await.
+//! A blocking version of the toolkit.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Toolkit, ToolkitError};
 
-/// The same tools, each call waiting for its end. Not for use inside asynchronous code.
+/// The same tools with blocking calls. Not for use inside asynchronous code.
 #[derive(Debug)]
 pub struct BlockingToolkit {
     toolkit: Toolkit,
@@ -15,10 +15,10 @@ pub struct BlockingToolkit {
 }
 
 impl BlockingToolkit {
-    /// With a runtime of its own, on the thread that calls.
+    /// Creates a runtime that runs on the calling thread.
     ///
     /// # Errors
-    /// When the system gives no resources for one.
+    /// If the runtime cannot be created.
     pub fn new(toolkit: Toolkit) -> io::Result<Self> {
         Ok(Self { toolkit, runtime: Builder::new_current_thread().enable_all().build()? })
     }
@@ -31,7 +31,7 @@ impl BlockingToolkit {
         self.runtime.block_on(self.toolkit.call(tool, arguments))
     }
 
-    /// Runs Python code; variables stay for the next call.
+    /// Runs Python code. Variables are kept for the next call.
     ///
     /// # Errors
     /// See [`Toolkit::call`].
@@ -39,7 +39,7 @@ impl BlockingToolkit {
         self.runtime.block_on(self.toolkit.run_python_code(code))
     }
 
-    /// Copies a file of this machine into the sandbox.
+    /// Copies a local file into the sandbox.
     ///
     /// # Errors
     /// See [`Toolkit::upload_file`].
@@ -55,7 +55,7 @@ impl BlockingToolkit {
         self.runtime.block_on(self.toolkit.download_file(remote_path, local_path))
     }
 
-    /// Ends the sandbox. False when there was none.
+    /// Ends the sandbox. Returns false if there was none.
     ///
     /// # Errors
     /// See [`Toolkit::close`].

@@ -1,8 +1,7 @@
 //! Twelve tools for an agent, in one sandbox for each execution, on an Isopod server.
 //!
-//! A result is what the server says: a JSON object with `success`, `ok`, `error` and the fields of the tool. A file that is
-//! uploaded or downloaded is one of this machine, and travels as a stream. [`BlockingToolkit`] is the same for programs that
-//! do not await.
+//! A result is the server's JSON object with `success`, `ok`, `error` and the fields of the tool. Uploads and downloads
+//! transfer files of this machine as streams. [`BlockingToolkit`] is the same for programs without async code.
 
 mod blocking;
 mod tools;
@@ -20,25 +19,25 @@ pub use blocking::BlockingToolkit;
 
 use crate::sandbox::{ApiError, Call, Client};
 
-/// How the tools of an execution behave. The defaults are the server's.
+/// The configuration of an execution's tools. The defaults are the server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolkitConfig {
-    /// Seconds that the sandbox lives after the last call.
+    /// The lifetime of the sandbox after the last call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u32>,
-    /// When it is replaced; at most 24.
+    /// When the sandbox is replaced, in hours; at most 24.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lifetime_hours: Option<f64>,
-    /// What it is made of.
+    /// The template of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Make a new one when the last is gone.
+    /// Whether to create a new sandbox if the last one is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_reinitialize: Option<bool>,
-    /// Only these tools; empty means all.
+    /// The tools to enable. Empty enables all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include_tools: Vec<String>,
-    /// Not these.
+    /// The tools to disable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude_tools: Vec<String>,
 }
@@ -48,24 +47,24 @@ pub struct ToolkitConfig {
 #[non_exhaustive]
 pub enum ToolkitError {
     /// The server refused or could not be reached.
-    #[error("the server did not do it")]
+    #[error("the request to the server failed")]
     Api(#[from] ApiError),
-    /// The sandbox did not give or take a file.
-    #[error("the sandbox did not do it")]
+    /// The sandbox could not send or receive a file.
+    #[error("the request to the sandbox failed")]
     Guest(#[from] GuestError),
-    /// A file of this machine could not be read or written.
+    /// A local file could not be read or written.
     #[error("could not {doing} {path}")]
     Local {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: String,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// The tools of one execution. Dropping it leaves the sandbox to its timeout; [`Toolkit::close`] ends it at once.
+/// The tools of one execution. If it is dropped, the sandbox ends at its timeout. [`Toolkit::close`] ends it at once.
 #[derive(Clone, Debug)]
 pub struct Toolkit {
     client: Client,
@@ -77,12 +76,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const LEEWAY: Duration = Duration::from_secs(120);
 
 impl Toolkit {
-    /// Nothing is sent yet, and no sandbox is made before the first tool needs one.
+    /// Sends nothing yet. The first tool that needs a sandbox creates it.
     pub fn new(client: &Client, execution_id: impl Into<String>) -> Self {
         Self { client: client.clone(), execution_id: execution_id.into(), patience: PATIENCE }
     }
 
-    /// How long a call may take: ten minutes unless said otherwise. It should be longer than the configured `timeout`,
+    /// Sets the time limit of a call. The default is ten minutes. It should be longer than the configured `timeout`,
     /// which ends code that runs too long.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
@@ -90,19 +89,19 @@ impl Toolkit {
         self
     }
 
-    /// Says how the tools behave from now on.
+    /// Configures the tools.
     ///
     /// # Errors
-    /// When the configuration is out of bounds.
+    /// If the configuration is out of bounds.
     pub async fn configure(&self, config: &ToolkitConfig) -> Result<(), ToolkitError> {
         self.client.call(Call::new(Method::PUT, self.url("")).json(config)).await?;
         Ok(())
     }
 
-    /// The tools with the JSON schemas of their arguments, for a language model.
+    /// Returns the tools with the JSON schemas of their arguments, for a language model.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn schemas(&self) -> Result<Value, ToolkitError> {
         Ok(self.client.call(Call::new(Method::GET, "/api/v1/toolkit")).await?.parse()?)
     }
@@ -110,20 +109,20 @@ impl Toolkit {
     /// Calls a tool by its name.
     ///
     /// # Errors
-    /// When there is no such tool, the arguments are not its own, or no sandbox can be had. What goes wrong inside is a
-    /// result.
+    /// If there is no such tool, the arguments are invalid, or no sandbox is available. Errors inside the sandbox are
+    /// results.
     pub async fn call(&self, tool: &str, arguments: Value) -> Result<Value, ToolkitError> {
         let call = Call::new(Method::POST, self.url(&format!("/{}", encode(tool)))).json(&arguments);
-        // What the command itself may take, and a sandbox before it.
+        // The time limit of the command itself, plus time to create a sandbox.
         let own = arguments["timeout_seconds"].as_f64().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let limit = self.patience.max(own.unwrap_or_default().saturating_add(LEEWAY));
         Ok(self.client.call_within(limit, call.once(None)).await?.parse()?)
     }
 
-    /// Ends the sandbox. False when there was none.
+    /// Ends the sandbox. Returns false if there was none.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// If the server cannot be reached.
     pub async fn close(&self) -> Result<bool, ToolkitError> {
         #[derive(Deserialize)]
         struct Ended {
@@ -140,7 +139,7 @@ impl Toolkit {
         format!("/api/v1/executions/{}/toolkit{rest}", encode(&self.execution_id))
     }
 
-    /// A result that did not come from a tool of the server.
+    /// Returns a result that does not come from a tool of the server.
     fn failed(message: String) -> Value {
         json!({ "success": false, "ok": false, "error": message })
     }

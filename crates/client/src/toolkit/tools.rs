@@ -1,4 +1,4 @@
-//! The tools whose work is all on the server's side, each by its own name.
+//! The tools that run entirely on the server, each by its own name.
 
 use serde_json::{Value, json};
 
@@ -21,24 +21,24 @@ macro_rules! tools {
 }
 
 tools! {
-    /// Runs Python code; variables stay for the next call.
+    /// Runs Python code. Variables are kept for the next call.
     run_python_code(code: &str);
-    /// Runs a shell command and waits for its end, for a minute unless more is said.
+    /// Runs a shell command and waits for its end. The default time limit is a minute.
     run_command(command: &str, timeout_seconds: f64);
-    /// Says whether there is a sandbox, how long it has run, and how the workspace is.
+    /// Returns whether there is a sandbox, how long it has run, and the state of the workspace.
     get_sandbox_status();
-    /// Replaces the sandbox by a fresh one.
+    /// Replaces the sandbox with a new one.
     restart_sandbox();
     /// Lists a directory as `ls -la` does.
     list_files(directory: &str);
-    /// Reads a file; bytes that are no text are in `content_base64`.
+    /// Reads a file. Binary content is in `content_base64`.
     read_file_content(path: &str);
     /// Writes a text file.
     write_file_content(path: &str, content: &str);
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     create_directory(path: &str);
     /// Installs a Python package with pip.
     install_package(package: &str);
-    /// Says under which host name a port is reached.
+    /// Returns the host name of a port.
     get_sandbox_url(port: u16);
 }

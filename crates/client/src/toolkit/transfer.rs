@@ -1,4 +1,4 @@
-//! Files between this machine and the sandbox, as streams of bytes.
+//! Transfers files between this machine and the sandbox, as streams of bytes.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{Toolkit, ToolkitError};
 use crate::SandboxId;
 use crate::sandbox::Call;
 
-/// The sandbox that a transfer goes to.
+/// The sandbox of a transfer.
 #[derive(Deserialize)]
 struct Started {
     sandbox_id: SandboxId,
@@ -21,10 +21,10 @@ struct Started {
 }
 
 impl Toolkit {
-    /// Copies a file of this machine into the sandbox.
+    /// Copies a local file into the sandbox.
     ///
     /// # Errors
-    /// See [`Toolkit::call`]. A file that cannot be read is a result.
+    /// See [`Toolkit::call`]. A file that cannot be read is a result, not an error.
     pub async fn upload_file(&self, local_path: &str, remote_path: &str) -> Result<Value, ToolkitError> {
         let file = match tokio::fs::File::open(local_path).await {
             Ok(file) => file,
@@ -35,13 +35,13 @@ impl Toolkit {
         if let Err(error) = guest.write_file(remote_path, Upload::reader(file)).await {
             return Ok(Self::failed(format!("File upload failed: {error}")));
         }
-        Ok(started.told(format!("Uploaded {size} bytes"), local_path, remote_path, size))
+        Ok(started.result(format!("Uploaded {size} bytes"), local_path, remote_path, size))
     }
 
-    /// Copies a file of the sandbox to this machine; directories above it are made.
+    /// Copies a file of the sandbox to this machine. Creates missing directories.
     ///
     /// # Errors
-    /// [`ToolkitError::Local`] when it cannot be written here. A file that is not there is a result.
+    /// [`ToolkitError::Local`] if it cannot be written here. A missing file is a result, not an error.
     pub async fn download_file(&self, remote_path: &str, local_path: &str) -> Result<Value, ToolkitError> {
         let (started, guest) = self.guest().await?;
         let mut download = match guest.read_file(remote_path).await {
@@ -49,7 +49,7 @@ impl Toolkit {
             Err(error) => return Ok(Self::failed(format!("File download failed: {error}"))),
         };
         if let Some(parent) = Path::new(local_path).parent() {
-            tokio::fs::create_dir_all(parent).await.map_err(failed("make the directory of", local_path))?;
+            tokio::fs::create_dir_all(parent).await.map_err(failed("create the directory of", local_path))?;
         }
         let mut file = tokio::fs::File::create(local_path).await.map_err(failed("make", local_path))?;
         let mut size = 0;
@@ -58,7 +58,7 @@ impl Toolkit {
             size += piece.len() as u64;
         }
         file.flush().await.map_err(failed("write", local_path))?;
-        Ok(started.told(format!("Downloaded {size} bytes"), local_path, remote_path, size))
+        Ok(started.result(format!("Downloaded {size} bytes"), local_path, remote_path, size))
     }
 
     async fn guest(&self) -> Result<(Started, Guest), ToolkitError> {
@@ -70,8 +70,8 @@ impl Toolkit {
 }
 
 impl Started {
-    fn told(&self, message: String, local_path: &str, remote_path: &str, size: u64) -> Value {
-        let mut told = json!({
+    fn result(&self, message: String, local_path: &str, remote_path: &str, size: u64) -> Value {
+        let mut result = json!({
             "success": true,
             "ok": true,
             "message": message,
@@ -82,9 +82,9 @@ impl Started {
             "restarted": self.restarted,
         });
         if let Some(old) = &self.old_sandbox_id {
-            told["old_sandbox_id"] = json!(old);
+            result["old_sandbox_id"] = json!(old);
         }
-        told
+        result
     }
 }
 
