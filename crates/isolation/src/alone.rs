@@ -1,4 +1,4 @@
-//! Tests that fork or change namespaces: each runs once more in a process of its own.
+//! Runs tests that fork or change namespaces in a process of their own.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,10 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::sys::process::{Fork, exit_now, fork_beside_harness};
 
-/// Set in a process that runs one test and nothing else.
+/// Set in a process that runs a single test.
 const ALONE: &str = "ISOPOD_TEST_ALONE";
 
-/// Runs the body in a process with one thread, or not at all without root. `name` is the test's path.
+/// Runs the body in a process with one thread. Skips it without root. `name` is the test's path.
 pub(crate) fn alone(name: &str, body: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root");

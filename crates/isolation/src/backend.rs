@@ -1,25 +1,25 @@
-//! The seam between those who drive sandboxes and the means by which a sandbox is isolated.
+//! The interface between the code that drives sandboxes and the mechanism that isolates them.
 //!
-//! `namespaces` is the only means today, through the spawner and its launchers. A second kernel or a virtual machine
-//! would be others: the guest and everything above this trait stays the same.
+//! `namespaces` is the only mechanism today, through the spawner and its launchers. A second kernel or a virtual
+//! machine could be others: the guest and everything above this trait would stay the same.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 
 use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation, WorkspaceConnection, WorkspaceRequest};
 
-/// A means to isolate sandboxes.
+/// A mechanism to isolate sandboxes.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Begins to make everything ready that does not depend on the sandbox's owner.
+    /// Starts to prepare everything that does not depend on the sandbox's owner.
     fn prepare(&self, preparation: &Preparation<'_>) -> Result<Box<dyn Prepared>, LaunchError>;
 
-    /// Mounts a part of the workspace in a sandbox that runs.
+    /// Mounts a part of the workspace in a running sandbox.
     fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError>;
 }
 
-/// A sandbox without a guest. What it holds goes when it is dropped.
+/// A sandbox without a guest. Dropping it releases what it holds.
 pub trait Prepared: fmt::Debug + Send {
-    /// Waits for the network namespace, where the preparation brought none.
+    /// Waits for the network namespace, if the preparation provided none.
     fn network(&mut self) -> Result<OwnedFd, LaunchError>;
 
     /// Waits until it is ready to be launched.

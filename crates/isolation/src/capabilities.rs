@@ -1,10 +1,11 @@
-//! The capabilities that root in a sandbox has, over its own user namespace only.
+//! The capabilities of root in a sandbox, which are valid only in its own user namespace.
 
 use std::io;
 
 use crate::sys::cred::{Capabilities, clear_ambient_set, drop_from_bounding_set};
 
-/// What is kept, with the reason. Everything else leaves the bounding set and can never come back.
+/// The capabilities that are kept, with the reason. All others are dropped from the bounding set and can never come
+/// back.
 const KEPT: &[(u32, &str)] = &[
     (0, "CHOWN: package managers set owners"),
     (1, "DAC_OVERRIDE: root reads and writes what others own"),
@@ -23,7 +24,7 @@ const KEPT: &[(u32, &str)] = &[
 
 const LAST_POSSIBLE: u32 = 63;
 
-/// The numbers of those that are kept.
+/// The numbers of the kept capabilities.
 pub fn kept_capabilities() -> impl Iterator<Item = u32> {
     KEPT.iter().map(|(number, _)| *number)
 }
@@ -33,18 +34,18 @@ pub(crate) fn kept_mask() -> u64 {
     kept_capabilities().fold(0, |set, number| set | 1 << number)
 }
 
-/// Nothing that the calling process will exec can have any. What it has itself goes with [`drop_all`].
+/// Empties the bounding set, so that programs started by this process have no capabilities. [`drop_all`] drops its own.
 pub fn empty_bounding_set() -> io::Result<()> {
     (0..=LAST_POSSIBLE).try_for_each(drop_from_bounding_set)
 }
 
-/// Takes every capability from the calling process.
+/// Drops all capabilities of the calling process.
 pub(crate) fn drop_all() -> io::Result<()> {
     clear_ambient_set()?;
     Capabilities { effective: 0, permitted: 0, inheritable: 0 }.apply()
 }
 
-/// Reduces the calling process, and whatever it will exec, to the list.
+/// Reduces the calling process, and the programs it starts, to the kept capabilities.
 pub(crate) fn drop_all_but_kept() -> io::Result<()> {
     let kept = kept_mask();
     for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {

@@ -1,4 +1,4 @@
-//! A backend that isolates nothing and fails where it is told to, for tests of those who must clean up afterwards.
+//! A backend that isolates nothing and fails on demand, for tests of cleanup code.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,29 +9,28 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::backend::{Backend, Prepared};
 use crate::launch::{Launch, LaunchError, Launched, Preparation, WorkspaceConnection, WorkspaceRequest};
 
-/// Where things go wrong.
+/// Where the backend fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// No launcher can be started.
     Prepare,
     /// The root cannot be built.
     Wait,
-    /// The first process cannot be made.
+    /// The first process cannot be created.
     Launch,
     /// The first process dies before the guest listens.
     DiesAtOnce,
-    /// The guest listens, says so, and is gone.
+    /// The guest listens, reports that, and dies.
     DiesWhenReady,
 }
 
-/// The backend.
 #[derive(Clone, Copy, Debug)]
 pub struct FakeBackend {
     fault: Fault,
 }
 
 impl FakeBackend {
-    /// One that fails there.
+    /// Creates a backend that fails there.
     pub fn failing_at(fault: Fault) -> Self {
         Self { fault }
     }
@@ -72,7 +71,7 @@ fn refused(step: &str) -> LaunchError {
     LaunchError::Step { step: step.to_owned(), source: io::ErrorKind::PermissionDenied.into() }
 }
 
-/// A shell in the place of the first process; its output stands for the ready pipe. It waits for its end to be wanted.
+/// Starts a shell as the first process. Its output is the ready pipe. It waits until it is ended.
 fn start(script: &str) -> Result<Launched, LaunchError> {
     let failed = |source| LaunchError::Step { step: "start a shell".to_owned(), source };
     let mut child =
@@ -81,7 +80,7 @@ fn start(script: &str) -> Result<Launched, LaunchError> {
     let ready: OwnedFd =
         child.stdout.take().map(OwnedFd::from).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
     let pid = child.id();
-    // Somebody has to reap it; the pidfd tells its end to everybody else.
+    // A thread reaps it. The pidfd shows its end to all others.
     std::thread::spawn(move || child.wait());
     Ok(Launched { pid, pidfd, ready })
 }

@@ -1,4 +1,4 @@
-//! Linux isolation: what a sandbox is made of, as the kernel sees it. Nothing here knows of owners or HTTP.
+//! Linux isolation: the kernel's view of a sandbox. Nothing here knows of owners or HTTP.
 
 #[cfg(test)]
 mod alone;

@@ -1,4 +1,4 @@
-//! The groups of one sandbox: limits, freezing, killing, figures.
+//! The cgroups of one sandbox: limits, freezing, killing, usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -16,23 +16,25 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::layout::{Controller, Layout};
 use super::{CgroupError, remove_directory};
 
-/// The period over which the CPU quota counts.
+/// The period of the CPU quota.
 const CPU_PERIOD_MICROS: u64 = 100_000;
-/// What v1 does not count as memory at all unless it is limited: without it a sandbox could fill the buffers of its own
-/// connections with gigabytes, up to the bound that the host's and everybody's connections share.
+/// The v1 file for socket memory, which v1 does not count as memory at all unless it is limited. Without a limit, a
+/// sandbox could fill the buffers of its own connections with gigabytes, up to the bound that all connections of the
+/// host share.
 pub(super) const V1_SOCKET_MEMORY: &str = "memory.kmem.tcp.limit_in_bytes";
-/// It comes on top of the memory limit, so it is a part of it. Connections that want more get slow, not broken.
+/// Socket memory is limited to this fraction of the memory limit, because it comes on top of it. Connections that need
+/// more become slow, but do not break.
 const V1_SOCKET_SHARE: u64 = 4;
-/// How long a freeze may take before it is given up: a task that waits for a dead file server never freezes.
+/// The time limit for a freeze. A task that waits for a dead file server never freezes.
 const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
-/// How long the kernel may take to forget killed tasks.
+/// How long the kernel may take to remove killed tasks.
 const REMOVE_DEADLINE: Duration = Duration::from_secs(30);
-/// How long processes are killed that fork faster than they are found.
+/// How long to keep killing processes that fork faster than they are found.
 const KILL_DEADLINE: Duration = Duration::from_secs(2);
 const BRIEF_FREEZE_DEADLINE: Duration = Duration::from_millis(20);
 const KILL_PAUSE: Duration = Duration::from_micros(500);
 
-/// One sandbox's groups, by controller.
+/// The cgroups of one sandbox, by controller.
 #[derive(Clone, Debug)]
 pub struct SandboxCgroup {
     places: BTreeMap<Controller, Place>,
@@ -45,14 +47,14 @@ struct Place {
     v2: bool,
 }
 
-/// Open figures of a sandbox, to be read by its guest, which sees no cgroup file system.
+/// Open files with a sandbox's usage, for its guest, which sees no cgroup file system.
 #[derive(Debug)]
 pub struct StatFiles {
-    /// Bytes in use.
+    /// Memory usage in bytes.
     pub memory: File,
-    /// What the bytes are: the `memory.stat` table.
+    /// The `memory.stat` table.
     pub memory_stat: File,
-    /// Nanoseconds (`cpuacct.usage`) or the v2 `cpu.stat` table.
+    /// CPU time in nanoseconds (`cpuacct.usage`), or the v2 `cpu.stat` table.
     pub cpu: File,
 }
 
@@ -73,7 +75,7 @@ impl SandboxCgroup {
         self.directories.iter().map(PathBuf::as_path)
     }
 
-    /// The files to which a process writes `0` in order to join.
+    /// Opens the files to which a process writes `0` in order to join.
     pub fn entrances(&self) -> Result<Vec<File>, CgroupError> {
         let open = |directory: &PathBuf| {
             let file = directory.join("cgroup.procs");
@@ -82,12 +84,13 @@ impl SandboxCgroup {
         self.directories.iter().map(open).collect()
     }
 
-    /// Moves a process in, with all its threads.
+    /// Moves a process with all its threads into the cgroups.
     pub fn add(&self, pid: u32) -> Result<(), CgroupError> {
         self.directories.iter().try_for_each(|directory| write_pid(directory, pid))
     }
 
-    /// Moves a process that is not the sandbox's out again, to the nearest group above all sandboxes that takes it.
+    /// Moves a process that does not belong to the sandbox out again, to the nearest cgroup above all sandboxes that
+    /// accepts it.
     pub fn expel(&self, pid: u32) {
         for directory in self.directories.iter().filter(|directory| holds(directory, pid)) {
             let moved = directory.ancestors().skip(2).any(|above| write_pid(above, pid).is_ok());
@@ -97,7 +100,7 @@ impl SandboxCgroup {
         }
     }
 
-    /// The figures that the guest reads.
+    /// Opens the usage files for the guest.
     pub fn stat_files(&self) -> Result<Option<StatFiles>, CgroupError> {
         let (Some(memory), Some(cpu)) =
             (self.places.get(&Controller::Memory), self.places.get(&Controller::CpuAccounting))
@@ -112,7 +115,7 @@ impl SandboxCgroup {
         }))
     }
 
-    /// Sets what the sandbox may use. May be called again on a live one.
+    /// Sets the sandbox's limits. May be called again on a running one.
     pub fn set_limits(&self, limits: &Limits) -> Result<(), CgroupError> {
         if let Some(memory) = self.places.get(&Controller::Memory) {
             memory.set_memory(limits.memory.0)?;
@@ -132,7 +135,7 @@ impl SandboxCgroup {
         }
     }
 
-    /// Stops every process, with memory kept. Processes that are started into the group stop too.
+    /// Stops all processes and keeps their memory. Processes that are started into the cgroup stop too.
     pub fn freeze(&self) -> Result<(), CgroupError> {
         let freezer = self.freezer()?;
         freezer.write_freezer(true)?;
@@ -148,7 +151,7 @@ impl SandboxCgroup {
         Ok(())
     }
 
-    /// Lets every process go on.
+    /// Resumes all processes.
     pub fn thaw(&self) -> Result<(), CgroupError> {
         self.freezer()?.write_freezer(false)
     }
@@ -163,7 +166,7 @@ impl SandboxCgroup {
         self.places.get(&Controller::Freezer).ok_or_else(|| CgroupError::on("use", Path::new("freezer"))(none()))
     }
 
-    /// Present use of resources; disk figures are not known here.
+    /// Returns the current resource usage, without disk usage.
     pub fn usage(&self) -> Result<Usage, CgroupError> {
         let mut usage = Usage::default();
         if let Some(memory) = self.places.get(&Controller::Memory) {
@@ -184,7 +187,7 @@ impl SandboxCgroup {
         Ok(usage)
     }
 
-    /// How many processes the kernel has killed here for want of memory.
+    /// How many processes the kernel has killed here because of the memory limit.
     pub fn out_of_memory_kills(&self) -> Result<u64, CgroupError> {
         match self.places.get(&Controller::Memory) {
             Some(memory) => memory.read_field(&memory.pick_name("memory.oom_control", "memory.events"), "oom_kill"),
@@ -192,7 +195,7 @@ impl SandboxCgroup {
         }
     }
 
-    /// How often the kernel has held processes here back because their CPU time was used up.
+    /// How often the kernel has throttled processes here because of the CPU limit.
     pub fn throttled_periods(&self) -> Result<u64, CgroupError> {
         match self.places.get(&Controller::Cpu) {
             Some(cpu) => cpu.read_field("cpu.stat", "nr_throttled"),
@@ -200,7 +203,7 @@ impl SandboxCgroup {
         }
     }
 
-    /// Kills everything inside, also what is frozen. What is being forked at the moment is caught too.
+    /// Kills everything inside, including frozen and just forked processes.
     pub fn kill(&self) -> Result<(), CgroupError> {
         let unified = self.places.get(&Controller::Freezer).filter(|place| place.v2);
         if let Some(place) = unified {
@@ -212,8 +215,8 @@ impl SandboxCgroup {
         self.kill_one_by_one()
     }
 
-    /// Where the kernel has no word for it: until a look finds nobody new. Who was killed forks no more, and what is frozen does
-    /// not either; a task that v1 has frozen takes its death only when thawed.
+    /// For kernels without `cgroup.kill`: repeats until no new process is found. Killed and frozen processes do not
+    /// fork. A task that v1 has frozen dies only when it is thawed.
     fn kill_one_by_one(&self) -> Result<(), CgroupError> {
         let freezer = self.places.get(&Controller::Freezer).filter(|place| place.directory.exists());
         let deadline = Instant::now() + KILL_DEADLINE;
@@ -233,9 +236,9 @@ impl SandboxCgroup {
         }
     }
 
-    /// Kills those that were not killed before. Returns how many there were.
+    /// Kills the processes that were not killed before. Returns how many there were.
     fn kill_new(&self, killed: &mut BTreeMap<u32, OwnedFd>) -> usize {
-        // A number whose process is gone may have come to mean another.
+        // Forget ended processes, because their pids may be reused.
         killed.retain(|_, pidfd| !has_ended(pidfd));
         let pids: Vec<u32> = self.pids().into_iter().filter(|pid| !killed.contains_key(pid)).collect();
         let kill = |pid: &u32| Some((*pid, self.kill_member(*pid)?));
@@ -243,7 +246,7 @@ impl SandboxCgroup {
         pids.len()
     }
 
-    /// Kills every process that is inside now, but this one. Returns how many there were.
+    /// Kills all processes inside except one. Returns how many there were.
     pub fn kill_all_but(&self, spared: u32) -> usize {
         let pids: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != spared).collect();
         pids.iter().for_each(|pid| drop(self.kill_member(*pid)));
@@ -252,20 +255,20 @@ impl SandboxCgroup {
 
     fn kill_member(&self, pid: u32) -> Option<OwnedFd> {
         let pidfd = pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()?;
-        // Looked at again once the handle is open: until then the number may have come to mean another process.
+        // Checked again after the pidfd is open, because the pid may have been reused before.
         let is_member = self.directories.first().is_some_and(|directory| holds(directory, pid));
         // It may have ended by itself.
         (is_member && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
     }
 
-    /// Process ids of everything inside, as this process sees them.
+    /// Returns the pids of everything inside, as this process sees them.
     pub fn pids(&self) -> Vec<u32> {
         let Some(directory) = self.directories.iter().next() else { return Vec::new() };
         let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Removes the groups, waiting for killed tasks to be gone. Removing what is not there is fine.
+    /// Removes the cgroups, after waiting for killed tasks. Missing cgroups are not an error.
     pub fn remove(&self) -> Result<(), CgroupError> {
         let deadline = Instant::now() + REMOVE_DEADLINE;
         for directory in &self.directories {
@@ -284,7 +287,7 @@ impl SandboxCgroup {
 
 fn write_pid(directory: &Path, pid: u32) -> Result<(), CgroupError> {
     let file = directory.join("cgroup.procs");
-    // Without creating it: above the groups there are other file systems.
+    // Without creating it, because other file systems are above the cgroups.
     let open = OpenOptions::new().write(true).open(&file).map_err(CgroupError::on("open", &file))?;
     (&open).write_all(pid.to_string().as_bytes()).map_err(CgroupError::on("write", &file))
 }
@@ -317,13 +320,13 @@ impl Place {
         fs::write(&path, text).map_err(CgroupError::on("write", &path))
     }
 
-    /// Swap is not given: a limit that can be passed by swapping is none.
+    /// Swap is disabled, because a limit that can be exceeded by swapping is no limit.
     fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
         if self.v2 {
             self.write("memory.max", &bytes.to_string())?;
             return self.write_if_there("memory.swap.max", "0");
         }
-        // The limit on memory and swap together must never be below the one on memory while either is changed.
+        // The limit for memory and swap together must never be below the one for memory while either is changed.
         self.write_if_there("memory.memsw.limit_in_bytes", "-1")?;
         self.write("memory.limit_in_bytes", &bytes.to_string())?;
         self.write_if_there(V1_SOCKET_MEMORY, &(bytes / V1_SOCKET_SHARE).to_string())?;
@@ -333,7 +336,7 @@ impl Place {
     fn write_if_there(&self, file: &str, text: &str) -> Result<(), CgroupError> {
         match self.write(file, text) {
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(()),
-            // A file that this kernel has but cannot serve, such as swap accounting that is off.
+            // A file that this kernel has but does not support, such as disabled swap accounting.
             Err(error) if error.io().kind() == io::ErrorKind::Unsupported => Ok(()),
             other => other,
         }
@@ -348,7 +351,7 @@ impl Place {
         }
     }
 
-    /// A task that waits for a disk or a file system may not freeze, and is not waited for.
+    /// Does not wait for tasks that wait for a disk or a file system, because they may not freeze.
     fn freeze_for_a_moment(&self) -> Result<(), CgroupError> {
         let deadline = Instant::now() + BRIEF_FREEZE_DEADLINE;
         self.write_freezer(true)?;
@@ -374,7 +377,7 @@ impl Place {
         Ok(self.read(file)?.trim().parse().unwrap_or(0))
     }
 
-    /// The number behind `field` in a table of `name number` lines; 0 where the kernel does not have it.
+    /// Returns the number of `field` in a table of `name number` lines, or 0 if the kernel does not have it.
     fn read_field(&self, file: &str, field: &str) -> Result<u64, CgroupError> {
         let text = self.read(file)?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
@@ -394,7 +397,7 @@ mod tests {
 
     const CHAINS: usize = 16;
 
-    /// A process that waits for the word, then starts the next one and ends, and so on: its number is stale before it is
+    /// A process that waits for a signal, then starts the next one and ends, and so on: its pid is stale before it is
     /// killed.
     fn start_chain(word: impl AsFd) -> u32 {
         let Fork::Parent { pid, .. } = fork().expect("one thread") else {
@@ -408,7 +411,7 @@ mod tests {
     #[test]
     fn nothing_that_forks_and_ends_gets_away() {
         alone("cgroup::group::tests::nothing_that_forks_and_ends_gets_away", || {
-            // Whoever has ended is reaped at once and leaves room for others.
+            // Ended processes are reaped at once and make room for others.
             become_subreaper().and_then(|()| ignore_signals()).expect("children that reap themselves");
             let layout = Layout::detect().expect("a host has cgroups");
             let cgroups = Cgroups::open(layout, &format!("t{:x}", std::process::id())).expect("the test's own groups");
@@ -423,7 +426,7 @@ mod tests {
                     thread::yield_now();
                 }
                 assert!(!group.pids().is_empty(), "the storm is over before it was ended");
-                // As on a host whose kernel has no word for it.
+                // As on a kernel without `cgroup.kill`.
                 group.kill_one_by_one().expect("all are killed");
                 group.remove().expect("nobody is left");
             }

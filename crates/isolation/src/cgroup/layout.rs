@@ -1,4 +1,4 @@
-//! Where this host keeps which controller.
+//! Finds the cgroup controllers of this host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ pub enum Controller {
     Cpu,
     /// CPU time used (part of `Cpu` on v2).
     CpuAccounting,
-    /// Which CPUs and memory nodes. No limit uses it, but Java believes in no other limit where v1 lacks it.
+    /// CPUs and memory nodes. No limit uses it, but on v1, Java ignores all other limits without it.
     CpuSet,
     /// Number of processes.
     Pids,
@@ -38,7 +38,7 @@ impl Controller {
         }
     }
 
-    /// On v2, CPU time and freezing belong to every group, and programs find their limits without a set of CPUs.
+    /// On v2, CPU time and freezing belong to every cgroup, and programs find their limits without a cpuset.
     fn v2_name(self) -> Option<&'static str> {
         match self {
             Self::Memory => Some("memory"),
@@ -57,14 +57,14 @@ pub struct Layout {
     named: BTreeSet<PathBuf>,
     v2: Option<PathBuf>,
     v2_has: BTreeSet<Controller>,
-    /// Every controller of each v1 hierarchy above, as `mount` wants them.
+    /// The controllers of each v1 hierarchy above, in the format of `mount`.
     v1_options: BTreeMap<PathBuf, String>,
 }
 
-/// A hierarchy that a sandbox sees of its own groups, read-only, at `/sys/fs/cgroup`.
+/// A hierarchy in which a sandbox sees its own cgroups, read-only, at `/sys/fs/cgroup`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupView {
-    /// The directory below `/sys/fs/cgroup`; empty where the unified hierarchy is all there is.
+    /// The directory below `/sys/fs/cgroup`. Empty if there is only the unified hierarchy.
     pub name: String,
     /// The v1 controllers; `None` for the unified hierarchy.
     pub controllers: Option<String>,
@@ -152,8 +152,8 @@ impl Layout {
         self.v2 = Some(mount_point);
     }
 
-    /// The root of the hierarchy that has this controller. Freezing is taken from v2 where there is one, because a
-    /// task frozen by v1 cannot be killed before it is thawed.
+    /// Returns the root of the hierarchy with this controller. Freezing uses v2 if possible, because a task that v1 has
+    /// frozen cannot be killed before it is thawed.
     pub fn directory(&self, controller: Controller) -> Option<&Path> {
         let v2 = self.v2.as_deref().filter(|_| self.v2_has.contains(&controller));
         match controller {
@@ -162,7 +162,7 @@ impl Layout {
         }
     }
 
-    /// The root of the v1 hierarchy that has this controller.
+    /// Returns the root of the v1 hierarchy with this controller.
     pub(super) fn v1_directory(&self, controller: Controller) -> Option<&Path> {
         self.v1.get(&controller).map(PathBuf::as_path)
     }
@@ -177,13 +177,14 @@ impl Layout {
         self.v2.as_deref()
     }
 
-    /// Every hierarchy that a sandbox joins.
+    /// Returns all hierarchies that a sandbox joins.
     pub fn hierarchies(&self) -> BTreeSet<&Path> {
         let used = Controller::ALL.into_iter().filter_map(|controller| self.directory(controller));
         used.chain(self.named.iter().map(PathBuf::as_path)).chain(self.v2.as_deref()).collect()
     }
 
-    /// What a sandbox sees of its own groups. It has joined each of these hierarchies, so the root that it sees there is its own.
+    /// Returns the hierarchies in which a sandbox sees its own cgroups. It has joined each of them, so it sees its own
+    /// cgroup as the root.
     pub fn views(&self) -> Vec<CgroupView> {
         if self.is_v2(Controller::Memory) {
             return vec![CgroupView { name: String::new(), controllers: None }];
@@ -193,14 +194,14 @@ impl Layout {
         options.map(|options| CgroupView { name: options.clone(), controllers: Some(options.clone()) }).collect()
     }
 
-    /// The controllers that must be handed down the unified hierarchy.
+    /// The controllers to delegate in the unified hierarchy.
     pub(super) fn v2_controllers(&self) -> Option<(&Path, Vec<&'static str>)> {
         let used = |controller: &Controller| self.is_v2(*controller);
         let names: Vec<_> = Controller::ALL.into_iter().filter(used).filter_map(Controller::v2_name).collect();
         self.v2.as_deref().filter(|_| !names.is_empty()).map(|root| (root, names))
     }
 
-    /// Limits that cannot be enforced on this host, by name.
+    /// The limits that cannot be enforced on this host, by name.
     pub fn missing(&self) -> Vec<&'static str> {
         [Controller::Memory, Controller::Cpu, Controller::Pids, Controller::Freezer]
             .into_iter()

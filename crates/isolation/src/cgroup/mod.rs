@@ -1,8 +1,8 @@
-//! Resource limits by cgroups, on hosts with v1, v2 or both.
+//! Resource limits with cgroups, on hosts with v1, v2 or both.
 //!
-//! Each controller is used where the host has it. Everything made lies in one group per hierarchy whose name carries
-//! the tag of the state directory, so that a sweep can tell what is its own. All hierarchies are joined, also those
-//! without a limit: a manager that ends a service kills what it finds in its group.
+//! Each controller is used where the host has it. Everything is created in one cgroup per hierarchy, whose name
+//! contains the tag of the state directory, so that a sweep recognizes its own. A sandbox joins all hierarchies, also
+//! those without a limit, because a service manager kills what it finds in a service's cgroup.
 
 mod group;
 mod layout;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use group::{SandboxCgroup, StatFiles};
 pub use layout::{CgroupView, Controller, Layout, LayoutError};
 
-/// Why a group could not be made, changed or removed.
+/// Why a cgroup could not be created, changed or removed.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {what} {path}")]
 pub struct CgroupError {
@@ -35,20 +35,20 @@ impl CgroupError {
     }
 }
 
-/// The groups of one state directory.
+/// The cgroups of one state directory.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     layout: Layout,
     name: String,
 }
 
-/// The share of the host's process ids that all sandboxes together may take.
+/// The share of the host's pids that all sandboxes together may use.
 const PID_SHARE_PERCENT: u64 = 75;
-/// The unit of the kernel's bounds on socket memory; the only page size of this architecture.
+/// The unit of the kernel's limits for socket memory. The only page size of this architecture.
 const PAGE: u64 = 4096;
 
 impl Cgroups {
-    /// Makes the group that holds all sandboxes of the state directory with this tag.
+    /// Creates the cgroup for all sandboxes of the state directory with this tag.
     pub fn open(layout: Layout, tag: &str) -> Result<Self, CgroupError> {
         let cgroups = Self { layout, name: format!("isopod-{tag}") };
         for hierarchy in cgroups.layout.hierarchies() {
@@ -62,7 +62,7 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// On v2 a group's children have only the controllers that it names.
+    /// On v2, the children of a cgroup have only the controllers that it delegates.
     fn hand_controllers_down(&self) -> Result<(), CgroupError> {
         let Some((root, controllers)) = self.layout.v2_controllers() else { return Ok(()) };
         let words: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
@@ -73,7 +73,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// On v1 a group without CPUs and memory nodes takes nobody in. The groups of sandboxes begin with those of this one.
+    /// On v1, a cgroup without CPUs and memory nodes accepts no process. The cgroups of sandboxes inherit those of this
+    /// one.
     fn hand_cpus_down(&self) -> Result<(), CgroupError> {
         let Some(root) = self.layout.v1_directory(Controller::CpuSet) else { return Ok(()) };
         let own = root.join(&self.name);
@@ -96,8 +97,8 @@ impl Cgroups {
         fs::write(&file, (most * PID_SHARE_PERCENT / 100).to_string()).map_err(CgroupError::on("write", &file))
     }
 
-    /// On v1, half of what the host lets all connections together have. It also keeps the kernel's accounting switched
-    /// on, which costs a quarter of a millisecond each time the first group asks for it.
+    /// On v1, limits all sandboxes to half of the host's socket memory. It also keeps the kernel's accounting enabled,
+    /// because enabling it takes a quarter of a millisecond each time.
     fn limit_all_sockets(&self) {
         let Some(directory) = self.layout.directory(Controller::Memory) else { return };
         let bounds = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
@@ -109,18 +110,18 @@ impl Cgroups {
         let _ = fs::write(directory.join(&self.name).join(group::V1_SOCKET_MEMORY), half.to_string());
     }
 
-    /// What a sandbox sees of its own groups.
+    /// The hierarchies in which a sandbox sees its own cgroups.
     pub fn views(&self) -> Vec<CgroupView> {
         self.layout.views()
     }
 
-    /// Makes the groups of one sandbox, without limits yet.
+    /// Creates the cgroups of one sandbox, without limits.
     pub fn create(&self, name: &str) -> Result<SandboxCgroup, CgroupError> {
         let group = self.group(name);
         for directory in group.directories() {
             if let Err(error) = fs::create_dir(directory) {
                 let error = CgroupError::on("make", directory)(error);
-                // What was made before the failing one must not stay.
+                // Remove what was created before the failure.
                 let _ = group.remove();
                 return Err(error);
             }
@@ -128,12 +129,12 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// The groups of a sandbox that were made earlier.
+    /// Returns the existing cgroups of a sandbox.
     pub fn group(&self, name: &str) -> SandboxCgroup {
         SandboxCgroup::new(&self.layout, &Path::new(&self.name).join(name))
     }
 
-    /// Names of all sandboxes that have a group in any hierarchy.
+    /// Lists all sandboxes that have a cgroup in any hierarchy.
     pub fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for hierarchy in self.layout.hierarchies() {
@@ -149,7 +150,7 @@ impl Cgroups {
         Ok(names)
     }
 
-    /// Removes the group that held all sandboxes. It must be empty.
+    /// Removes the cgroup for all sandboxes. It must be empty.
     pub fn remove(&self) -> Result<(), CgroupError> {
         for hierarchy in self.layout.hierarchies() {
             remove_directory(&hierarchy.join(&self.name))?;

@@ -1,4 +1,4 @@
-//! Letting a zygote's fork into a sandbox, and looking at what it has become before anybody is given the sandbox.
+//! Admits a zygote's fork into a sandbox, and checks its rights before the sandbox is used.
 //!
 //! ```text
 //! fork, outside   ── Outside ──▶ server: moves it into the sandbox's cgroups
@@ -9,8 +9,8 @@
 //! serves the guest
 //! ```
 //!
-//! The kernel names the sender of each message, so a fork can speak for nobody but itself, and it never holds a descriptor
-//! of a cgroup. It waits for each answer; when the server's end closes instead, it ends.
+//! The kernel names the sender of each message, so a fork can speak only for itself, and it never holds a descriptor of
+//! a cgroup. It waits for each reply, and ends if the server's end closes instead.
 
 use std::fs;
 use std::io;
@@ -34,24 +34,24 @@ const GO: &[u8] = b"go";
 /// The zygote's own filter, which its forks inherit, and the sandbox's.
 const FILTERS: u32 = 2;
 
-/// Why a fork was not let in.
+/// Why a fork was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// It is gone, silent, or talks nonsense.
-    #[error("could not talk to the interpreter on its way into the sandbox")]
+    /// It is gone, silent, or sent an invalid message.
+    #[error("could not communicate with the interpreter that enters the sandbox")]
     Channel(#[from] io::Error),
-    /// It could not do one of its steps.
+    /// One of its steps failed.
     #[error("the interpreter could not enter its sandbox: {step}: {error}")]
     Step { step: String, error: String },
-    /// It could not be moved.
+    /// It could not be moved into the cgroups.
     #[error("could not move the interpreter into its cgroups")]
     Cgroup(#[from] CgroupError),
-    /// It is not what it should be.
+    /// It has more rights than it should.
     #[error("the interpreter has more than its sandbox allows: {0}")]
     Rights(String),
 }
 
-/// What a fork says.
+/// A message of a fork.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 enum Message {
@@ -60,33 +60,34 @@ enum Message {
     Failed { step: String, error: String },
 }
 
-/// What a process inside a sandbox must be: its root, with the capabilities that root keeps there.
+/// The expected properties of a process inside a sandbox: its root, with the capabilities that root keeps there.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// Its ids as the host sees them.
+    /// Its ids on the host.
     pub uid: u32,
     pub gid: u32,
-    /// The sandbox's first process: the same namespaces and cgroups.
+    /// The pid of the sandbox's first process, which has the same namespaces and cgroups.
     pub init: u32,
-    /// The one socket that it keeps, as [`socket_number`] tells it.
+    /// The only socket that it keeps, as the number from [`socket_number`].
     pub connection: u64,
 }
 
-/// The number by which `/proc/PID/fd` names this end of a connection, whoever holds it.
+/// Returns the number by which `/proc/PID/fd` names this end of a connection, in any process.
 pub fn socket_number(socket: impl AsFd) -> io::Result<u64> {
     Ok(fstat(socket)?.st_ino)
 }
 
-/// The server's end of one fork's way in.
+/// The server's end of an admission.
 #[derive(Debug)]
 pub struct Admission {
     socket: OwnedFd,
-    /// The fork's end, by its number.
+    /// The number of the fork's end.
     theirs: u64,
 }
 
 impl Admission {
-    /// The server's end, and the one that goes to the zygote. A fork that is silent for longer than `timeout` is an error.
+    /// Creates the server's end and the one for the zygote. A fork that is silent for longer than `timeout` is an
+    /// error.
     pub fn new(timeout: Duration) -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = isopod_channel::pair()?;
         name_senders(&ours)?;
@@ -95,8 +96,8 @@ impl Admission {
         Ok((Self { socket: ours, theirs: number }, theirs))
     }
 
-    /// Moves the fork into the sandbox's cgroups and lets it enter. `owner` is the host's id of the zygote's user, which
-    /// nothing but the zygote and its forks has.
+    /// Moves the fork into the sandbox's cgroups and lets it enter. `owner` is the host id of the zygote's user, which
+    /// only the zygote and its forks have.
     pub fn let_in(&self, owner: u32, cgroup: &SandboxCgroup) -> Result<(), AdmissionError> {
         let sender = self.expect("outside", |message| matches!(message, Message::Outside {}))?;
         if sender.uid != owner {
@@ -105,21 +106,21 @@ impl Admission {
         require_alive(&sender)?;
         let moved = cgroup.add(sender.pid).map_err(AdmissionError::from).and_then(|()| require_alive(&sender));
         if let Err(error) = moved {
-            // Its pid may belong to somebody else by now, who must not stay in any of the groups.
+            // Its pid may have been reused by another process, which must not stay in the cgroups.
             cgroup.expel(sender.pid);
             return Err(error);
         }
         self.say_go()
     }
 
-    /// Waits until the fork says that it has dropped its rights, looks whether that is so, and lets it serve.
+    /// Waits until the fork reports that it has dropped its rights, verifies that, and lets it serve.
     pub fn check_and_let_serve(&self, expected: &Expected) -> Result<(), AdmissionError> {
         let sender = self.expect("inside", |message| matches!(message, Message::Inside {}))?;
         let wrong = |reason: String| AdmissionError::Rights(reason);
         check_status(&read(sender.pid, "status").map_err(wrong)?, expected).map_err(wrong)?;
         check_place(sender.pid, expected.init).map_err(wrong)?;
         check_descriptors(sender.pid, [self.theirs, expected.connection]).map_err(wrong)?;
-        // What was read was its own.
+        // Ensures that the data read above belongs to this process.
         require_alive(&sender)?;
         self.say_go()
     }
@@ -157,7 +158,7 @@ fn require_alive(sender: &Sender) -> Result<(), AdmissionError> {
     }
 }
 
-/// Ids, capabilities and filters, as `/proc/PID/status` tells them.
+/// Checks ids, capabilities and filters in `/proc/PID/status`.
 fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
     let field = |name: &str| {
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -176,12 +177,12 @@ fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
         ("CapBnd", kept),
         ("Seccomp", "2".to_owned()),
         ("Seccomp_filters", FILTERS.to_string()),
-        // What is told is told of the first thread, and each has its own.
+        // The status is that of the first thread, and each thread has its own.
         ("Threads", "1".to_owned()),
     ];
     for (name, wanted) in wanted {
-        // Kernels before 5.9 do not count filters, and cannot run sandboxes.
-        let found = field(name).ok_or_else(|| format!("the kernel does not tell its {name}"))?;
+        // Kernels before 5.9 do not report the number of filters, and cannot run sandboxes.
+        let found = field(name).ok_or_else(|| format!("the kernel does not report its {name}"))?;
         if found != wanted {
             return Err(format!("{name} is {found:?} instead of {wanted:?}"));
         }
@@ -189,7 +190,7 @@ fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
     Ok(())
 }
 
-/// Namespaces and cgroups.
+/// Checks namespaces and cgroups.
 fn check_place(pid: u32, init: u32) -> Result<(), String> {
     for name in super::Enter::NAMESPACES {
         let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{name}")).map_err(|error| error.to_string());
@@ -203,7 +204,7 @@ fn check_place(pid: u32, init: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing but null devices and these two sockets: any other would be a way out of the sandbox.
+/// Allows only null devices and these two sockets, because any other descriptor could lead out of the sandbox.
 fn check_descriptors(pid: u32, sockets: [u64; 2]) -> Result<(), String> {
     let sockets = sockets.map(|number| format!("socket:[{number}]"));
     let directory = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|error| error.to_string())?;
@@ -218,7 +219,7 @@ fn check_descriptors(pid: u32, sockets: [u64; 2]) -> Result<(), String> {
     Ok(())
 }
 
-/// By what it is and not by its name, which anything can have.
+/// By device number, because anything can have the name.
 fn is_null(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == makedev(1, 3))
 }
@@ -291,7 +292,7 @@ mod tests {
         assert!(matches!(error, AdmissionError::Rights(_)), "{error:?}");
     }
 
-    /// What the kernel says of an interpreter that has dropped everything but what root keeps.
+    /// The status of an interpreter that has dropped everything but what root keeps.
     const GOOD_STATUS: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nPid:\t7\nPPid:\t1\n\
         Uid:\t5000\t5000\t5000\t5000\nGid:\t6000\t6000\t6000\t6000\nFDSize:\t64\nGroups:\t \nNSpid:\t7\t3\n\
         VmPeak:\t  100 kB\nThreads:\t1\nSigQ:\t0/16384\nCapInh:\t0000000000000000\nCapPrm:\t00000000a80405fb\n\
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// A test that fails takes its processes along.
+    /// If a test fails, its processes end with it.
     fn wait_for_ever() -> ! {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         loop {
@@ -381,7 +382,7 @@ mod tests {
         });
     }
 
-    /// The cgroups of a sandbox, which are removed afterwards.
+    /// Creates the cgroups of a sandbox and removes them afterwards.
     fn with_group(test: impl FnOnce(&SandboxCgroup)) {
         let tag = format!("t{:x}", std::process::id());
         let cgroups =
@@ -393,7 +394,7 @@ mod tests {
         cgroups.remove().expect("the test's own group goes");
     }
 
-    /// A fork that asks to be let in and then waits for the word.
+    /// A fork that asks to be admitted and then waits.
     fn asking(theirs: &OwnedFd) -> (u32, OwnedFd) {
         let Fork::Parent { pid, pidfd } = fork().expect("a fork") else {
             let _ = send(theirs, br#"{"op":"outside"}"#, SendFlags::empty());
@@ -432,7 +433,7 @@ mod tests {
                 for is_reaped in [false, true] {
                     let (admission, theirs) = admission();
                     let (_, pidfd) = asking(&theirs);
-                    // The message is there before it dies.
+                    // The message is sent before it dies.
                     let mut waiting = [PollFd::new(&admission.socket, PollFlags::IN)];
                     poll(&mut waiting, None).expect("it asks");
                     pidfd_send_signal(&pidfd, Signal::KILL).expect("it lives");

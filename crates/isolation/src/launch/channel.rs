@@ -1,8 +1,8 @@
-//! How server, spawner, launchers and first processes talk.
+//! The channel between server, spawner, launchers and first processes.
 
-/// Figures such as a long `/proc/cpuinfo` are the largest part of a message.
+/// The largest part of a message is a file such as a long `/proc/cpuinfo`.
 const MAX_BYTES: usize = 1 << 17;
-/// One per layer of a root, and the kernel takes no more.
+/// One per layer of a root. The kernel allows no more.
 const MAX_FDS: usize = isopod_channel::KERNEL_MAX_FDS;
 
 /// One end of a connection between these processes.

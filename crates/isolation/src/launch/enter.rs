@@ -1,4 +1,4 @@
-//! What is said to a zygote, which speaks JSON over a sequenced-packet socket: enter this sandbox.
+//! Messages to a zygote: JSON over a sequenced-packet socket.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -13,7 +13,7 @@ use super::channel::Channel;
 use crate::capabilities::kept_capabilities;
 use crate::seccomp::sandbox_filter_bytes;
 
-/// A sandbox to enter, and as whom.
+/// A sandbox to enter, and the user inside.
 #[derive(Debug)]
 pub struct Enter<'a> {
     /// Ids inside the sandbox.
@@ -30,11 +30,11 @@ pub struct Enter<'a> {
 }
 
 impl Enter<'_> {
-    /// In the order in which they are entered: the user namespace gives the right to enter the others.
+    /// In the order in which they are entered. The user namespace grants the right to enter the others.
     pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 }
 
-/// Fds: namespaces, the filter, the fork's end of its admission, the connection.
+/// Descriptors: namespaces, the filter, the fork's end of its admission, the connection.
 #[derive(Serialize)]
 struct EnterOrder<'a> {
     op: &'static str,
@@ -46,39 +46,39 @@ struct EnterOrder<'a> {
     caps_kept: Vec<u32>,
 }
 
-/// What a zygote says. What becomes of an order is told over its admission.
+/// A message of a zygote. The result of an order is reported over its admission.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum ZygoteMessage {
-    /// It is warm.
+    /// It is ready.
     Ready {},
     /// It could not read an order.
     Failed { step: String, error: String },
 }
 
-/// How long an order may wait in front of a zygote that reads none.
+/// How long an order may wait if the zygote does not read it.
 const ORDER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The server's end of the connection to a zygote.
 #[derive(Debug)]
 pub struct ZygoteSocket {
     channel: Channel,
-    /// Loaded by whoever enters.
+    /// Loaded by the process that enters.
     filter: File,
 }
 
-/// Two connected ends: the server's and the zygote's.
+/// Returns two connected ends: the server's and the zygote's.
 pub fn zygote_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     isopod_channel::pair()
 }
 
 impl ZygoteSocket {
-    /// A zygote that does not take an order or get warm within `timeout` is an error.
+    /// A zygote that does not accept an order or get ready within `timeout` is an error.
     pub fn new(socket: OwnedFd, timeout: Duration) -> io::Result<Self> {
         let mut filter = File::from(memfd_create("filter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         filter.write_all(&sandbox_filter_bytes())?;
         filter.rewind()?;
-        // Every sandbox's interpreter loads it, and a zygote holds it in between: it must not be able to change it.
+        // The interpreters of all sandboxes load it, and a zygote holds it in between, so it must not be changeable.
         fcntl_add_seals(&filter, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         Ok(Self { channel: Channel::with_timeout(socket, timeout)?, filter })
     }
@@ -106,13 +106,13 @@ impl ZygoteSocket {
         self.channel.send(&order, &fds)
     }
 
-    /// What it says next.
+    /// Receives the next message.
     pub fn receive(&self) -> io::Result<ZygoteMessage> {
         Ok(self.channel.receive()?.0)
     }
 
-    /// From now on, also on every clone of the connection: waits for ever for words, and only a moment until an order is
-    /// taken. A zygote runs what is in its template and must not hold up who makes sandboxes.
+    /// From now on, also on every clone of the connection: waits forever for messages, but only a moment to send an
+    /// order. A zygote runs the code of its template and must not block the creation of sandboxes.
     pub fn wait_patiently(&self) -> io::Result<()> {
         set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?;
         Ok(set_socket_timeout(self.channel.socket(), Timeout::Send, Some(ORDER_TIMEOUT))?)

@@ -1,7 +1,7 @@
-//! The sandbox's first process, from the clone to the moment it becomes the guest.
+//! The sandbox's first process, from the clone until it becomes the guest.
 //!
-//! Everything that is the same for all comes before the wait: the root, the filter, the capabilities. After it come the
-//! figures, if the limits are others than expected, and the exec.
+//! Everything that is the same for all sandboxes comes before the wait: the root, the filter, the capabilities. After
+//! it come the overrides of `/proc`, if the limits differ from the expected ones, and the exec.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -27,7 +27,7 @@ use crate::sys::process::{
 };
 use crate::sys::seccomp::{self, Instruction};
 
-/// Files of `/proc` that tell about the host or reach it. Each is covered by `/dev/null`.
+/// Files of `/proc` that reveal or reach the host. Each is covered by `/dev/null`.
 #[rustfmt::skip]
 const MASKED_FILES: &[(&str, &str)] = &[
     ("kcore", "the host's memory"),
@@ -66,7 +66,7 @@ const MASKED_FILES: &[(&str, &str)] = &[
 /// Directories of `/proc` that are covered by an empty one.
 const MASKED_DIRECTORIES: &[&str] = &["acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi"];
 
-/// Where programs look for the number of CPUs, below the root.
+/// Where programs look for the number of CPUs, relative to the root.
 const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
 const CPU_FILES: [&str; 3] = ["online", "possible", "present"];
 
@@ -76,10 +76,10 @@ const MEMORY_FD: i32 = 5;
 const CPU_FD: i32 = 6;
 const MEMORY_STAT_FD: i32 = 7;
 const FORKSERVER_FD: i32 = 8;
-/// Above every number that is placed.
+/// Above all numbers that are placed.
 pub(super) const FREE_FDS: i32 = 32;
 
-/// What the guest inherits.
+/// The descriptors for the guest.
 struct Handed {
     listener: OwnedFd,
     ready: OwnedFd,
@@ -88,14 +88,14 @@ struct Handed {
     stats: Vec<OwnedFd>,
 }
 
-/// Makes the sandbox ready, waits for the word and becomes the guest.
+/// Prepares the sandbox, waits for the order and becomes the guest.
 pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filter: &[Instruction]) {
     let ready = prepare(order, filter);
     let told = match ready {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
         Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
     };
-    // The end of the channel means that this sandbox is not wanted any more.
+    // The channel closes if this sandbox is not needed any more.
     let Ok((order, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
@@ -105,7 +105,7 @@ pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filt
     let handed = Handed { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
     let Err(failure) = become_guest(&order, &handed, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
-    // Nobody reads any more when the server is gone, and then nobody needs to know.
+    // If the server is gone, nobody reads the error.
     let _ = rustix::io::write(&handed.ready, &text);
 }
 
@@ -113,7 +113,8 @@ fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> 
     become_root_of_the_sandbox()?;
     enter_root(order)?;
     set_up_process(&order.host_name)?;
-    // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
+    // Before the capabilities are dropped: without CAP_SYS_ADMIN, the kernel would require no_new_privs, which breaks
+    // sudo.
     seccomp::load(filter).step("load the system call filter")?;
     drop_all_but_kept().step("drop capabilities")
 }
@@ -137,7 +138,7 @@ fn become_root_of_the_sandbox() -> Result<(), Failure> {
 }
 
 fn enter_root(order: &PrepareOrder) -> Result<(), Failure> {
-    // Mounts that came over from another user namespace are locked; a copy of them can become the root.
+    // Mounts from another user namespace are locked, but a copy of them can become the root.
     mount_bind_recursive(NEW_ROOT, NEW_ROOT).step("copy the root's mounts")?;
     chdir(NEW_ROOT).step("go to the new root")?;
     let root = openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -159,8 +160,8 @@ fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
     Ok(proc)
 }
 
-/// By path, which is one call where descriptors take six: the present directory is the new root, `dev` and `proc` in it
-/// are mounts of our own, and no other process is in this mount namespace yet.
+/// By path, which needs one call where descriptors need six. This is safe: the current directory is the new root, `dev`
+/// and `proc` in it are our own mounts, and no other process is in this mount namespace yet.
 fn mask_proc(proc: &OwnedFd) -> Result<(), Failure> {
     for (name, _) in MASKED_FILES {
         // The device node of our own /dev, which no template can replace.
@@ -179,7 +180,7 @@ fn open_in(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     openat2(directory, name, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::BENEATH)
 }
 
-/// Puts `source` over `target`, if this kernel has it.
+/// Mounts `source` over `target`, if this kernel has it.
 fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
     match mount_bind(source, target) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -187,14 +188,14 @@ fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
     }
 }
 
-/// Puts files with the sandbox's figures over those of `/proc` and into `/sys`, which is an empty tmpfs.
+/// Mounts files with the sandbox's values over those of `/proc` and into `/sys`, which is an empty tmpfs.
 fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Failure> {
     let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
     for (name, text) in &overrides.proc {
         create(&texts, name, text)?;
         cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
-    // Programs take the kernel's for the identity of a boot, and the host's would be the same in all of its sandboxes.
+    // Programs identify a boot by the kernel's boot id, and the host's would be the same in all sandboxes.
     let boot_id = std::fs::read_to_string("proc/sys/kernel/random/uuid").step("make a boot id")?;
     create(&texts, "boot_id", &boot_id)?;
     cover("proc/sys/kernel/random/boot_id", "sys/isopod/proc/boot_id").step("attach the boot id")?;
@@ -204,14 +205,14 @@ fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Fail
     CPU_FILES.iter().try_for_each(|name| create(&cpu, name, &overrides.cpu_range))
 }
 
-/// Shows the sandbox its own groups, so that programs find their limits. The files belong to the host's root, and nothing can be
-/// written through these mounts.
+/// Shows the sandbox its own cgroups, so that programs find their limits. The files belong to the host's root, and
+/// these mounts are read-only.
 fn mount_cgroups(views: &[CgroupView], root: &OwnedFd) -> Result<(), Failure> {
     directory_in(root, "sys/fs")?;
     directory_in(root, "sys/fs/cgroup")?;
     for view in views {
         let place = directory_in(root, format!("sys/fs/cgroup/{}", view.name).trim_end_matches('/'))?;
-        // A kernel that shows no groups in a user namespace is no reason to go without a sandbox.
+        // If the kernel shows no cgroups in a user namespace, the sandbox works without.
         let Ok(groups) = cgroup_filesystem(view) else { continue };
         attach(groups, place).step("attach a cgroup file system")?;
     }
@@ -229,7 +230,7 @@ fn cgroup_filesystem(view: &CgroupView) -> Result<OwnedFd, Failure> {
     }
 }
 
-/// The files that stand over those of `/proc` stay the same ones; only their texts change.
+/// The files mounted over those of `/proc` stay the same. Only their content changes.
 fn change_overrides(overrides: &ProcOverrides) -> Result<(), Failure> {
     let change = |path: String, text: &str| {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -259,10 +260,10 @@ pub(super) fn set_up_process(host_name: &str) -> Result<(), Failure> {
     reset_signals().step("reset signals")
 }
 
-/// As many open files as the hard limit allows: servers and databases inside ask for more than the usual 1,024.
+/// Raises the limit of open files to the hard limit, because servers and databases need more than the usual 1,024.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // A host that refuses leaves its own limit, which is no reason to fail.
+    // If the host refuses, its own limit stays, which is not an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

@@ -1,4 +1,4 @@
-//! The launcher: one process per sandbox that makes everything ready, clones the first process and exits.
+//! The launcher: one process per sandbox that prepares everything, clones the first process and exits.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, exit_now, fork_into};
 use crate::sys::seccomp::Instruction;
 
-/// The descriptors that came with the order.
+/// The descriptors of the order.
 struct Handed {
     channel: Channel,
     guest: OwnedFd,
@@ -27,14 +27,14 @@ struct Handed {
     cgroups: Vec<File>,
 }
 
-/// Runs the launcher's life. Errors are told to the server; there is nobody else to tell.
+/// Runs the launcher. Reports errors to the server.
 pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) {
     let Some(handed) = sort_fds(order, fds) else { return };
     let made = prepare(order, &handed).and_then(|made| {
         let (pid, pidfd) = clone_init(order, &handed, &made.user_namespace, filter)?;
         Ok((pid, pidfd, made.memory))
     });
-    // A server that is gone does not listen, and needs no answer.
+    // If the server is gone, it needs no reply.
     let _ = match made {
         Ok((pid, pidfd, memory)) => handed.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd(), memory.as_fd()]),
         Err(failure) => handed.channel.send(&Progress::Failed(failure), &[]),
@@ -57,7 +57,7 @@ fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
     })
 }
 
-/// What the first process begins with, and what can still be changed about it.
+/// What the first process starts with, and what can still be changed about it.
 struct Made {
     user_namespace: OwnedFd,
     memory: OwnedFd,
@@ -78,7 +78,7 @@ fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<Made, Failure> {
     let Namespace { user: user_namespace, net } = user_namespace::make(wanted)?;
     if let Some(netns) = net {
         enter(&netns, Namespaces::NET).step("enter the new network namespace")?;
-        // The server plumbs it while the root is built.
+        // The server configures it while the root is built.
         handed.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
     }
     let memory = root::build(&handed.trees, order, &user_namespace)?;
@@ -114,7 +114,7 @@ fn clone_init(
     }
 }
 
-/// In the host's user and pid namespaces: from there it can enter sandboxes, and inside one it could not.
+/// Runs in the host's user and pid namespaces, because only from there can it enter sandboxes.
 fn clone_zygote(order: &PrepareOrder, program: &ZygoteProgram, handed: &Handed) -> Result<(u32, OwnedFd), Failure> {
     let filter = zygote_filter();
     let namespaces = Namespaces::MOUNT.and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);

@@ -1,5 +1,5 @@
-//! What server, spawner and launcher say to each other. File descriptors travel beside the text, in the order that
-//! the comments give.
+//! The messages between server, spawner and launcher. File descriptors are passed beside the text, in the order of the
+//! comments.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,19 @@ use super::workspace::WorkspaceOrder;
 use super::{RootStyle, ZygoteProgram};
 use crate::cgroup::CgroupView;
 
-/// Raised whenever a message changes, or what a spawner does for security: a server does not use one of another version.
+/// Incremented whenever a message changes, or what a spawner does for security. A server does not use a spawner of
+/// another version.
 pub(super) const VERSION: u32 = 7;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum SpawnerRequest {
-    /// Which version do you speak?
+    /// Asks for the version.
     Hello { version: u32 },
-    /// Fds: launcher's channel, guest program, network namespace unless it is to be made, upper, the tree of kept
-    /// layers if there are any, root layers, usr layers, cgroup entrances.
+    /// Descriptors: launcher's channel, guest program, network namespace unless it is to be created, upper, the tree of
+    /// kept layers if there are any, root layers, usr layers, cgroup entrances.
     Prepare(Box<PrepareOrder>),
-    /// Fds: see `workspace::run`.
+    /// Descriptors: see `workspace::run`.
     Workspace(WorkspaceOrder),
 }
 
@@ -57,12 +58,12 @@ pub(super) enum RoleOrder {
     Zygote(ZygoteProgram),
 }
 
-/// Server to the waiting first process. Fds: listener, ready pipe, the interpreter's end if it has one, then memory and
-/// cpu figures if the host has them.
+/// Server to the waiting first process. Descriptors: listener, ready pipe, the interpreter's end if it has one, then
+/// memory and cpu usage files if the host has them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LaunchOrder {
     pub(super) interpreter: Option<InterpreterOrder>,
-    /// Where they differ from those of the preparation.
+    /// Set if they differ from those of the preparation.
     #[serde(rename = "figures")]
     pub(super) proc_overrides: Option<ProcOverrides>,
     pub(super) cpus: Option<Vec<u32>>,
@@ -74,14 +75,14 @@ pub(super) struct InterpreterOrder {
     pub(super) has_forkserver: bool,
 }
 
-/// Launcher and first process to server, over the same channel: each sends one of these, in any order, or a failure.
+/// Launcher and first process to server, over the same channel. Each sends one of these, in any order, or a failure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Progress {
-    /// From the launcher, with the pidfd and the memory file system: there is a first process.
+    /// From the launcher, with the pidfd and the memory file system: the first process exists.
     Cloned {
         pid: u32,
     },
-    /// From the launcher, with the network namespace that it made, if it was to make one.
+    /// From the launcher, with the network namespace that it created, if it was to create one.
     Network,
     /// From the first process: it waits for its order.
     Waiting,

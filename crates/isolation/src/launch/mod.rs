@@ -1,6 +1,6 @@
-//! How a sandbox comes to life.
+//! Starts sandboxes.
 //!
-//! Three processes stand between a server, which has many threads and may die at any time, and a sandbox:
+//! Three processes are between a server, which has many threads and may die at any time, and a sandbox:
 //!
 //! ```text
 //! server ── asks ──▶ spawner (one thread, outlives the server, reaps)
@@ -8,8 +8,8 @@
 //!                                        └─ clones ──▶ init (enters the root, drops rights, waits, becomes the guest)
 //! ```
 //!
-//! All that is slow (a move between cgroups waits for an RCU grace period, 15 ms here) is done while nobody waits. The
-//! launcher exits once it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
+//! Everything slow happens in advance: a move between cgroups waits for an RCU grace period, 15 ms here. The launcher
+//! exits after it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
 mod admission;
 mod channel;
@@ -45,13 +45,13 @@ pub use workspace::{MountingWorkspace, WorkspaceConnection, WorkspaceRequest};
 use crate::cgroup::CgroupView;
 use crate::sys::mount::clone_tree;
 
-/// Whether this host makes processes readable by others that have just changed their rights (`fs.suid_dumpable` is 1). The
-/// trusted processes that make a sandbox would then be open to whoever owns its user namespace.
+/// Whether this host makes processes readable by others after they have changed their rights (`fs.suid_dumpable` is 1).
+/// Then the trusted processes that create a sandbox would be open to the owner of its user namespace.
 pub fn exposes_privileged_processes() -> bool {
     std::fs::read_to_string("/proc/sys/fs/suid_dumpable").is_ok_and(|setting| makes_dumpable(&setting))
 }
 
-/// 0 makes nobody dumpable who changed rights, 2 only for the host's root.
+/// With 0, no process that changed rights is dumpable. With 2, only for the host's root.
 fn makes_dumpable(suid_dumpable: &str) -> bool {
     suid_dumpable.trim() == "1"
 }
@@ -63,7 +63,7 @@ const LAUNCHER_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The spawner or the launcher is gone or does not answer.
-    #[error("could not talk to the {peer}")]
+    #[error("could not communicate with the {peer}")]
     Channel {
         peer: &'static str,
         #[source]
@@ -91,114 +91,114 @@ impl LaunchError {
     }
 }
 
-/// The directories that make up a root file system. Ids on disk are those seen inside.
+/// The directories of a root file system. Ids on disk are those seen inside.
 #[derive(Clone, Debug)]
 pub struct RootLayers<'a> {
     /// Layers of `/`, topmost first.
     pub root: Vec<&'a Path>,
-    /// Layers of `/usr` where that is an overlay of its own, topmost first; the last may be the host's `/usr`.
+    /// Layers of `/usr` if that is a separate overlay, topmost first. The last may be the host's `/usr`.
     pub usr: Vec<&'a Path>,
-    /// Layers that stand on those.
+    /// Layers on top of those.
     pub kept: Option<KeptLayers<'a>>,
-    /// An empty directory of its own for what the sandbox writes.
+    /// An empty directory for what the sandbox writes.
     pub upper: &'a Path,
-    /// How it is put together.
+    /// How it is assembled.
     pub style: RootStyle,
 }
 
-/// Layers that are directories of one tree: however many there are, they take one mount.
+/// Layers that are directories of one tree. They need only one mount, however many there are.
 #[derive(Clone, Debug)]
 pub struct KeptLayers<'a> {
-    /// The tree.
+    /// The root of the tree.
     pub directory: &'a Path,
     /// Layers of `/`, topmost first, as paths below the tree.
     pub root: Vec<String>,
-    /// Layers of `/usr`, where that is an overlay of its own.
+    /// Layers of `/usr`, if that is a separate overlay.
     pub usr: Vec<String>,
 }
 
-/// How a root is put together.
+/// How a root is assembled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootStyle {
-    /// `/tmp` and `/run` are directories of the root, as in a container, instead of memory.
+    /// Whether `/tmp` and `/run` are directories of the root, as in a container, instead of memory.
     pub scratch_on_disk: bool,
-    /// A directory of a layer is not moved by a mark, but refused with `EXDEV`, so that the writable layer can become
-    /// several layers. Marks of lower layers count.
+    /// Whether moving a directory of a layer is refused with `EXDEV` instead of recorded as a redirect, so that the
+    /// writable layer can be split into several layers. Redirects of lower layers are followed.
     pub no_redirects: bool,
 }
 
-/// What is to be made of a root, its namespaces and its cgroups.
+/// What to create from a root, its namespaces and its cgroups.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// A sandbox with a user namespace of its own.
+    /// A sandbox with its own user namespace.
     Sandbox {
-        /// The host id that may enter the user namespace: the first id of the sandbox's own range, or the user of the
+        /// The host id that may enter the user namespace: the first id of the sandbox's range, or the user of the
         /// zygote that its interpreter comes from.
         owner: u32,
     },
-    /// A process outside of all sandboxes, without any right, that forks itself into those whose owner it is.
+    /// A process outside of all sandboxes, without any rights, that forks itself into those that its user owns.
     Zygote(ZygoteProgram),
 }
 
-/// What a zygote runs. The socket that it serves is its descriptor 3.
+/// The program of a zygote. Its socket is descriptor 3.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ZygoteProgram {
     /// The host id that it runs as.
     pub id: u32,
-    /// A path in its root, and the arguments with the program's name.
+    /// A path in its root, and the arguments including the program's name.
     pub program: String,
     pub arguments: Vec<String>,
     /// `NAME=value`, and nothing else.
     pub environment: Vec<String>,
 }
 
-/// What a launcher needs before it is known who will use the sandbox.
+/// What a launcher needs before the user of the sandbox is known.
 #[derive(Debug)]
 pub struct Preparation<'a> {
     /// Sandbox or zygote.
     pub role: Role,
     /// The first host id of the sandbox's range of 65,536.
     pub first_id: u32,
-    /// The network namespace, made and plumbed. Without it the launcher makes one that belongs to the sandbox's user
-    /// namespace, as a zygote needs it to enter: see [`Launcher::network`].
+    /// The network namespace, created and configured. Without it, the launcher creates one that belongs to the
+    /// sandbox's user namespace, as a zygote needs it to enter: see [`Launcher::network`].
     pub netns: Option<BorrowedFd<'a>>,
     /// `cgroup.procs` of each group to join.
     pub cgroup_entrances: &'a [File],
-    /// What the sandbox sees of these groups.
+    /// The hierarchies of these cgroups that the sandbox sees.
     pub cgroup_views: &'a [CgroupView],
     /// The root file system.
     pub layers: RootLayers<'a>,
     /// The guest's program.
     pub guest: BorrowedFd<'a>,
-    /// A bound on `/tmp`, `/run` and `/dev/shm` together; it also bounds how many files they hold.
+    /// The limit of `/tmp`, `/run` and `/dev/shm` together. It also limits the number of their files.
     pub tmpfs_bytes: u64,
-    /// The name that programs inside see.
+    /// The host name inside.
     pub host_name: &'a str,
-    /// What `/proc` and `/sys` say about CPUs and memory.
+    /// What `/proc` and `/sys` show about CPUs and memory.
     pub proc_overrides: &'a ProcOverrides,
 }
 
-/// What is handed to the sandbox's first process.
+/// What is passed to the sandbox's first process.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// The listening socket of the guest; of a zygote, the socket that it serves.
+    /// The listening socket of the guest, or the socket of a zygote.
     pub listener: BorrowedFd<'a>,
-    /// Set where the guest is to serve a code interpreter.
+    /// Set if the guest should serve a code interpreter.
     pub interpreter: Option<Interpreter<'a>>,
-    /// Figures of the sandbox's cgroups, where the host has them.
+    /// The usage files of the sandbox's cgroups, if the host has them.
     pub stat_files: Option<&'a crate::cgroup::StatFiles>,
-    /// What `/proc` and `/sys` say about CPUs and memory, where it differs from the preparation.
+    /// What `/proc` and `/sys` show about CPUs and memory, if it differs from the preparation.
     pub proc_overrides: Option<&'a ProcOverrides>,
-    /// Which CPUs the sandbox may use; `None` for all.
+    /// The CPUs that the sandbox may use. `None` for all.
     pub cpus: Option<Vec<u32>>,
-    /// The bound on `/tmp`, `/run` and `/dev/shm`, where it differs from the preparation.
+    /// The limit of `/tmp`, `/run` and `/dev/shm`, if it differs from the preparation.
     pub tmpfs_bytes: Option<u64>,
 }
 
-/// How a guest comes to its code interpreter.
+/// How a guest gets its code interpreter.
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter<'a> {
-    /// The guest's end of a connection to a warm one, which a zygote brings. Without it the guest starts its own.
+    /// The guest's end of a connection to a warm one, which a zygote provides. Without it, the guest starts its own.
     pub forkserver: Option<BorrowedFd<'a>>,
 }
 
@@ -209,7 +209,7 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Takes over a connected socket to a spawner and makes sure that it speaks this version.
+    /// Takes a socket connected to a spawner, and checks its version.
     pub fn connect(socket: OwnedFd) -> Result<Self, LaunchError> {
         let channel = Channel::with_timeout(socket, LAUNCHER_DEADLINE).map_err(LaunchError::channel("spawner"))?;
         let spawner = Self { channel };
@@ -219,7 +219,7 @@ impl Spawner {
         }
     }
 
-    /// Starts a launcher. Returns when it has been started, not when it is prepared: see [`Launcher::wait`].
+    /// Starts a launcher. Returns when it was started, not when it is prepared: see [`Launcher::wait`].
     pub fn prepare(&self, preparation: &Preparation<'_>) -> Result<Launcher, LaunchError> {
         let (channel, theirs) = open_channel().map_err(LaunchError::channel("launcher"))?;
         let root = clone_layers(&preparation.layers.root)?;
@@ -257,7 +257,7 @@ impl Spawner {
         }
     }
 
-    /// Begins to mount a part of the workspace in a sandbox that runs.
+    /// Starts to mount a part of the workspace in a running sandbox.
     pub fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<MountingWorkspace, LaunchError> {
         let (channel, theirs) = open_channel().map_err(LaunchError::channel("mounter"))?;
         let order =
@@ -278,7 +278,7 @@ impl Spawner {
     }
 }
 
-/// The server's end of a connection to a process that is to be started, and the other one.
+/// Returns the server's end of a connection to a process that will be started, and the other end.
 fn open_channel() -> io::Result<(Channel, OwnedFd)> {
     let (ours, theirs) = isopod_channel::pair()?;
     Ok((Channel::with_timeout(ours, LAUNCHER_DEADLINE)?, theirs))
@@ -293,21 +293,21 @@ fn clone_layers(paths: &[&Path]) -> Result<Vec<OwnedFd>, LaunchError> {
     paths.iter().map(clone).collect()
 }
 
-/// A first process that waits for the word to become the guest. It goes away when this is dropped.
+/// A first process that waits for the order to become the guest. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Launcher {
     channel: Channel,
-    /// Known once it has been waited for.
+    /// Set after it was waited for.
     init: Option<Init>,
     is_waiting: bool,
 }
 
-/// A first process that waits.
+/// A waiting first process.
 #[derive(Debug)]
 struct Init {
     pid: u32,
     pidfd: OwnedFd,
-    /// Its memory file system, to be resized.
+    /// Its memory file system, for resizing.
     memory: OwnedFd,
 }
 
@@ -316,14 +316,14 @@ struct Init {
 pub struct Launched {
     /// Its pid on the host.
     pub pid: u32,
-    /// A handle that cannot come to mean another process.
+    /// A handle that is never reused for another process.
     pub pidfd: OwnedFd,
-    /// Gives `1` when the guest listens, or the step that failed.
+    /// Yields `1` when the guest listens, or the step that failed.
     pub ready: OwnedFd,
 }
 
 impl Launcher {
-    /// Waits until there is a first process and it is ready for the word.
+    /// Waits until the first process exists and is ready for the order.
     pub fn wait(&mut self) -> Result<(), LaunchError> {
         while self.init.is_none() || !self.is_waiting {
             self.listen()?;
@@ -331,7 +331,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Waits for the network namespace that the launcher was to make.
+    /// Waits for the network namespace that the launcher creates.
     pub fn network(&mut self) -> Result<OwnedFd, LaunchError> {
         loop {
             if let Some(netns) = self.listen()? {
@@ -343,7 +343,7 @@ impl Launcher {
         }
     }
 
-    /// Takes in one piece of news. That of a network namespace is handed on.
+    /// Receives one progress message. Returns the network namespace if it contains one.
     fn listen(&mut self) -> Result<Option<OwnedFd>, LaunchError> {
         let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
         match progress {
@@ -358,7 +358,7 @@ impl Launcher {
         Ok(None)
     }
 
-    /// Gives the word. The first process has become the guest when [`Launched::ready`] says so.
+    /// Sends the order. The first process has become the guest when [`Launched::ready`] reports it.
     pub fn launch(self, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
         let Init { pid, pidfd, memory } = self.init.ok_or_else(nonsense)?;
         if let Some(bytes) = launch.tmpfs_bytes {
@@ -380,12 +380,12 @@ impl Launcher {
     }
 }
 
-/// The other side does not keep to the protocol, or this one did not wait.
+/// The other side violates the protocol, or the caller did not wait.
 fn nonsense() -> LaunchError {
     LaunchError::channel("launcher")(io::ErrorKind::InvalidData.into())
 }
 
-/// Reads what the first process wrote to its ready pipe, when it was not the `1` of a guest that listens.
+/// Parses what the first process wrote to its ready pipe, if it was not the `1` of a listening guest.
 pub fn read_failure(text: &[u8]) -> LaunchError {
     match serde_json::from_slice::<step::Failure>(text) {
         Ok(failure) => failure.into(),

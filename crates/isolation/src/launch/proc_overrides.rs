@@ -1,4 +1,4 @@
-//! What programs inside are told about the machine: as many CPUs and as much memory as the sandbox has.
+//! Files that show programs inside as many CPUs and as much memory as the sandbox has.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -6,17 +6,17 @@ use std::sync::OnceLock;
 use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
 
-/// Texts for files under `/proc` and `/sys`.
+/// The content of files under `/proc` and `/sys`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProcOverrides {
-    /// Files to be seen instead of those of the same name in `/proc`.
+    /// Files that replace those with the same name in `/proc`.
     pub proc: Vec<(String, String)>,
-    /// The CPU range for `/sys/devices/system/cpu/online` and its neighbours.
+    /// The CPU range for `/sys/devices/system/cpu/online` and its siblings.
     pub cpu_range: String,
 }
 
 impl ProcOverrides {
-    /// Texts that agree with these limits.
+    /// Creates files that match these limits.
     pub fn for_limits(limits: &Limits) -> Self {
         let cpus = limits.whole_cpus();
         Self {
@@ -33,7 +33,7 @@ impl ProcOverrides {
     }
 }
 
-/// Read once: the kernel asks every CPU for its frequency, and what programs want to know of it does not change.
+/// Read once, because the kernel asks every CPU for its frequency, and the rest does not change.
 fn host_cpuinfo() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| fs::read_to_string("/proc/cpuinfo").unwrap_or_default())

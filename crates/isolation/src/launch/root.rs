@@ -1,7 +1,8 @@
-//! Builds a sandbox's root file system, in a mount namespace of the launcher's own.
+//! Builds a sandbox's root file system, in the launcher's own mount namespace.
 //!
-//! The result is a namespace with four mounts at its top: a small tmpfs as `/`, an empty directory, the finished root at
-//! `/new`, and the host's `/proc`, without which the kernel would not let the sandbox mount its own. No host path is reachable in it.
+//! The result is a namespace with four mounts at its top: a small tmpfs as `/`, an empty directory, the finished root
+//! at `/new`, and the host's `/proc`, without which the kernel would not let the sandbox mount its own. No host path is
+//! reachable in it.
 //!
 //! A template is not trusted: every mount point inside it is opened without following symbolic links, and mounts go
 //! onto the opened directory, not onto a name.
@@ -28,29 +29,29 @@ use crate::sys::cred::set_file_ids;
 use crate::sys::mount::{TreeOptions, attach, clone_tree, pivot_to_current_directory, set_tree_options};
 use crate::sys::ns::{Namespaces, unshare};
 
-/// Detached copies of the directories that make up the root.
+/// Detached copies of the directories of the root.
 pub(super) struct Trees {
     /// Where the sandbox writes.
     pub(super) upper: OwnedFd,
-    /// The tree of the layers that stand on the others.
+    /// The tree of the layers on top of the others.
     pub(super) kept: Option<OwnedFd>,
     /// Layers of `/`, topmost first.
     pub(super) root: Vec<OwnedFd>,
-    /// Layers of `/usr`, topmost first; none where `/usr` is part of the root's layers.
+    /// Layers of `/usr`, topmost first. Empty if `/usr` is part of the root's layers.
     pub(super) usr: Vec<OwnedFd>,
 }
 
-/// Where the spawner keeps what launchers start from, in a namespace that holds nothing else.
+/// The directory in which launchers start, in a namespace that contains nothing else.
 const SPAWNER_STAGE: &str = "/tmp";
-/// Where the finished root stands in the launcher's namespace.
+/// The finished root in the launcher's namespace.
 pub(super) const NEW_ROOT: &str = "/new";
-/// A tmpfs takes as many files as it has pages, like one that is mounted without options.
+/// A tmpfs allows as many files as it has pages, like one that is mounted without options.
 const BYTES_PER_FILE: u64 = 4096;
-/// An empty directory in the launcher's namespace that nobody can write to, to cover others with.
+/// An empty directory in the launcher's namespace that nobody can write to. It covers other directories.
 pub(super) const EMPTY_DIRECTORY: &str = "/empty";
 /// Where the tree of kept layers is attached.
 const KEPT: &str = "k";
-/// The options of a mount share a page with a little of the kernel's own.
+/// The options of a mount must fit into a page, together with some of the kernel's own.
 const MAX_OPTIONS: usize = 4000;
 /// The option that adds one layer below those that were named before.
 const ONE_LAYER: &str = "lowerdir+";
@@ -67,12 +68,12 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("ptmx", "pts/ptmx"),
 ];
 
-/// The mount namespace that the caller is in now, to come back to.
+/// Returns the caller's current mount namespace, in order to come back to it.
 pub(super) fn host_mounts() -> io::Result<OwnedFd> {
     Ok(open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Leaves the host's mount namespace for one with `/proc` and nothing else.
+/// Leaves the host's mount namespace for one that contains only `/proc`.
 ///
 /// A long-lived copy of the host's mounts would keep file systems busy that the host wants to unmount, and every launch
 /// would copy and drop them again.
@@ -80,7 +81,7 @@ pub(super) fn enter_spawner_root() -> Result<(), Failure> {
     leave_mount_namespace()?;
     let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
     let root = tmpfs("mode=0755,size=1m", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
-    // Any directory will do: nobody else is in this namespace.
+    // Any directory works, because no other process is in this namespace.
     attach(&root, open_directory(CWD, "/tmp")?).step("attach the spawner's root")?;
     for directory in ["proc", "tmp"] {
         mkdirat(&root, directory, Mode::from_raw_mode(0o755)).step("make a directory for the spawner")?;
@@ -89,8 +90,7 @@ pub(super) fn enter_spawner_root() -> Result<(), Failure> {
     forget_the_host(&root)
 }
 
-/// Builds the root for one sandbox and makes it the only thing in sight. The result sets the size of its memory file
-/// system, see [`resize_memory`].
+/// Builds the root for one sandbox and makes it the only visible file system. The result is for [`resize_memory`].
 pub(super) fn build(trees: &Trees, order: &PrepareOrder, user_namespace: &OwnedFd) -> Result<OwnedFd, Failure> {
     let PrepareOrder { first_id, tmpfs_bytes, .. } = *order;
     leave_mount_namespace()?;
@@ -117,15 +117,15 @@ pub(super) fn build(trees: &Trees, order: &PrepareOrder, user_namespace: &OwnedF
     Ok(memory)
 }
 
-/// Shows a directory of a file system of ours at a place in the new root. File systems are dear to make and to remove,
-/// views of them are not.
+/// Mounts a directory of one of our file systems in the new root. File systems are expensive to create and to remove,
+/// but mounts of them are not.
 fn show(files: &OwnedFd, name: &CStr, root: &OwnedFd, place: &str, options: TreeOptions<'_>) -> Result<(), Failure> {
     let view = clone_tree(files, name).step("copy a directory of the sandbox's own")?;
     set_tree_options(&view, options).step("set the options of a directory of the sandbox's own")?;
     attach(view, directory_in(root, place)?).step("attach a directory of the sandbox's own")
 }
 
-/// A directory that belongs to the sandbox's root.
+/// Creates a directory that belongs to the sandbox's root.
 fn own_directory(files: &OwnedFd, name: &CStr, mode: u32, first_id: u32) -> Result<(), Failure> {
     mkdirat(files, name, Mode::from_raw_mode(mode)).step("make a directory of the sandbox's own")?;
     let (user, group) = (Uid::from_raw(first_id), Gid::from_raw(first_id));
@@ -134,19 +134,19 @@ fn own_directory(files: &OwnedFd, name: &CStr, mode: u32, first_id: u32) -> Resu
     chmodat(files, name, Mode::from_raw_mode(mode), AtFlags::empty()).step("open a directory to the sandbox")
 }
 
-/// What `/tmp`, `/run` and `/dev/shm` may hold together. An empty file costs memory too.
+/// The limits of `/tmp`, `/run` and `/dev/shm` together. An empty file needs memory too.
 fn memory_options(bytes: u64) -> String {
     format!("mode=0755,size={bytes},nr_inodes={}", bytes / BYTES_PER_FILE)
 }
 
-/// Changes what the memory file system of a sandbox may hold. Less than it holds already is refused by the kernel.
+/// Changes the limit of a sandbox's memory file system. The kernel refuses less than it already holds.
 pub(super) fn resize_memory(memory: &OwnedFd, bytes: u64) -> Result<(), Failure> {
     set_options(memory, &memory_options(bytes))?;
     fsconfig_reconfigure(memory).step("resize the sandbox's memory file system")
 }
 
-/// The nodes of `/dev` are made by the host's root: a user namespace cannot make devices. Each sandbox has its own, because
-/// locks and watches on a shared node would reach across.
+/// The host's root creates the nodes of `/dev`, because a user namespace cannot create devices. Each sandbox has its
+/// own, because locks and watches on a shared node would affect other sandboxes.
 fn make_devices(stage: &OwnedFd) -> Result<(), Failure> {
     mkdirat(stage, "dev", Mode::from_raw_mode(0o755)).step("make /dev")?;
     let devices = open_directory(stage, "dev")?;
@@ -171,7 +171,8 @@ pub(super) fn leave_mount_namespace() -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("make mounts private")
 }
 
-/// A tmpfs that becomes the launcher's root, with places for the layers, the device nodes, and what `/sys` shows.
+/// Creates the tmpfs that becomes the launcher's root, with directories for the layers, the device nodes, and the
+/// content of `/sys`.
 fn build_stage(first_id: u32) -> Result<OwnedFd, Failure> {
     let stage = tmpfs("mode=0755,size=1m,nr_inodes=1024", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     attach(&stage, open_directory(CWD, SPAWNER_STAGE)?).step("attach the stage")?;
@@ -220,8 +221,8 @@ fn attach_layers(trees: &Trees, user_namespace: &OwnedFd, stage: &OwnedFd) -> Re
     attach(&trees.upper, open_directory(stage, "w")?).step("attach the upper layer")
 }
 
-/// Overlays keep the credentials of whoever mounts them: ids of the sandbox's range, which exist behind the mapped
-/// layers, with all capabilities. Mounted as plain root they would silently be read-only.
+/// Overlays keep the credentials of the process that mounts them: ids of the sandbox's range, which exist behind the
+/// mapped layers, with all capabilities. Mounted by plain root, they would silently be read-only.
 fn mount_overlays(trees: &Trees, order: &PrepareOrder) -> Result<(), Failure> {
     set_file_ids(order.first_id, order.first_id).step("take the file ids of the range")?;
     let names = |kept: &[String], prefix: char, count: usize| -> Vec<String> {
@@ -241,14 +242,15 @@ fn mount_overlays(trees: &Trees, order: &PrepareOrder) -> Result<(), Failure> {
     result
 }
 
-/// Makes sure that a directory inside the new root is a real one, since the mount below names it by path.
+/// Ensures that a directory inside the new root is a real one, because the mount below names it by path.
 fn fchdir_into_checked(root: &OwnedFd, name: &str) -> Result<(), Failure> {
     directory_in(root, name).map(drop)
 }
 
 fn mount_overlay(layers: &[String], upper: &str, target: &str, style: RootStyle) -> Result<(), Failure> {
-    // Relative names: they are what the sandbox can read in its mountinfo. Volatile: files live as long as the sandbox,
-    // so nothing in it waits for the disk; without it the kernel syncs the whole disk when a sandbox ends.
+    // Relative names, because the sandbox can read them in its mountinfo. Volatile, because files live as long as the
+    // sandbox, so nothing in it needs to wait for the disk. Without it, the kernel syncs the whole disk when a sandbox
+    // ends.
     let lower = layers.join(":");
     let redirects = if style.no_redirects { "follow" } else { "on" };
     let options = format!(
@@ -262,7 +264,7 @@ fn mount_overlay(layers: &[String], upper: &str, target: &str, style: RootStyle)
     mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str())).step("mount an overlay")
 }
 
-/// The same for more layers than fit into one page, which newer kernels take one by one.
+/// Mounts an overlay with more layers than fit into one page. Newer kernels accept them one by one.
 fn mount_many(layers: &[String], options: &str, target: &str) -> Result<(), Failure> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).step("open a file system")?;
     fsconfig_set_string(&context, "source", "overlay").step("set an option of a file system")?;
@@ -276,7 +278,7 @@ fn mount_many(layers: &[String], options: &str, target: &str) -> Result<(), Fail
     attach(&overlay, open_directory(CWD, target)?).step("mount an overlay")
 }
 
-/// Whether this kernel takes the layers of an overlay one by one, so that there may be hundreds.
+/// Whether this kernel accepts the layers of an overlay one by one, so that there can be hundreds.
 pub fn takes_many_layers() -> bool {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
     context.is_ok_and(|context| fsconfig_set_string(&context, ONE_LAYER, "/").is_ok())
@@ -286,14 +288,14 @@ fn tmpfs(options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> 
     filesystem("tmpfs", options, attributes)
 }
 
-/// Terminals of the sandbox's own.
+/// Creates the sandbox's own terminals.
 fn terminals(first_id: u32) -> Result<OwnedFd, Failure> {
     let group = first_id + TTY_GROUP;
     let options = format!("ptmxmode=0666,mode=0620,gid={group},max=64");
     filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)
 }
 
-/// A new file system that is attached nowhere yet.
+/// Creates a file system that is not attached yet.
 pub(super) fn filesystem(kind: &str, options: &str, attributes: MountAttrFlags) -> Result<OwnedFd, Failure> {
     mounted(&new_filesystem(kind, options)?, attributes)
 }
@@ -325,7 +327,7 @@ fn open_directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Failure> {
         .step("open a mount point")
 }
 
-/// Opens a directory inside a root that may be hostile, making it when it is missing.
+/// Opens a directory inside a root that may be hostile. Creates it if it is missing.
 pub(super) fn directory_in(root: impl AsFd, path: &str) -> Result<OwnedFd, Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;

@@ -1,7 +1,7 @@
-//! The spawner: a process with one thread that starts launchers and is the parent of all sandboxes.
+//! The spawner: a single-threaded process that starts launchers and is the parent of all sandboxes.
 //!
-//! It does not die with the server that started it; the next server finds it at the same socket. It holds no state that
-//! matters: when it is killed, sandboxes go to the host's init and live on.
+//! It does not die with the server that started it. The next server finds it at the same socket. It holds no important
+//! state: if it is killed, the host's init adopts the sandboxes, and they keep running.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -25,15 +25,15 @@ use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, close_all_but, exec_fd, exit_now, fork, ignore_signals, move_fd_above, place_fd};
 use crate::sys::seccomp::Instruction;
 
-/// How a spawner behaves when nobody is left.
+/// What a spawner does without a server.
 #[derive(Debug, Default)]
 pub struct SpawnerOptions {
-    /// The program and arguments to become when the server's connection ends. Without it the spawner waits for the
+    /// The program and arguments to execute when the server's connection ends. Without it, the spawner waits for the
     /// next server.
     pub when_orphaned: Option<Vec<CString>>,
 }
 
-/// How often a spawner without server looks whether it still has sandboxes.
+/// How often a spawner without a server checks whether it still has sandboxes.
 const IDLE_SECONDS: i64 = 5;
 
 const STDIN: i32 = 0;
@@ -42,24 +42,24 @@ const FIRST_FREE: i32 = 3;
 
 /// Serves requests on a listening sequenced-packet socket until it is not needed any more.
 pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()> {
-    // Whoever starts us hands the listener over as the standard input, which every child would inherit.
+    // The parent passes the listener as standard input, which every child would inherit.
     let listener = move_fd_above(listener, FIRST_FREE)?;
     place_fd(File::options().read(true).write(true).open("/dev/null")?, STDIN)?;
-    // A new session, so that a terminal's signals do not reach it. It fails when we lead one already.
+    // A new session, so that signals of a terminal do not reach it. Fails if the process already leads one.
     let _ = setsid();
     chdir("/")?;
     become_subreaper()?;
     ignore_signals()?;
     let host = host_mounts()?;
     enter_spawner_root().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
-    // Made once: launchers inherit it.
+    // Built once. Launchers inherit it.
     let filter = sandbox_filter();
 
     let mut channels: Vec<Channel> = Vec::new();
     let mut had_server = false;
     loop {
         let ready = wait_for_work(&listener, &channels)?;
-        // From the end, so that removing one does not move those still to be looked at.
+        // In reverse order, so that removing one does not move the others.
         for index in ready.into_iter().rev() {
             match index.checked_sub(1) {
                 None => {
@@ -84,7 +84,7 @@ pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()
     }
 }
 
-/// Positions of what is readable: 0 for the listener, then the channels.
+/// Returns the indexes of what is readable: 0 for the listener, then the channels.
 fn wait_for_work(listener: &OwnedFd, channels: &[Channel]) -> io::Result<Vec<usize>> {
     let sockets = std::iter::once(listener.as_fd()).chain(channels.iter().map(Channel::socket));
     let mut fds: Vec<PollFd<'_>> = sockets.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -109,7 +109,7 @@ fn become_program(arguments: &[CString]) -> io::Error {
     }
 }
 
-/// Answers one request. An error ends the connection.
+/// Answers one request. An error closes the connection.
 fn serve(channel: &Channel, filter: &[Instruction]) -> io::Result<()> {
     let (request, fds) = channel.receive::<SpawnerRequest>()?;
     let reply = match request {
@@ -148,9 +148,9 @@ fn start_launcher(order: PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]
     }
 }
 
-/// The first thing that a new process does: it closes what is its parent's business, such as the spawner's sockets and its
-/// way back to the host's mounts, because it will stand in a sandbox's namespaces. Standard streams stay, which are
-/// `/dev/null` and the log.
+/// The first step of a new process: closes the descriptors of its parent, such as the spawner's sockets and its
+/// descriptor of the host's mounts, because the process enters a sandbox's namespaces. The standard streams stay, which
+/// are `/dev/null` and the log.
 pub(super) fn keep_only(fds: &[BorrowedFd<'_>]) {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];

@@ -1,4 +1,4 @@
-//! Named steps: what was being done when something failed, in a form that crosses processes.
+//! Named steps: the operation that failed, in a form that can be sent to another process.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::LaunchError;
 
-/// The step that failed, and why.
+/// The step that failed, and the cause.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub(super) step: String,
     pub(super) errno: i32,
 }
 
-/// Names what an operation was for.
+/// Names an operation.
 pub(super) trait Step<T> {
     fn step(self, what: &str) -> Result<T, Failure>;
 }

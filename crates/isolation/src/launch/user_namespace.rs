@@ -1,16 +1,17 @@
-//! Making the user namespace of a sandbox.
+//! Creates the user namespace of a sandbox.
 //!
-//! The kernel counts inotify instances and watches, message queues, queued signals and locked memory against the *owner* of
-//! a user namespace. The owner is the first id of the sandbox's own range, so that no sandbox can take what is another's.
+//! The kernel counts inotify instances and watches, message queues, queued signals and locked memory against the
+//! *owner* of a user namespace. The owner is the first id of the sandbox's own range, so that sandboxes cannot exhaust
+//! each other's limits.
 //!
-//! A zygote enters only namespaces that its own user owns. Its sandboxes get two, one in the other:
+//! A zygote can enter only namespaces that its own user owns. Its sandboxes get two, one in the other:
 //!
 //! ```text
 //! the host ─▶ outer, owned by the zygote's user ─▶ inner, owned by the sandbox's first id: the sandbox's own
 //! ```
 //!
-//! Who owns the outer one may enter the inner one too. What the sandbox takes is counted in the outer one first, whose caps
-//! are the sandbox's own, and only then against the zygote's user, whose limits are far above them.
+//! The owner of the outer one may enter the inner one too. The sandbox's usage is counted in the outer one first, whose
+//! limits are the sandbox's own, and only then against the zygote's user, whose limits are far higher.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,26 +34,26 @@ const RANGE: u32 = 65_536;
 const PROC: &str = "/proc";
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
-/// What one sandbox of a zygote may have of what the kernel counts per user: the kernel's own default for a user, and as
-/// many watches as a large source tree needs.
+/// The limits of one sandbox of a zygote for what the kernel counts per user: the kernel's own default for a user, and
+/// as many watches as a large source tree needs.
 const CAPS: &[(&str, u64)] = &[("max_inotify_instances", 128), ("max_inotify_watches", 524_288)];
 
-/// Resources that the kernel counts per user and bounds by limits of whoever makes the namespace. The outer namespace
-/// gets as much as the host allows, the inner one a part of it: what one user has by default, or where the host does not
-/// let us raise the whole, a part so small that it takes very many sandboxes to use it up.
+/// Resources that the kernel counts per user and limits by the rlimits of the process that creates the namespace. The
+/// outer namespace gets as much as the host allows, the inner one a part of it: the default of one user. If the host
+/// does not let us raise the total, the part is so small that only very many sandboxes can exhaust it.
 const SHARED: &[(Resource, u64)] =
     &[(Resource::Msgqueue, 819_200), (Resource::Sigpending, 16_384), (Resource::Memlock, 8 << 20)];
-/// The part of a limit that cannot be raised.
+/// The divisor for a limit that cannot be raised.
 const SMALL_PART: u64 = 64;
 
-/// What is to be made.
+/// The namespace to create.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     /// The host id that must be able to enter.
     pub(super) owner: u32,
     /// The first host id of the sandbox's range.
     pub(super) first_id: u32,
-    /// With a network namespace that belongs to it.
+    /// Whether to create a network namespace that belongs to it.
     pub(super) with_net: bool,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Namespace {
     pub(super) net: Option<OwnedFd>,
 }
 
-/// Makes it. The caller is the host's root, and is so again afterwards.
+/// Creates it. The caller is the host's root, before and after.
 pub(super) fn make(wanted: Wanted) -> Result<Namespace, Failure> {
     if wanted.owner == wanted.first_id {
         return make_owned(wanted);
@@ -79,11 +80,11 @@ pub(super) fn make(wanted: Wanted) -> Result<Namespace, Failure> {
 struct Raised {
     resource: Resource,
     before: Rlimit,
-    /// What the inner namespace gets.
+    /// The limit of the inner namespace.
     part: u64,
 }
 
-/// As far as the host allows: without CAP_SYS_RESOURCE that is the hard limit.
+/// Raises limits as far as the host allows. Without CAP_SYS_RESOURCE, that is the hard limit.
 fn raise_limits() -> Vec<Raised> {
     let raise = |(resource, default): &(Resource, u64)| {
         let before = getrlimit(*resource);
@@ -91,7 +92,7 @@ fn raise_limits() -> Vec<Raised> {
         let part = match setrlimit(*resource, unlimited) {
             Ok(()) => *default,
             Err(_) => {
-                // Lowering, or nothing: always allowed.
+                // Only lowers a limit or leaves it, which is always allowed.
                 let _ = setrlimit(*resource, Rlimit { current: before.maximum, ..before });
                 small_part(before.maximum, *default)
             }
@@ -101,24 +102,24 @@ fn raise_limits() -> Vec<Raised> {
     SHARED.iter().map(raise).collect()
 }
 
-/// What one sandbox gets of a limit that cannot be raised: never more than where it can be.
+/// Returns the part of one sandbox if a limit cannot be raised. It is never more than the default.
 fn small_part(most: Option<u64>, default: u64) -> u64 {
     most.map_or(default, |most| (most / SMALL_PART).min(default))
 }
 
 fn restore_limits(limits: &[Raised]) {
     for limit in limits {
-        // To what it was: always allowed.
+        // Restoring the old value is always allowed.
         let _ = setrlimit(limit.resource, limit.before);
     }
 }
 
-/// The kernel takes the bounds of a new user namespace from the limits of whoever makes it.
+/// The kernel takes the limits of a new user namespace from the rlimits of the process that creates it.
 fn give_parts(limits: &[Raised]) -> rustix::io::Result<()> {
     limits.iter().try_for_each(|limit| setrlimit(limit.resource, Rlimit { current: Some(limit.part), ..limit.before }))
 }
 
-/// One namespace, whose owner is never the host's root.
+/// Creates one namespace, whose owner is never the host's root.
 fn make_owned(wanted: Wanted) -> Result<Namespace, Failure> {
     set_group_ids(None, Some(wanted.owner), None).step("take the group of the owner")?;
     set_user_ids(None, Some(wanted.owner), None).step("take the user of the owner")?;
@@ -165,7 +166,7 @@ fn open_namespaces(pid: u32, with_net: bool) -> Result<Namespace, Failure> {
     Ok(Namespace { user: open("user")?, net: with_net.then(|| open("net")).transpose()? })
 }
 
-/// A write to procfs that something else caught would leave the sandbox without its map.
+/// If /proc were another file system, the write would leave the sandbox without its map.
 fn check_is_procfs(file: &File) -> Result<(), Failure> {
     let found = fstatfs(file).step("look at /proc")?.f_type;
     if found == PROC_SUPER_MAGIC {
@@ -174,7 +175,7 @@ fn check_is_procfs(file: &File) -> Result<(), Failure> {
     Err(rustix::io::Errno::XDEV).step("write to procfs, because /proc is something else")
 }
 
-/// What the helper says.
+/// A message of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 enum HelperReply {
     /// This process is in the inner namespace.
@@ -182,21 +183,22 @@ enum HelperReply {
     Failed(Failure),
 }
 
-/// Makes a namespace inside another. Only a process in the outer one may map the inner one's ids, and it cannot come back:
-/// a helper does it.
+/// Creates a namespace inside another one. Only a process in the outer one may map the ids of the inner one, and it
+/// cannot come back. Therefore a helper does it.
 fn make_within(outer: &OwnedFd, with_net: bool, limits: &[Raised]) -> Result<Namespace, Failure> {
     let helper = Helper::start(outer, with_net, limits)?;
     open_namespaces(helper.holder, with_net)
 }
 
-/// The helper and the holder of the inner namespace: both end when this is dropped.
+/// The helper and the process that holds the inner namespace. Both end when this is dropped.
 ///
-/// Whoever owns the outer namespace has every right over processes in it, and a zygote runs its template's code. What
-/// keeps it from them is that neither is dumpable: the kernel then wants rights over the namespace that their program was
-/// started in, which is the host's. Should that ever fail, they hold no descriptor of the launcher's, and see no file.
+/// The owner of the outer namespace has all rights over processes in it, and a zygote runs its template's code. These
+/// processes are protected because they are not dumpable: the kernel then requires rights over the namespace in which
+/// their program was started, which is the host's. Should that ever fail, they hold no descriptor of the launcher, and
+/// see no file.
 #[derive(Debug)]
 struct Helper {
-    /// Its end is the word to go.
+    /// Closing it ends the helper.
     _channel: Channel,
     /// The process in the inner namespace.
     holder: u32,
@@ -228,18 +230,18 @@ impl Helper {
     }
 }
 
-/// The helper's life: it ends with the channel.
+/// Runs the helper until the channel closes.
 fn help(channel: &Channel, outer: &OwnedFd, with_net: bool, limits: &[Raised]) {
     let (word, holder) = match hold_inner(channel, outer, with_net, limits) {
         Ok((pid, pidfd)) => (HelperReply::Held(pid), Some(pidfd)),
         Err(failure) => (HelperReply::Failed(failure), None),
     };
     if channel.send(&word, &[]).is_ok() {
-        // Nothing is ever said: this is the end of the channel.
+        // Nothing is ever sent. This waits for the end of the channel.
         let _ = channel.receive::<HelperReply>();
     }
     if let Some(holder) = holder {
-        // It is already gone, or goes now.
+        // It is already gone, or ends now.
         let _ = pidfd_send_signal(&holder, Signal::KILL);
     }
 }
@@ -262,8 +264,9 @@ fn hold_inner(
         setting.write_all(most.to_string().as_bytes()).step("set a cap of the outer user namespace")?;
     }
     give_parts(limits).step("limit the inner user namespace")?;
-    // The owner of the inner namespace must be an id of the outer one. The helper itself stays the host's root by number,
-    // though without any right outside of the outer namespace: the id maps of a holder that is not dumpable belong to it.
+    // The owner of the inner namespace must be an id of the outer one. The helper itself keeps the id of the host's
+    // root, but without any rights outside of the outer namespace: the id maps of a holder that is not dumpable belong
+    // to it.
     let (pid, pidfd) = hold_as_root(namespaces(with_net)).step("make the inner user namespace")?;
     let mapped = map_ids(&proc, pid, 0);
     drop(proc);
@@ -277,14 +280,15 @@ fn hold_inner(
     }
 }
 
-/// To a root without `/proc`. A plain chroot would not do: the kernel lets nobody who is in one make user namespaces.
+/// Moves to a root without `/proc`. A chroot is not enough, because the kernel lets no process in one create user
+/// namespaces.
 fn leave_files() -> Result<(), Failure> {
     leave_mount_namespace()?;
     unmount(PROC, UnmountFlags::DETACH).step("detach /proc")
 }
 
-/// The change of namespace has just taken it, unless `fs.suid_dumpable` says otherwise: then the owner of the outer namespace
-/// could take the helper over.
+/// Changing the namespace has just cleared the dumpable flag, unless `fs.suid_dumpable` says otherwise. Then the owner
+/// of the outer namespace could take over the helper.
 fn refuse_to_be_dumpable() -> Result<(), Failure> {
     if is_dumpable().step("ask whether the maker of the inner user namespace is dumpable")? {
         return Err(rustix::io::Errno::PERM).step("enter a user namespace unseen, because fs.suid_dumpable is 1");
@@ -305,7 +309,7 @@ mod tests {
     use crate::capabilities::drop_all;
     use crate::sys::cred::Capabilities;
 
-    /// Ids that nothing else has: a zygote's user, and the first of a sandbox's range.
+    /// Ids that nothing else uses: a zygote's user, and the first of a sandbox's range.
     const ZYGOTE: u32 = 1_999_999_999;
     const FIRST_ID: u32 = 1_900_000_000;
     fn helper() -> (Helper, Namespace) {
@@ -365,7 +369,7 @@ mod tests {
         drop_all().step("drop capabilities")
     }
 
-    /// The error, or zero for a descriptor that was taken.
+    /// Returns the error, or zero if a descriptor was taken.
     fn take(pid: u32, fd: RawFd) -> i32 {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a pid");
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -389,7 +393,7 @@ mod tests {
         });
     }
 
-    /// As on a host, often a container, that does not let its root raise limits.
+    /// As on a host, often a container, whose root cannot raise limits.
     fn give_up_raising_limits() {
         const SYS_RESOURCE: u64 = 1 << 24;
         let mut kept = Capabilities::current().expect("capabilities");

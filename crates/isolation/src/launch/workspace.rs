@@ -1,8 +1,8 @@
-//! Mounting a part of the workspace in a sandbox that runs.
+//! Mounts a part of the workspace in a running sandbox.
 //!
-//! A child of the spawner enters the sandbox's user namespace, opens the FUSE device there (the kernel takes no connection
-//! that was opened in another one), enters the mount namespace and mounts. Only the connection comes out again, to be served
-//! by somebody outside; inside there is neither the device nor a process.
+//! A child of the spawner enters the sandbox's user namespace, opens the FUSE device there (the kernel accepts no
+//! connection that was opened in another one), enters the mount namespace and mounts. Only the connection leaves the
+//! sandbox, to be served by a process outside. Inside, there is neither the device nor a process.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,29 +24,29 @@ use crate::sys::cred::{set_group_ids, set_user_ids};
 use crate::sys::mount::attach;
 use crate::sys::ns::{Namespaces, enter};
 
-/// What to mount in which sandbox.
+/// What to mount, and in which sandbox.
 #[derive(Debug)]
 pub struct WorkspaceRequest<'a> {
     /// `/proc/PID/ns/user` of its first process.
     pub user_namespace: BorrowedFd<'a>,
     /// `/proc/PID/ns/mnt` of its first process.
     pub mount_namespace: BorrowedFd<'a>,
-    /// The host's `/dev/fuse`, opened as a path only.
+    /// The host's `/dev/fuse`, opened with `O_PATH`.
     pub device: BorrowedFd<'a>,
-    /// An absolute path inside, without `.` and `..`. Directories that are missing are made.
+    /// An absolute path inside, without `.` and `..`. Missing directories are created.
     pub path: &'a str,
-    /// Nothing can be written through it.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// What was mounted there before, by a life of the server that is over, goes first.
+    /// Whether to unmount first what an earlier server mounted there.
     pub replace: bool,
 }
 
-/// A mount that nobody serves yet: whoever looks into it waits.
+/// A mount that is not served yet. Programs that access it wait.
 #[derive(Debug)]
 pub struct WorkspaceConnection {
     /// The FUSE connection.
     pub fd: OwnedFd,
-    /// The kernel's number of it, under which it can be aborted.
+    /// Its number in the kernel, by which it can be aborted.
     pub number: u32,
 }
 
@@ -57,18 +57,18 @@ pub(super) struct WorkspaceOrder {
     pub(super) replace: bool,
 }
 
-/// From the child to the server. With `Mounted` comes the connection.
+/// From the child to the server. `Mounted` comes with the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum WorkspaceReply {
     Mounted { number: u32 },
     Failed(Failure),
 }
 
-/// Runs the child's life. Fds: the channel, the user namespace, the mount namespace, the device.
+/// Runs the child. Descriptors: the channel, the user namespace, the mount namespace, the device.
 pub(super) fn run(order: &WorkspaceOrder, fds: Vec<OwnedFd>) {
     let Ok([channel, user, mounts, device]) = <[OwnedFd; 4]>::try_from(fds) else { return };
     let channel = Channel::new(channel);
-    // A server that is gone needs no answer, and then the connection ends with us.
+    // If the server is gone, it needs no reply, and the connection ends with this process.
     let _ = match mount(order, &user, &mounts, &device) {
         Ok((connection, number)) => channel.send(&WorkspaceReply::Mounted { number }, &[connection.as_fd()]),
         Err(failure) => channel.send(&WorkspaceReply::Failed(failure), &[]),
@@ -82,13 +82,13 @@ fn mount(
     device: &OwnedFd,
 ) -> Result<(OwnedFd, u32), Failure> {
     enter(user, Namespaces::USER).step("enter the user namespace")?;
-    // Still as the host's root, who alone may open the device, and by the host's /proc.
+    // Still as the host's root, which alone may open the device, and through the host's /proc.
     let device = open(format!("/proc/self/fd/{}", device.as_raw_fd()), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open the FUSE device")?;
-    // The host's, which tells about processes outside, where the sandbox's own does not.
+    // The host's, which shows processes outside. The sandbox's own does not.
     let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step("open /proc")?;
     enter(mounts, Namespaces::MOUNT).step("enter the mount namespace")?;
-    // Directories that are made belong to the sandbox's root.
+    // New directories belong to the sandbox's root.
     set_group_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root group")?;
     set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")?;
     if order.replace {
@@ -100,7 +100,7 @@ fn mount(
     Ok((device, number))
 }
 
-/// The same options as on the host: no rights are gained through it, and device nodes do not work.
+/// The same options as on the host: no set-uid, and device nodes do not work.
 fn filesystem(device: &OwnedFd, read_only: bool) -> Result<OwnedFd, Failure> {
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).step("open a FUSE file system")?;
     let descriptor = device.as_raw_fd().to_string();
@@ -124,7 +124,7 @@ fn filesystem(device: &OwnedFd, read_only: bool) -> Result<OwnedFd, Failure> {
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("mount the workspace")
 }
 
-/// Asked without asking the one who serves it: nobody does yet.
+/// Determined without a request to the mount's server, because there is none yet.
 fn number_of(tree: &OwnedFd) -> Result<u32, Failure> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     Ok(statx(tree, "", flags, StatxFlags::TYPE).step("look at the workspace")?.stx_dev_minor)
@@ -132,12 +132,12 @@ fn number_of(tree: &OwnedFd) -> Result<u32, Failure> {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
-/// A directory below another, and not what a link points to.
+/// Opens a directory below another one, without following links.
 fn open_in(at: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
     openat2(at, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH)
 }
 
-/// Every step of the path is a real directory: no link that the sandbox made leads to another place.
+/// Opens every component as a real directory, so that no link of the sandbox leads elsewhere.
 fn directory(path: &str) -> Result<OwnedFd, Failure> {
     let mut at = open("/", DIRECTORY, Mode::empty()).step("open the root")?;
     for part in parts(path) {
@@ -154,11 +154,11 @@ fn directory(path: &str) -> Result<OwnedFd, Failure> {
     Ok(at)
 }
 
-/// A mount whose server is gone answers to nothing, but can be taken away by its name.
+/// A mount whose server is gone does not answer, but can be unmounted by its name.
 ///
-/// The sandbox may have put links into the path since: followed, they would lead to mounts of ours, such as those that cover
-/// parts of `/proc`. So the directory is opened without links, and nothing but a workspace is taken away. What is in the way
-/// here is also in the way of the new mount, which reports it.
+/// The sandbox may have put links into the path since. They could lead to other mounts, such as those that cover parts
+/// of `/proc`. Therefore the directory is opened without following links, and only a workspace is unmounted. An
+/// obstacle here is also an obstacle for the new mount, which reports it.
 fn remove_former(proc: &OwnedFd, path: &str) -> Result<(), Failure> {
     let Some((parent, name)) = path.trim_end_matches('/').rsplit_once('/') else { return Ok(()) };
     let root = open("/", DIRECTORY, Mode::empty()).step("open the root")?;
@@ -175,7 +175,7 @@ fn remove_former(proc: &OwnedFd, path: &str) -> Result<(), Failure> {
     removed.step("take the former mount away")
 }
 
-/// By the kernel's list of mounts: the one who served it cannot be asked.
+/// Checks the kernel's list of mounts, because the mount's server cannot be asked.
 fn is_workspace(proc: &OwnedFd, mount: &OwnedFd) -> Result<bool, Failure> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let id = statx(mount, "", flags, StatxFlags::MNT_ID).step("look at the former mount")?.stx_mnt_id.to_string();
@@ -190,7 +190,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// A mount that a child of the spawner is making.
+/// A mount that a child of the spawner is creating.
 #[derive(Debug)]
 pub struct MountingWorkspace {
     channel: Channel,
@@ -201,7 +201,7 @@ impl MountingWorkspace {
         Self { channel }
     }
 
-    /// Waits until it is there.
+    /// Waits until it is mounted.
     pub fn wait(self) -> Result<WorkspaceConnection, LaunchError> {
         let broken = LaunchError::channel("mounter");
         match self.channel.receive::<WorkspaceReply>() {
@@ -251,7 +251,7 @@ mod tests {
             std::os::unix::fs::symlink(&real, place.path().join("link")).expect("a link");
             let remove = |path: &Path| remove_former(&proc, path.to_str().expect("a path")).expect("no trouble");
 
-            // Through a link, whatever it is; and what is no workspace.
+            // Through a link, whatever it is; and something that is not a workspace.
             for name in ["link/keys", "link/work", "real/keys", "covered", "missing/at/all", "link"] {
                 remove(&place.path().join(name));
             }

@@ -1,7 +1,7 @@
-//! The zygote's first steps: into the template's root, out of all rights, and into its program.
+//! The first steps of a zygote: enter the template's root, drop all rights, and execute its program.
 //!
-//! It stays in the host's user and pid namespaces, where it is an ordinary user with no capability at all, and sees
-//! nothing of the host: its root is the template's, without `/proc`, and its network namespace is empty.
+//! It stays in the host's user and pid namespaces, where it is an ordinary user without capabilities. It sees nothing
+//! of the host: its root is the template's, without `/proc`, and its network namespace is empty.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -22,10 +22,10 @@ use crate::sys::mount::pivot_to_current_directory;
 use crate::sys::process::{close_from_on_exec, exec_fd, move_fd_above, place_fd};
 use crate::sys::seccomp::{self, Instruction};
 
-/// Where its program finds its socket.
+/// The descriptor of its program's socket.
 const SOCKET_FD: i32 = 3;
 
-/// Makes the zygote ready, waits for the word and becomes its program.
+/// Prepares the zygote, waits for the order and executes its program.
 pub(super) fn run(order: &PrepareOrder, program: &ZygoteProgram, channel: &Channel, filter: &[Instruction]) {
     let told = match prepare(order, program, filter) {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
@@ -36,7 +36,7 @@ pub(super) fn run(order: &PrepareOrder, program: &ZygoteProgram, channel: &Chann
     let (Some(socket), Some(ready)) = (fds.next(), fds.next()) else { return };
     let Err(failure) = become_program(program, &socket);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
-    // Nobody reads any more when the server is gone, and then nobody needs to know.
+    // If the server is gone, nobody reads the error.
     let _ = rustix::io::write(&ready, &text);
 }
 
@@ -46,8 +46,8 @@ fn prepare(order: &PrepareOrder, program: &ZygoteProgram, filter: &[Instruction]
     set_group_ids(Some(program.id), Some(program.id), Some(program.id)).step("take the zygote's group")?;
     clear_groups().step("leave the host's groups")?;
     empty_bounding_set().step("empty the bounding set")?;
-    // Before the rights go: without CAP_SYS_ADMIN the kernel would want no_new_privs, and everything that is forked from
-    // here would have it too.
+    // Before the rights are dropped: without CAP_SYS_ADMIN, the kernel would require no_new_privs, and all forks would
+    // inherit it.
     seccomp::load(filter).step("load the zygote's filter")?;
     set_user_ids(Some(program.id), Some(program.id), Some(program.id)).step("take the zygote's user")?;
     drop_all().step("drop capabilities")

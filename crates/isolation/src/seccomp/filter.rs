@@ -1,7 +1,7 @@
-//! Turns a table of decisions into a BPF program.
+//! Compiles a table of decisions into a BPF program.
 //!
-//! The program first makes sure of the ABI, then finds the system call by binary search over ranges of numbers with
-//! the same decision. Only forward jumps of any length are used, so the table may grow.
+//! The program first checks the ABI, then finds the system call by binary search over ranges of numbers with the same
+//! decision. It uses only forward jumps of any length, so the table may grow.
 
 use std::collections::BTreeMap;
 
@@ -34,11 +34,11 @@ const SOCK_DGRAM: u32 = libc::SOCK_DGRAM as u32;
 const SOCK_RAW: u32 = libc::SOCK_RAW as u32;
 const SOCK_PACKET: u32 = 10;
 
-/// The whole program.
+/// Returns the whole program.
 pub(super) fn assemble(table: &BTreeMap<u32, Action>) -> Vec<Instruction> {
     let mut program = vec![
         load(ARCH_OFFSET),
-        // Another ABI has other numbers: a 32-bit call would be judged by the wrong line.
+        // Another ABI has other numbers, so a 32-bit call would be checked by the wrong rule.
         jump_if(JUMP_EQUAL, AUDIT_ARCH_X86_64, 1, 0),
         ret(RET_KILL_PROCESS),
         load(NUMBER_OFFSET),
@@ -49,7 +49,7 @@ pub(super) fn assemble(table: &BTreeMap<u32, Action>) -> Vec<Instruction> {
     program
 }
 
-/// Numbers from `start` on, up to the next range, get this decision.
+/// The decision for numbers from `start` up to the next range.
 struct Range {
     start: u32,
     action: Action,
@@ -105,8 +105,8 @@ fn decide_by_argument(check: Check) -> Vec<Instruction> {
     }
 }
 
-/// Goes on from a socket's family: these if the socket is not raw and its protocol is in the list, and netlink if it is for
-/// routes.
+/// Continues after the check of a socket's family: allows `internet` families if the socket is not raw and its protocol
+/// is in the list, and netlink if it is for routes.
 fn internet_or_routes(internet: &[u32], protocols: &[u32]) -> Vec<Instruction> {
     let plain = plain_socket(protocols);
     let mut code = Vec::new();
@@ -133,7 +133,7 @@ fn plain_socket(protocols: &[u32]) -> Vec<Instruction> {
         jump_if(JUMP_EQUAL, SOCK_STREAM, 5, 0),
         jump_if(JUMP_EQUAL, SOCK_DGRAM, 4, 0),
         jump_if(JUMP_EQUAL, SOCK_RAW, 2, 0),
-        // For an IPv4 socket the kernel takes this as a packet socket.
+        // The kernel treats this as a packet socket for IPv4.
         jump_if(JUMP_EQUAL, SOCK_PACKET, 1, 0),
         refuse(libc::ESOCKTNOSUPPORT),
         refuse(libc::EPERM),
@@ -142,8 +142,8 @@ fn plain_socket(protocols: &[u32]) -> Vec<Instruction> {
     code
 }
 
-/// Of `prlimit64(pid, resource, new, old)`: reading is allowed, a change alone is pretended, and one that also asks for the
-/// old value is refused, because a filter cannot fill that in.
+/// For `prlimit64(pid, resource, new, old)`: reading is allowed, a change alone is faked, and a change that also
+/// requests the old value is refused, because a filter cannot fill that in.
 fn keep_limit(resource: u32) -> Vec<Instruction> {
     vec![
         load_argument(1),
@@ -177,7 +177,7 @@ fn load(offset: u32) -> Instruction {
     Instruction { code: LOAD, jump_true: 0, jump_false: 0, operand: offset }
 }
 
-/// The lower 32 bits of an argument (little endian).
+/// Loads the lower 32 bits of an argument (little endian).
 fn load_argument(argument: u8) -> Instruction {
     load(ARGUMENTS_OFFSET + 8 * u32::from(argument))
 }

@@ -1,6 +1,6 @@
 //! The system calls that programs in a sandbox may use.
 //!
-//! [`rules`] is the list, as data; [`filter`] turns it into the program that the kernel runs. The filter is loaded once,
+//! [`rules`] is the list, as data. [`filter`] compiles it into the program for the kernel. The filter is loaded once,
 //! on the sandbox's first process, and everything inside inherits it.
 
 mod filter;
@@ -8,17 +8,17 @@ mod rules;
 
 use crate::sys::seccomp::Instruction;
 
-/// The program for every sandbox on this architecture.
+/// Returns the program for every sandbox on this architecture.
 pub(crate) fn sandbox_filter() -> Vec<Instruction> {
     filter::assemble(&rules::table())
 }
 
-/// The program for a zygote: what a sandbox may do, and what it takes to enter one.
+/// Returns the program for a zygote: what a sandbox may do, plus what entering one requires.
 pub(crate) fn zygote_filter() -> Vec<Instruction> {
     filter::assemble(&rules::zygote_table())
 }
 
-/// The sandbox's program as the kernel reads it, for processes that come from outside and load it themselves.
+/// Returns the sandbox's program in the kernel's format, for processes that come from outside and load it themselves.
 pub fn sandbox_filter_bytes() -> Vec<u8> {
     let bytes = |instruction: &Instruction| {
         let Instruction { code, jump_true, jump_false, operand } = *instruction;

@@ -1,38 +1,38 @@
-//! Which system calls are allowed, with a reason for each group, and what the others get as an answer.
+//! The allowed system calls, with a reason for each group, and the errors of the others.
 //!
-//! What is not named here is refused: with `EPERM` when it is a call that this list knows of, with `ENOSYS` when it is
-//! newer than the list, so that programs fall back to the older call they would use on an older kernel.
+//! Calls that are not listed here are refused: with `EPERM` if the list knows them, with `ENOSYS` if they are newer
+//! than the list, so that programs fall back to an older call as they would on an older kernel.
 
 use std::collections::BTreeMap;
 
-/// What happens on one system call.
+/// The decision for one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The kernel does it.
+    /// The kernel executes it.
     Allow,
-    /// The caller gets this errno.
+    /// The caller gets this error.
     Refuse(i32),
-    /// It depends on an argument.
+    /// The decision depends on an argument.
     Check(Check),
 }
 
-/// A decision on the lower half of one argument.
+/// A decision by the lower half of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Refused when any of these bits is set.
+    /// Refused if any of these bits is set.
     WithoutBits { argument: u8, bits: u32, errno: i32 },
-    /// Refused when it is one of these. The kernel looks at 32 bits of an ioctl's command, and so does this.
+    /// Refused if it is one of these. The kernel uses 32 bits of an ioctl's command, and so does this check.
     NoneOf { argument: u8, values: &'static [u32], errno: i32 },
     /// Refused unless it is one of these.
     OneOf { argument: u8, values: &'static [u32], errno: i32 },
-    /// This resource's limit is not changed by `prlimit64`, which may read it and change others.
+    /// `prlimit64` may not change the limit of this resource, but may read it and change others.
     KeepLimit { resource: u32 },
-    /// A socket's family is one of `families`, or one of `internet` with a stream or datagrams and one of the protocols, or
-    /// it is netlink with protocol 0 (routes).
+    /// A socket's family is one of `families`; or one of `internet`, as a stream or datagrams with one of the
+    /// protocols; or netlink with protocol 0 (routes).
     Socket { families: &'static [u32], internet: &'static [u32], protocols: &'static [u32] },
 }
 
-/// Calls up to this number are known to the list; later ones are answered with `ENOSYS`.
+/// The last call that the list knows. Later ones return `ENOSYS`.
 pub(super) const LAST_KNOWN: u32 = 466;
 
 const NAMESPACE_BITS: u32 = (libc::CLONE_NEWUSER
@@ -56,12 +56,13 @@ const SIOCBRADDBR: u32 = 0x89a0;
 const SIOCBRDELBR: u32 = 0x89a1;
 const KEYCTL_JOIN_SESSION_KEYRING: u32 = 1;
 const CORE: u32 = libc::RLIMIT_CORE;
-/// The caller is told that it worked: some programs take a refusal for fatal.
+/// The call reports success, because some programs treat an error as fatal.
 const PRETEND: i32 = 0;
 const UNIX: u32 = libc::AF_UNIX as u32;
 const INET: u32 = libc::AF_INET as u32;
 const INET6: u32 = libc::AF_INET6 as u32;
-/// Those that the kernel has without loading a module: the default one, ping, TCP, UDP, ping over IPv6, UDP-Lite, MPTCP.
+/// The protocols that the kernel supports without loading a module: the default one, ping, TCP, UDP, ping over IPv6,
+/// UDP-Lite, MPTCP.
 const PROTOCOLS: &[u32] = &[0, 1, 6, 17, 58, 136, 262];
 
 struct Group {
@@ -103,9 +104,9 @@ const ALLOWED: &[Group] = &[
     group("reading the clock discipline; setting it is held by a capability", &[libc::SYS_adjtimex, libc::SYS_clock_adjtime]),
 ];
 
-/// Refused with another errno than `EPERM`, because programs take this one as "fall back".
+/// Refused with another error than `EPERM`, because programs then fall back to another call.
 const REFUSED_AS_MISSING: &[libc::c_long] = &[
-    // A filter cannot see the flags of clone3, which are in memory; libc then uses clone.
+    // A filter cannot see the flags of clone3, which are in memory. libc then uses clone.
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -121,15 +122,15 @@ const REFUSED_AS_MISSING: &[libc::c_long] = &[
     458, // listmount
 ];
 
-/// Answered as if they had been done, without doing anything.
+/// Reported as successful, without doing anything.
 const PRETENDED: &[libc::c_long] = &[
-    // Writes out every file system of the host, and waits for it: one sandbox could keep all disks busy. Its own files live
-    // as long as it does, so it loses nothing.
+    // Writes out all file systems of the host and waits for that, so one sandbox could keep all disks busy. Its own
+    // files live as long as it does, so it loses nothing.
     libc::SYS_sync,
 ];
 
 const CHECKED: &[(libc::c_long, Check)] = &[
-    // New namespaces are new kernel surface: user namespaces opened the way for most escapes of the last years.
+    // New namespaces add kernel attack surface: user namespaces enabled most escapes of the last years.
     (libc::SYS_clone, Check::WithoutBits { argument: 0, bits: NAMESPACE_BITS, errno: libc::EPERM }),
     (libc::SYS_unshare, Check::WithoutBits { argument: 0, bits: NAMESPACE_BITS | CLONE_NEWTIME, errno: libc::EPERM }),
     (
@@ -137,12 +138,12 @@ const CHECKED: &[(libc::c_long, Check)] = &[
         Check::NoneOf {
             argument: 1,
             values: &[
-                // Typing into somebody else's terminal.
+                // Typing into another user's terminal.
                 TIOCSTI,
                 TIOCLINUX,
-                // Makes the host load a module for the line discipline that is asked for.
+                // Makes the host load a module for the requested line discipline.
                 TIOCSETD,
-                // Make the host load the modules for bridges, VLANs and frame relay, before any right is asked for.
+                // Make the host load the modules for bridges, VLANs and frame relay, before any permission check.
                 SIOCGIFBR,
                 SIOCSIFBR,
                 SIOCBRADDBR,
@@ -155,27 +156,28 @@ const CHECKED: &[(libc::c_long, Check)] = &[
             errno: libc::EPERM,
         },
     ),
-    // Huge pages come from a pool of the whole host, and no memory limit counts them. The answers are those of a host whose
-    // pool is empty, or of a kernel without them.
+    // Huge pages come from a pool of the whole host, and no memory limit counts them. The errors are those of a host
+    // whose pool is empty, or of a kernel without them.
     (libc::SYS_mmap, Check::WithoutBits { argument: 3, bits: libc::MAP_HUGETLB as u32, errno: libc::ENOMEM }),
     (libc::SYS_shmget, Check::WithoutBits { argument: 2, bits: libc::SHM_HUGETLB as u32, errno: libc::ENOMEM }),
     (libc::SYS_memfd_create, Check::WithoutBits { argument: 1, bits: libc::MFD_HUGETLB, errno: libc::EINVAL }),
-    // Only a limit of one byte keeps a crash from starting the host's core dump helper: zero does not.
+    // Only a limit of one byte prevents a crash from starting the host's core dump helper. Zero does not.
     (libc::SYS_setrlimit, Check::NoneOf { argument: 0, values: &[CORE], errno: PRETEND }),
     (libc::SYS_prlimit64, Check::KeepLimit { resource: CORE }),
-    // Plain, 32-bit address layout, no randomisation (debuggers), and the question what it is.
+    // Allows the plain personality, the 32-bit address layout, no randomisation (debuggers), and reading the current
+    // one.
     (
         libc::SYS_personality,
         Check::OneOf { argument: 0, values: &[0, 0x8, 0x20000, 0x20008, 0x40000, u32::MAX], errno: libc::EPERM },
     ),
-    // vsock is not confined by a network namespace; packet, xdp and netfilter sockets are kernel surface.
-    // Raw sockets forge packets; where the network belongs to the sandbox, only a capability would stand before them. For
-    // other types and protocols the kernel looks for a module (SCTP, DCCP, L2TP, SMC) and loads it for anybody.
+    // vsock is not confined by a network namespace; packet, xdp and netfilter sockets are kernel attack surface. Raw
+    // sockets can forge packets, and in the sandbox's own network only a capability would prevent that. For other types
+    // and protocols, the kernel loads a module (SCTP, DCCP, L2TP, SMC) for any user.
     (libc::SYS_socket, Check::Socket { families: &[UNIX], internet: &[INET, INET6], protocols: PROTOCOLS }),
     (libc::SYS_socketpair, Check::OneOf { argument: 0, values: &[UNIX], errno: libc::EAFNOSUPPORT }),
 ];
 
-/// The whole list as one table. A number that is not in it is refused.
+/// Returns the whole list as one table. A number that is not in it is refused.
 pub(super) fn table() -> BTreeMap<u32, Action> {
     let number = |call: libc::c_long| u32::try_from(call).expect("numbers of system calls are small");
     let allowed = ALLOWED.iter().flat_map(|group| group.calls).map(|call| (number(*call), Action::Allow));
@@ -185,7 +187,7 @@ pub(super) fn table() -> BTreeMap<u32, Action> {
     allowed.chain(missing).chain(checked).chain(pretended).collect()
 }
 
-/// Calls that a zygote needs besides: its children enter a sandbox and start a session keyring of their own there.
+/// Additional calls for zygotes: their children enter a sandbox and start a session keyring there.
 const FOR_ZYGOTES: &[(libc::c_long, Action)] = &[
     (libc::SYS_setns, Action::Allow),
     (
@@ -194,8 +196,9 @@ const FOR_ZYGOTES: &[(libc::c_long, Action)] = &[
     ),
 ];
 
-/// Calls that reach into another process. A zygote is in the host's pid namespace, and its user owns the user namespaces of
-/// its template's sandboxes, in which trusted processes stand while a sandbox is made. What is forked from it inherits this.
+/// Calls that reach into another process. A zygote is in the host's pid namespace, and its user owns the user
+/// namespaces of its template's sandboxes, in which trusted processes run while a sandbox is created. Its forks inherit
+/// this.
 const NOT_FOR_ZYGOTES: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -206,7 +209,7 @@ const NOT_FOR_ZYGOTES: &[libc::c_long] = &[
     libc::SYS_process_mrelease,
 ];
 
-/// As [`table`], for zygotes.
+/// Like [`table`], for zygotes.
 pub(super) fn zygote_table() -> BTreeMap<u32, Action> {
     let number = |call: libc::c_long| u32::try_from(call).expect("numbers of system calls are small");
     let mut table = table();

@@ -1,4 +1,4 @@
-//! Btrfs subvolumes and qgroups by ioctl: about 2 ms cheaper per step than running the `btrfs` program.
+//! Btrfs subvolumes and qgroups by ioctl: about 2 ms faster per step than running the `btrfs` program.
 //!
 //! All of it needs CAP_SYS_ADMIN in the initial user namespace, except creating a subvolume.
 
@@ -12,29 +12,29 @@ use super::ioctl::{ioc_both, ioc_read, ioc_write, ioctl_number, ioctl_with};
 /// `f_type` of a btrfs file system.
 pub const SUPER_MAGIC: u64 = 0x9123_683e;
 
-/// The inode number that the top directory of every subvolume has, and no other directory.
+/// The inode number of the top directory of every subvolume. No other directory has it.
 const SUBVOLUME_TOP_INODE: u64 = 256;
 
 const KIND: u8 = 0x94;
 const NAME_ROOM: usize = 4088;
 
-/// How a file system counts what its subvolumes use.
+/// How a file system counts the usage of its subvolumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaState {
-    /// No counting: limits are refused.
+    /// No counting, so limits are refused.
     Off,
-    /// Counts shared extents exactly, at a price that grows with snapshots.
+    /// Counts shared extents exactly, at a cost that grows with snapshots.
     Full,
     /// Charges an extent to the subvolume that first wrote it. Cheap; since Linux 6.7.
     Simple,
 }
 
-/// Figures of one qgroup as they were when the last transaction was committed.
+/// The usage of one qgroup at the last committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QgroupFigures {
     /// Bytes of all extents that the subvolume refers to.
     pub referenced: u64,
-    /// The most that `referenced` may become.
+    /// The limit of `referenced`.
     pub max_referenced: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ struct VolArgs {
     name: [u8; NAME_ROOM],
 }
 
-/// Makes the empty subvolume `name` in the directory `parent`.
+/// Creates the empty subvolume `name` in the directory `parent`.
 pub fn create_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut args = vol_args(name)?;
     // SAFETY: BTRFS_IOC_SUBVOL_CREATE reads a btrfs_ioctl_vol_args, which `VolArgs` mirrors; the name ends with NUL
@@ -52,9 +52,9 @@ pub fn create_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     unsafe { ioctl_with(parent, const { ioc_write::<VolArgs>(KIND, 14) }, &mut args) }.map(drop)
 }
 
-/// Unlinks the subvolume `name` from the directory `parent`. The kernel frees its extents later, by itself.
+/// Unlinks the subvolume `name` from the directory `parent`. The kernel frees its extents later.
 ///
-/// Fails with ENOTEMPTY when another subvolume is inside, with EINVAL when `name` is a plain directory.
+/// Fails with ENOTEMPTY if another subvolume is inside, and with EINVAL if `name` is a plain directory.
 pub fn destroy_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut args = vol_args(name)?;
     // SAFETY: BTRFS_IOC_SNAP_DESTROY reads a btrfs_ioctl_vol_args, which `VolArgs` mirrors; the name ends with NUL.
@@ -90,7 +90,7 @@ struct InoLookupArgs {
     name: [u8; 4080],
 }
 
-/// The id of the subvolume that the descriptor lies in, which is also the id of its qgroup.
+/// Returns the id of the subvolume that contains the descriptor, which is also the id of its qgroup.
 pub fn subvolume_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut args = InoLookupArgs { tree: 0, object: SUBVOLUME_TOP_INODE, name: [0; 4080] };
     // SAFETY: BTRFS_IOC_INO_LOOKUP reads and writes a btrfs_ioctl_ino_lookup_args, which `InoLookupArgs` mirrors.
@@ -106,7 +106,7 @@ struct FsInfoArgs {
     rest: [u8; 992],
 }
 
-/// The UUID of the file system, written as sysfs writes it.
+/// Returns the UUID of the file system in the format of sysfs.
 pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<String> {
     let mut args = FsInfoArgs { max_id: 0, devices: 0, fsid: [0; 16], rest: [0; 992] };
     // SAFETY: BTRFS_IOC_FS_INFO writes a btrfs_ioctl_fs_info_args of 1024 bytes, which is the size of `FsInfoArgs`.
@@ -115,11 +115,11 @@ pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<String> {
     Ok([&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(hex::encode).join("-"))
 }
 
-/// The number of the only device of a file system that was made on one.
+/// The number of the only device of a file system that was created on one.
 const FIRST_DEVICE: u64 = 1;
 
-/// Uses so many bytes of the only device, or all that it has. Growing takes a commit; shrinking moves what lies behind
-/// the new end, and fails with ENOSPC where there is no room for it.
+/// Sets the size of the only device, or uses all of it. Growing takes a commit. Shrinking moves what is behind the new
+/// end, and fails with ENOSPC if there is no room for it.
 pub fn resize(fd: BorrowedFd<'_>, size: Option<u64>) -> io::Result<()> {
     let size = size.map_or_else(|| "max".to_owned(), |size| size.to_string());
     let mut args = vol_args(&format!("{FIRST_DEVICE}:{size}"))?;
@@ -136,7 +136,7 @@ struct DevInfoArgs {
     rest: [u8; 4056],
 }
 
-/// How much of the only device the file system uses.
+/// Returns how much of the only device the file system uses.
 pub fn device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut args = DevInfoArgs { device: FIRST_DEVICE, uuid: [0; 16], bytes_used: 0, total_bytes: 0, rest: [0; 4056] };
     // SAFETY: BTRFS_IOC_DEV_INFO reads and writes a btrfs_ioctl_dev_info_args of 4096 bytes, mirrored by `DevInfoArgs`.
@@ -150,7 +150,7 @@ struct QuotaCtlArgs {
     status: u64,
 }
 
-/// Starts counting. `Simple` fails with EINVAL before Linux 6.7. Asking for `Off` stops it and forgets all limits.
+/// Sets how usage is counted. `Simple` fails with EINVAL before Linux 6.7. `Off` stops counting and removes all limits.
 pub fn set_quota_state(fd: BorrowedFd<'_>, state: QuotaState) -> io::Result<()> {
     let command = match state {
         QuotaState::Full => 1,
@@ -174,7 +174,7 @@ struct QgroupLimitArgs {
 
 const LIMIT_MAX_REFERENCED: u64 = 1;
 
-/// Limits the subvolume that the descriptor lies in; `None` lifts the limit.
+/// Limits the subvolume that contains the descriptor. `None` removes the limit.
 pub fn limit_subvolume(fd: BorrowedFd<'_>, max_referenced: Option<u64>) -> io::Result<()> {
     // Qgroup 0 stands for the subvolume of the descriptor, and all ones for "no limit".
     let mut args = QgroupLimitArgs {
@@ -195,14 +195,14 @@ struct QgroupCreateArgs {
     qgroup: u64,
 }
 
-/// Forgets a qgroup whose subvolume is gone. EBUSY while the kernel still frees the subvolume's extents.
+/// Removes a qgroup whose subvolume is gone. Fails with EBUSY while the kernel still frees the subvolume's extents.
 pub fn destroy_qgroup(fd: BorrowedFd<'_>, qgroup: u64) -> io::Result<()> {
     let mut args = QgroupCreateArgs { create: 0, qgroup };
     // SAFETY: BTRFS_IOC_QGROUP_CREATE reads a btrfs_ioctl_qgroup_create_args, which `QgroupCreateArgs` mirrors.
     unsafe { ioctl_with(fd, const { ioc_write::<QgroupCreateArgs>(KIND, 42) }, &mut args) }.map(drop)
 }
 
-/// Writes out the running transaction and waits for it.
+/// Commits the current transaction and waits for it.
 pub fn sync(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: BTRFS_IOC_SYNC takes no argument.
     unsafe { ioctl_number(fd, super::ioctl::ioc(0, KIND, 8, 0), 0) }.map(drop)
@@ -232,7 +232,7 @@ const QGROUP_STATUS: u32 = 240;
 const QGROUP_INFO: u32 = 242;
 const QGROUP_LIMIT: u32 = 244;
 
-/// What a search looks at: one tree, one object, one kind of item, offsets from `first` to `last`.
+/// The range of a search: one tree, one object, one kind of item, offsets from `first` to `last`.
 struct Search {
     tree: u64,
     object: u64,
@@ -246,7 +246,7 @@ struct Item {
     body: Vec<u8>,
 }
 
-/// How the file system counts now.
+/// Returns how the file system counts now.
 pub fn quota_state(fd: BorrowedFd<'_>) -> io::Result<QuotaState> {
     let status = match search_one(fd, &Search { tree: QUOTA_TREE, object: 0, kind: QGROUP_STATUS, first: 0, last: 0 }) {
         Ok(status) => status,
@@ -263,7 +263,7 @@ pub fn quota_state(fd: BorrowedFd<'_>) -> io::Result<QuotaState> {
     })
 }
 
-/// What a qgroup has used and may use, or nothing when there is no such qgroup.
+/// Returns the usage and limit of a qgroup, or `None` if there is no such qgroup.
 pub fn qgroup_figures(fd: BorrowedFd<'_>, qgroup: u64) -> io::Result<Option<QgroupFigures>> {
     let of_kind = |kind| Search { tree: QUOTA_TREE, object: 0, kind, first: qgroup, last: qgroup };
     let Some(usage) = search_one(fd, &of_kind(QGROUP_INFO))? else { return Ok(None) };
@@ -275,14 +275,14 @@ pub fn qgroup_figures(fd: BorrowedFd<'_>, qgroup: u64) -> io::Result<Option<Qgro
     }))
 }
 
-/// The qgroups that belong (or belonged) to subvolumes, at most a few dozen per call, beginning with `first`.
+/// Returns the qgroups that belong (or belonged) to subvolumes, at most a few dozen per call, starting with `first`.
 pub fn subvolume_qgroups(fd: BorrowedFd<'_>, first: u64) -> io::Result<Vec<u64>> {
     const LAST_OF_LEVEL_0: u64 = (1 << 48) - 1;
     let search = Search { tree: QUOTA_TREE, object: 0, kind: QGROUP_INFO, first, last: LAST_OF_LEVEL_0 };
     Ok(search_tree(fd, &search)?.into_iter().map(|item| item.offset).collect())
 }
 
-/// Whether a subvolume of this id is there, also when it is already unlinked but not yet freed.
+/// Whether a subvolume with this id exists, including one that is already unlinked but not yet freed.
 pub fn subvolume_exists(fd: BorrowedFd<'_>, id: u64) -> io::Result<bool> {
     let search = Search { tree: ROOT_TREE, object: id, kind: ROOT_ITEM, first: 0, last: u64::MAX };
     Ok(search_one(fd, &search)?.is_some())
@@ -313,7 +313,7 @@ fn search_tree(fd: BorrowedFd<'_>, search: &Search) -> io::Result<Vec<Item>> {
     Ok(parse_items(&args.found, args.items, search))
 }
 
-/// Reads the found items: each has a header (transaction, object, offset, kind, length) and a body.
+/// Parses the found items: each has a header (transaction, object, offset, kind, length) and a body.
 fn parse_items(found: &[u8], count: u32, search: &Search) -> Vec<Item> {
     const HEADER: usize = 32;
     let mut items = Vec::new();
@@ -324,7 +324,7 @@ fn parse_items(found: &[u8], count: u32, search: &Search) -> Vec<Item> {
         };
         let (kind, length) = (kind_and_length as u32, (kind_and_length >> 32) as usize);
         let Some(body) = rest.get(HEADER..HEADER + length) else { break };
-        // The range is over whole keys, so neighbours of another kind can be among the answers.
+        // The range is over whole keys, so the result can contain neighbours of another kind.
         if object == search.object && kind == search.kind {
             items.push(Item { offset, body: body.to_vec() });
         }
@@ -333,8 +333,8 @@ fn parse_items(found: &[u8], count: u32, search: &Search) -> Vec<Item> {
     items
 }
 
-/// The `index`th 64-bit word. Btrfs writes little-endian on disk; the headers are in the machine's own order, which is
-/// the same on every machine that we build for.
+/// Returns the `index`th 64-bit word. Btrfs writes little-endian on disk. The headers are in the machine's own order,
+/// which is the same on all machines that we build for.
 fn word(bytes: &[u8], index: usize) -> Option<u64> {
     let bytes = bytes.get(index * 8..index * 8 + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))

@@ -1,20 +1,20 @@
-//! Credentials of the calling process: ids, groups, capabilities, and the flags that hang on them.
+//! Credentials of the calling process: ids, groups, capabilities, and related flags.
 //!
-//! The raw system calls are used where libc would signal every thread: callers are single-threaded by contract, and
-//! `setfsuid` is per thread by nature.
+//! Uses raw system calls where libc would signal every thread. Callers are single-threaded by contract, and `setfsuid`
+//! is per thread anyway.
 
 use std::io;
 
 use super::check;
 
-/// Takes real, effective and saved ids, or leaves those that are `None`.
+/// Sets real, effective and saved ids. `None` leaves an id unchanged.
 pub fn set_user_ids(real: Option<u32>, effective: Option<u32>, saved: Option<u32>) -> io::Result<()> {
     let [real, effective, saved] = [real, effective, saved].map(|id| id.unwrap_or(u32::MAX));
     // SAFETY: setresuid takes three integers and touches no memory of ours.
     check(unsafe { libc::syscall(libc::SYS_setresuid, real, effective, saved) }).map(drop)
 }
 
-/// As [`set_user_ids`], for groups.
+/// Like [`set_user_ids`], for groups.
 pub fn set_group_ids(real: Option<u32>, effective: Option<u32>, saved: Option<u32>) -> io::Result<()> {
     let [real, effective, saved] = [real, effective, saved].map(|id| id.unwrap_or(u32::MAX));
     // SAFETY: setresgid takes three integers and touches no memory of ours.
@@ -27,10 +27,10 @@ pub fn clear_groups() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) }).map(drop)
 }
 
-/// Makes this thread act on files as the given ids, keeping every capability.
+/// Makes this thread access files with the given ids, and keeps all capabilities.
 ///
-/// The kernel drops file capabilities when fsuid leaves 0; they are put back, because an overlay keeps the credentials
-/// of its mounter and needs both: an id that exists behind the id-mapped layers, and the right to act for all.
+/// The kernel drops file capabilities when fsuid leaves 0. They are restored, because an overlay keeps the credentials
+/// of its mounter and needs both: an id that exists behind the id-mapped layers, and all capabilities.
 pub fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
     let capabilities = Capabilities::current()?;
     // SAFETY: setfsgid and setfsuid take one integer. They report the previous id, never an error.
@@ -44,9 +44,9 @@ pub fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
 /// The three capability sets of a thread, as bit masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// May be used now.
+    /// In use now.
     pub effective: u64,
-    /// May be made effective.
+    /// Can be made effective.
     pub permitted: u64,
     /// Kept over exec of a file that also has it inheritable.
     pub inheritable: u64,
@@ -69,7 +69,7 @@ struct CapData {
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 impl Capabilities {
-    /// Those of the calling thread.
+    /// Returns those of the calling thread.
     pub fn current() -> io::Result<Self> {
         let mut header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
         let mut data = [CapData::default(); 2];
@@ -83,7 +83,7 @@ impl Capabilities {
         })
     }
 
-    /// Gives these to the calling thread.
+    /// Sets those of the calling thread.
     pub fn apply(self) -> io::Result<()> {
         let mut header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
         let part = |shift: u32| CapData {
@@ -97,7 +97,7 @@ impl Capabilities {
     }
 }
 
-/// Removes one capability from the bounding set, for good. A number that the kernel does not know is no error.
+/// Removes one capability from the bounding set, permanently. A number that the kernel does not know is no error.
 pub fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
     match prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
@@ -117,12 +117,12 @@ pub fn is_dumpable() -> io::Result<bool> {
     Ok(answer == 1)
 }
 
-/// Makes orphans below the calling process its children.
+/// Makes the calling process adopt orphans among its descendants.
 pub fn become_subreaper() -> io::Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
-/// Starts a session keyring of its own, so that keys of whoever started us are out of reach.
+/// Starts a new session keyring, so that keys of the parent are out of reach.
 pub fn new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
     // SAFETY: a null name asks for an anonymous keyring; nothing is read.

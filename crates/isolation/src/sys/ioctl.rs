@@ -24,7 +24,7 @@ pub(super) const fn ioc(direction: u32, kind: u8, number: u8, size: usize) -> li
     (direction << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32) as libc::Ioctl
 }
 
-/// An ioctl with a structure as its argument.
+/// Calls an ioctl with a structure as its argument.
 ///
 /// # Safety
 /// `request` must be one that reads and writes exactly a `T`, and every bit pattern must be a valid `T`. Addresses
@@ -35,7 +35,7 @@ pub(super) unsafe fn ioctl_with<T>(fd: BorrowedFd<'_>, request: libc::Ioctl, arg
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// An ioctl whose argument is nothing or a plain number.
+/// Calls an ioctl whose argument is nothing or a plain number.
 ///
 /// # Safety
 /// `request` must not treat its argument as an address.

@@ -1,4 +1,4 @@
-//! Loop devices: a file shown as a block device. Attached with autoclear, so the last close (or unmount) frees it.
+//! Loop devices: a file as a block device. Attached with autoclear, so the last close (or unmount) frees it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,14 +16,14 @@ const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const FLAG_AUTOCLEAR: u32 = 4;
 const FLAG_DIRECT_IO: u32 = 16;
 
-/// A loop device that is held open: it stays attached at least as long as this value lives.
+/// An open loop device. It stays attached at least as long as this value lives.
 #[derive(Debug)]
 pub struct LoopDevice {
     file: File,
     number: u32,
 }
 
-/// The file behind a loop device, as `stat` names it.
+/// The file behind a loop device, as `stat` identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackingFile {
     pub device: u64,
@@ -56,11 +56,11 @@ struct LoopConfig {
 }
 
 impl LoopDevice {
-    /// Attaches `image` to a free device. Direct I/O is used where the file system below allows it, so that pages are
-    /// not cached twice.
+    /// Attaches `image` to a free device. Uses direct I/O if the file system below allows it, so that pages are not
+    /// cached twice.
     pub fn attach(image: BorrowedFd<'_>) -> io::Result<Self> {
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
-        // Between asking for a free device and taking it another process can be faster: EBUSY, ask again.
+        // Another process may take the free device first. Then try again after EBUSY.
         for _ in 0..64 {
             // SAFETY: LOOP_CTL_GET_FREE takes no argument and answers with a number.
             let number = unsafe { ioctl_number(control.as_fd(), LOOP_CTL_GET_FREE, 0) }?;
@@ -73,7 +73,7 @@ impl LoopDevice {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// Opens `/dev/loop<number>` as it is, for reading. It does not attach, but keeps an attached one attached.
+    /// Opens `/dev/loop<number>` for reading. Does not attach it, but keeps an attached one attached.
     pub fn open(number: u32) -> io::Result<Self> {
         Self::open_for(number, false)
     }
@@ -89,7 +89,7 @@ impl LoopDevice {
         PathBuf::from(format!("/dev/loop{}", self.number))
     }
 
-    /// The file behind it, or nothing when the device is free.
+    /// Returns the file behind it, or `None` if the device is free.
     pub fn backing_file(&self) -> io::Result<Option<BackingFile>> {
         let mut info = LoopInfo::with_flags(0);
         // SAFETY: LOOP_GET_STATUS64 writes a loop_info64, which `LoopInfo` mirrors.
@@ -100,13 +100,13 @@ impl LoopDevice {
         }
     }
 
-    /// Takes over the present size of the file.
+    /// Updates the device to the current size of the file.
     pub fn refresh_size(&self) -> io::Result<()> {
         // SAFETY: LOOP_SET_CAPACITY takes no argument.
         unsafe { ioctl_number(self.file.as_fd(), LOOP_SET_CAPACITY, 0) }.map(drop)
     }
 
-    /// Asks for the device to be detached. While others hold it open the kernel waits for the last of them.
+    /// Detaches the device. While others hold it open, the kernel waits for the last of them.
     pub fn detach(self) -> io::Result<()> {
         // SAFETY: LOOP_CLR_FD takes no argument.
         match unsafe { ioctl_number(self.file.as_fd(), LOOP_CLR_FD, 0) } {

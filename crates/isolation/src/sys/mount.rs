@@ -24,7 +24,7 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// A copy of the mount at `path` that is attached nowhere. Mounts below it are not copied.
+/// Returns a detached copy of the mount at `path`. Mounts below it are not copied.
 pub fn clone_tree(directory: impl AsFd, path: &CStr) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH as libc::c_uint;
     // SAFETY: the path is NUL-terminated and outlives the call; the result is a new fd that only we own.
@@ -34,16 +34,16 @@ pub fn clone_tree(directory: impl AsFd, path: &CStr) -> io::Result<OwnedFd> {
     }
 }
 
-/// What a detached mount shall be like.
+/// The options of a detached mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TreeOptions<'fd> {
-    /// Nothing can be written through it.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Set-uid bits mean nothing.
+    /// Whether set-uid bits are ignored.
     pub no_set_uid: bool,
-    /// Device nodes cannot be opened.
+    /// Whether device nodes cannot be opened.
     pub no_devices: bool,
-    /// Ids on disk are seen through the map of this user namespace.
+    /// The user namespace whose map applies to ids on disk.
     pub id_map: Option<BorrowedFd<'fd>>,
 }
 
@@ -75,7 +75,7 @@ pub fn set_tree_options(tree: impl AsFd, options: TreeOptions<'_>) -> io::Result
 
 /// Attaches a detached mount on the file or directory that `target` is open on.
 ///
-/// The target is an fd and not a path, so that no symbolic link can be swapped in between.
+/// The target is a descriptor rather than a path, so that no symbolic link can be swapped in between.
 pub fn attach(tree: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     // SAFETY: both paths are the empty C string, as the two flags demand; both fds are open for the call.

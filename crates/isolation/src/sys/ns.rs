@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::check;
 
-/// Namespaces to make or to enter, as the kernel's bits.
+/// Namespaces to create or to enter, as the kernel's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespaces(u64);
 
@@ -40,13 +40,13 @@ impl Namespaces {
     }
 }
 
-/// Leaves the shared namespaces for new ones. `PID` takes effect for children only.
+/// Moves to new namespaces. `PID` takes effect only for children.
 pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
     // SAFETY: unshare takes one integer. None of the flags in `Namespaces` unshares memory or fd tables.
     check(unsafe { libc::syscall(libc::SYS_unshare, namespaces.bits()) }).map(drop)
 }
 
-/// Enters the namespace that a `/proc/PID/ns/*` fd or the namespaces that a pidfd stands for.
+/// Enters the namespace of a `/proc/PID/ns/*` descriptor, or the namespaces of a pidfd.
 pub fn enter(fd: impl AsFd, namespaces: Namespaces) -> io::Result<()> {
     // SAFETY: setns takes a borrowed fd, open for the length of the call, and an integer.
     check(unsafe { libc::syscall(libc::SYS_setns, fd.as_fd().as_raw_fd(), namespaces.bits()) }).map(drop)

@@ -1,4 +1,4 @@
-//! Who sent a message over a Unix socket, as the kernel says and not as the sender does.
+//! Identifies the sender of a message over a Unix socket, by the kernel rather than the sender.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -21,7 +21,7 @@ pub struct Sender {
     pub pid: u32,
     /// Its real user in the caller's user namespace.
     pub uid: u32,
-    /// A handle that cannot come to mean another process.
+    /// A handle that is never reused for another process.
     pub pidfd: OwnedFd,
 }
 
@@ -40,19 +40,19 @@ pub fn name_senders(socket: impl AsFd) -> io::Result<()> {
         )
     }));
     match asked {
-        // Kernels before 6.5 send the pid only.
+        // Kernels before 6.5 send only the pid.
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// Room for the credentials, a pidfd and their headers.
+/// Space for the credentials, a pidfd and their headers.
 const CONTROL_WORDS: usize = 16;
 
-/// Receives one message on a socket that [`name_senders`] was called for. Descriptors that come along are closed.
+/// Receives one message on a socket prepared with [`name_senders`]. Descriptors in the message are closed.
 ///
 /// # Errors
-/// `UnexpectedEof` when the other end is closed; `InvalidData` when the kernel named nobody or the message was cut.
+/// `UnexpectedEof` if the other end is closed; `InvalidData` if the kernel named no sender or the message was cut.
 pub fn receive_named(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Sender)> {
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -80,8 +80,8 @@ pub fn receive_named(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize,
     Ok((length as usize, Sender { pid: credentials.pid.cast_unsigned(), uid: credentials.uid, pidfd }))
 }
 
-/// Takes every descriptor of a received control area into ownership and keeps the one that names the sender. That one may
-/// be an error, for a sender that is gone: its number must then not be looked up, because it may be another's by now.
+/// Takes ownership of every descriptor in a received control area and keeps the one that identifies the sender. That
+/// one may be an error, for a sender that is gone. Then its pid must not be looked up, because it may have been reused.
 fn read_control(header: &libc::msghdr) -> (Option<libc::ucred>, Option<Option<OwnedFd>>) {
     let (mut credentials, mut pidfd) = (None, None);
     // SAFETY: the kernel has written well-formed headers into the control area, and the macros stay within the length
@@ -143,7 +143,7 @@ mod tests {
         poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&at_once)).expect("a pidfd can be polled") > 0
     }
 
-    /// A child that says hello and ends when it hears something.
+    /// A child that sends a message, and ends when it receives one.
     fn speaker(theirs: &OwnedFd) -> (u32, OwnedFd) {
         let Fork::Parent { pid, pidfd } = fork().expect("a fork") else {
             let _ = send(theirs, b"hello", SendFlags::empty());
@@ -180,7 +180,7 @@ mod tests {
             poll(&mut [PollFd::new(&ours, PollFlags::IN)], None).expect("it speaks");
             pidfd_send_signal(&child, Signal::KILL).expect("it lives");
             waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED).expect("it is our child");
-            // Kernels before 6.16 give no handle of a process that was reaped.
+            // Kernels before 6.16 return no pidfd of a process that was reaped.
             assert!(receive_named(&ours, &mut [0; 16]).map_or(true, |(_, sender)| is_readable(&sender.pidfd)));
         });
     }

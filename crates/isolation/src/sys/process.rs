@@ -1,4 +1,4 @@
-//! Making processes: clone3 with namespaces, exec of a file descriptor, fds.
+//! Creates processes: clone3 with namespaces, exec of a file descriptor, descriptors.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use super::check;
 use super::cred::{set_group_ids, set_user_ids};
 use super::ns::{Namespaces, unshare};
 
-/// Where a [`fork_into`] came back.
+/// Where a [`fork_into`] returned.
 #[derive(Debug)]
 pub enum Fork {
     /// In the new process.
@@ -36,8 +36,8 @@ struct CloneArgs {
 /// Forks into new namespaces.
 ///
 /// # Errors
-/// With `EDEADLK` and without forking when the caller has other threads: one of them could hold the allocator's lock,
-/// and the child would wait for it for ever.
+/// With `EDEADLK`, without forking, if the caller has other threads: one of them could hold the allocator's lock, and
+/// the child would wait for it forever.
 pub fn fork_into(namespaces: Namespaces) -> io::Result<Fork> {
     if thread_count()? != 1 {
         return Err(io::Error::from_raw_os_error(libc::EDEADLK));
@@ -68,7 +68,7 @@ impl Namespaces {
     const NONE: Self = Self::USER.without(Self::USER);
 }
 
-/// Forks a process that has a second thread, which the test harness always starts: it waits and holds no lock.
+/// Forks a process that has a second thread, which the test harness always starts. That thread waits and holds no lock.
 #[cfg(test)]
 pub fn fork_beside_harness() -> io::Result<Fork> {
     // SAFETY: libc's own fork takes the allocator's locks, so the child can use memory. The other thread waits for this one.
@@ -92,7 +92,7 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Replaces the program by the file that `program` is open on. Returns only with an error.
+/// Replaces the program with the file that `program` is open on. Returns only on an error.
 pub fn exec_fd(program: impl AsFd, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter().map(|text| text.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
@@ -112,13 +112,13 @@ pub fn exec_fd(program: impl AsFd, arguments: &[CString], environment: &[CString
     io::Error::last_os_error()
 }
 
-/// Puts a copy of `fd` at exactly `number`, without close-on-exec, and leaves it open for the next program.
+/// Duplicates `fd` to exactly `number`, without close-on-exec, for the next program.
 pub fn place_fd(fd: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: dup2 takes two integers; whatever had `number` is closed, which the caller wants.
     check(libc::c_long::from(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) })).map(drop)
 }
 
-/// Moves `fd` to a number of at least `least`, so that low numbers are free to be placed.
+/// Moves `fd` to a number of at least `least`, so that low numbers are free.
 pub fn move_fd_above(fd: OwnedFd, least: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC gives a new fd that only we own.
     unsafe {
@@ -127,17 +127,17 @@ pub fn move_fd_above(fd: OwnedFd, least: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Marks every fd from `first` on as close-on-exec.
+/// Marks every descriptor from `first` on as close-on-exec.
 pub fn close_from_on_exec(first: RawFd) -> io::Result<()> {
     const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
     // SAFETY: close_range takes three integers; with this flag it closes nothing now.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
-/// Closes every descriptor but these.
+/// Closes every descriptor except these.
 ///
-/// Only for a process that was just forked: values of its parent that own one of the others still exist in its memory. It
-/// neither uses nor drops them, because it never returns into the functions that hold them.
+/// Only for a process that was just forked: its memory still contains values of its parent that own other descriptors.
+/// It neither uses nor drops them, because it never returns into the functions that hold them.
 pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut numbers: Vec<libc::c_uint> = kept.iter().map(|fd| fd.as_raw_fd().cast_unsigned()).collect();
     numbers.sort_unstable();
@@ -160,20 +160,20 @@ fn close_range(first: libc::c_uint, last: libc::c_uint) -> io::Result<()> {
 
 /// Sets the limit on core dumps to exactly one byte, soft and hard.
 ///
-/// Zero would still start a piped core helper on the host, one does not.
+/// With zero, the kernel would still start a piped core helper on the host.
 pub fn forbid_core_dumps() -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
     // SAFETY: the structure lives over the call.
     check(libc::c_long::from(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) })).map(drop)
 }
 
-/// Sets the host name of the present UTS namespace.
+/// Sets the host name of the current UTS namespace.
 pub fn set_host_name(name: &CStr) -> io::Result<()> {
     // SAFETY: pointer and length are of the same string.
     check(libc::c_long::from(unsafe { libc::sethostname(name.as_ptr(), name.to_bytes().len()) })).map(drop)
 }
 
-/// Unblocks all signals and gives each its default meaning again, as a new program expects.
+/// Unblocks all signals and resets their handlers, as a new program expects.
 pub fn reset_signals() -> io::Result<()> {
     // SAFETY: the set is initialised by sigemptyset before it is read; SIG_DFL is valid for every signal, and the
     // two that cannot be changed only make `signal` fail, which is ignored.
@@ -188,7 +188,7 @@ pub fn reset_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores what a terminal or a manager sends to a whole session, and lets the kernel reap children by itself.
+/// Ignores what a terminal or a manager sends to a whole session, and lets the kernel reap children.
 pub fn ignore_signals() -> io::Result<()> {
     for number in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGPIPE, libc::SIGTERM] {
         // SAFETY: SIG_IGN is valid for each of these signals and runs no code of ours.
@@ -199,22 +199,22 @@ pub fn ignore_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a process that does nothing but be in new namespaces, until it is killed.
+/// Starts a process that only holds new namespaces, until it is killed.
 ///
-/// It shares the caller's memory instead of getting a copy, which would cost more than all else that it does.
+/// It shares the caller's memory, because a copy would cost more than everything else.
 pub fn hold(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
     start_holder(namespaces, sleep_for_ever, std::ptr::null_mut())
 }
 
-/// As [`hold`], by a process that first becomes the root of the user namespace that the caller is in.
+/// Like [`hold`], with a process that first becomes the root of the caller's user namespace.
 pub fn hold_as_root(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // It must outlive the new process, as its stack must.
+    // It must outlive the new process, like its stack.
     let order = Box::leak(Box::new(RootOrder { namespaces, report: writer.as_raw_fd() }));
     let held = start_holder(Namespaces::NONE, become_root_and_sleep, (&raw mut *order).cast())?;
-    // The holder's own copy stays until it has reported.
+    // The holder's own copy stays open until it has reported.
     drop(writer);
-    // To its end: by then the holder has closed what it had of ours.
+    // Read to the end: by then, the holder has closed our descriptors.
     let mut report = Vec::new();
     std::fs::File::from(reader).read_to_end(&mut report)?;
     match <[u8; size_of::<i32>()]>::try_from(report).map(i32::from_ne_bytes) {
@@ -233,9 +233,9 @@ struct RootOrder {
 
 type HolderMain = extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
-/// `main` must call nothing but the kernel: it shares the caller's memory, with all locks in it.
+/// `main` may only make system calls, because it shares the caller's memory, including its locks.
 fn start_holder(namespaces: Namespaces, main: HolderMain, argument: *mut libc::c_void) -> io::Result<(u32, OwnedFd)> {
-    // It must outlive the new process, and nobody knows when that has died. The callers are few and short-lived.
+    // It must outlive the new process, whose end is unknown. The callers are few and short-lived.
     let stack = Box::leak(Box::new([0_u128; HOLDER_STACK / size_of::<u128>()]));
     let mut pidfd: RawFd = -1;
     let flags = namespaces.bits() as libc::c_int | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
@@ -254,7 +254,8 @@ fn start_holder(namespaces: Namespaces, main: HolderMain, argument: *mut libc::c
 /// Enough for a few system calls.
 const HOLDER_STACK: usize = 16 << 10;
 
-/// The holder has copies of all of the caller's descriptors, and whoever owns its namespace may look for them.
+/// Closes all descriptors first: the holder has copies of the caller's, and the owner of its namespace may look for
+/// them.
 extern "C" fn sleep_for_ever(_: *mut libc::c_void) -> libc::c_int {
     // Cannot fail for this range.
     let _ = close_range(0, libc::c_uint::MAX);
@@ -276,7 +277,7 @@ extern "C" fn become_root_and_sleep(order: *mut libc::c_void) -> libc::c_int {
     sleep_for_ever(std::ptr::null_mut())
 }
 
-/// System calls only, as a holder's `main` may.
+/// Makes only system calls, as a holder's `main` must.
 fn become_root_in(namespaces: Namespaces) -> io::Result<()> {
     set_group_ids(Some(0), Some(0), Some(0))?;
     set_user_ids(Some(0), Some(0), Some(0))?;

@@ -1,6 +1,6 @@
-//! Project quotas of ext4 and xfs: a directory tree carries a project id, and the project has a limit.
+//! Project quotas of ext4 and xfs: a directory tree has a project id, and the project has a limit.
 //!
-//! The VFS translates `Q_GETQUOTA` and `Q_SETQUOTA` for xfs too, so one set of calls serves both file systems. Needs
+//! The VFS translates `Q_GETQUOTA` and `Q_SETQUOTA` for xfs too, so the same calls work for both file systems. Needs
 //! `quotactl_fd` (Linux 5.14), which names the file system by a descriptor instead of a block device.
 
 use std::io;
@@ -17,25 +17,26 @@ const Q_SETQUOTA: u32 = 0x80_0008;
 const Q_XGETQSTATV: u32 = 0x5808;
 const VALID_BLOCK_LIMITS: u32 = 1;
 const VALID_INODE_LIMITS: u32 = 4;
-/// An empty file takes none of a project's bytes, and the file system has only so many files for all.
+/// Limits the number of files too: an empty file uses none of a project's bytes, but the file system's number of files
+/// is limited.
 const BYTES_PER_FILE: u64 = 4096;
-/// What the smallest project may have.
+/// The minimum limit of files for a project.
 const MIN_FILES: u64 = 10_000;
-/// Limits are told in blocks of this many bytes, whatever the file system's own block size is.
+/// The unit of limits in bytes, whatever the file system's own block size is.
 const LIMIT_BLOCK: u64 = 1024;
 
 /// Whether a file system counts and limits by project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectQuota {
-    /// Counts and refuses what is over the limit.
+    /// Counts, and enforces limits.
     Enforced,
-    /// Counts only: mounted without `prjquota`.
+    /// Only counts: mounted without `prjquota`.
     CountedOnly,
-    /// Neither, or the kernel cannot.
+    /// Neither, or the kernel does not support it.
     Absent,
 }
 
-/// What a project has used and may use.
+/// The usage and limits of a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectFigures {
     /// Bytes in use.
@@ -56,14 +57,14 @@ struct FsXattr {
     padding: [u8; 8],
 }
 
-/// The project id of a file or directory; 0 is "none".
+/// Returns the project id of a file or directory. 0 means none.
 pub fn project_of(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get_xattr(fd).map(|attributes| attributes.project)
 }
 
-/// Gives a directory a project id that everything made below it inherits.
+/// Sets a directory's project id, which everything created below it inherits.
 ///
-/// A sandbox cannot take it away: the kernel lets only the initial user namespace change it.
+/// A sandbox cannot change it: the kernel allows that only in the initial user namespace.
 pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     let mut attributes = get_xattr(directory)?;
     attributes.project = project;
@@ -134,9 +135,9 @@ struct QuotaBlock {
     valid: u32,
 }
 
-/// Sets the hard limit of a project, rounded up to whole KiB, and one on its files that fits it; `None` lifts both.
+/// Sets the hard limit of a project, rounded up to whole KiB, and a matching limit for its files. `None` removes both.
 pub fn limit_project(fd: BorrowedFd<'_>, project: u32, limit: Option<u64>) -> io::Result<()> {
-    // A limit of 0 blocks would mean "no limit".
+    // A limit of 0 blocks would mean no limit.
     let blocks = limit.map_or(0, |bytes| bytes.div_ceil(LIMIT_BLOCK).max(1));
     let mut block = QuotaBlock {
         block_hard_limit: blocks,
@@ -148,13 +149,13 @@ pub fn limit_project(fd: BorrowedFd<'_>, project: u32, limit: Option<u64>) -> io
     unsafe { quotactl_fd(fd, Q_SETQUOTA, project, &mut block) }
 }
 
-/// What a project has used and may use.
+/// Returns the usage and limits of a project.
 pub fn project_figures(fd: BorrowedFd<'_>, project: u32) -> io::Result<ProjectFigures> {
     let mut block = QuotaBlock::default();
     // SAFETY: Q_GETQUOTA writes a struct if_dqblk, which `QuotaBlock` mirrors.
     match unsafe { quotactl_fd(fd, Q_GETQUOTA, project, &mut block) } {
         Ok(()) => {}
-        // Xfs knows a project only from its first block or limit on.
+        // xfs knows a project only from its first block or limit on.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
         Err(error) => return Err(error),
     }
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(ioc_write::<FsXattr>(KIND, 32) as u32, 0x401c_5820);
     }
 
-    /// What this host lacks, if it cannot show a quota.
+    /// Returns what this host lacks, if it does not support quotas.
     fn mount_with_quota(place: &Path) -> Result<(), String> {
         let run = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).current_dir(place).output();
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn a_limit_bounds_files_as_well_as_bytes() {
         alone("sys::project_quota::tests::a_limit_bounds_files_as_well_as_bytes", || {
-            // The file system goes with this process.
+            // The mount ends with this process.
             unshare(Namespaces::MOUNT).expect("a mount namespace");
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("mounts of our own");
             let place = tempfile::tempdir().expect("a directory");
@@ -231,7 +232,7 @@ mod tests {
             limit_project(directory.as_fd(), 7, Some(8 << 20)).expect("a limit");
             let figures = project_figures(directory.as_fd(), 7).expect("figures");
             assert_eq!((figures.limit, figures.file_limit), (Some(8 << 20), Some(10_000)));
-            // The host's root is not held to it, but a root without rights is.
+            // The limit does not apply to the host's root, but to a root without capabilities.
             drop_all().expect("no capabilities");
             let made = (0..30_000).map_while(|number| File::create(path.join(number.to_string())).ok()).count();
             assert_eq!(made, 9_999, "and the directory itself");

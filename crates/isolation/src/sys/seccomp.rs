@@ -4,15 +4,15 @@ use std::io;
 
 use super::check;
 
-/// One instruction of classic BPF, laid out as the kernel reads it.
+/// One instruction of classic BPF, in the kernel's layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What to do.
+    /// The operation.
     pub code: u16,
-    /// How many instructions to skip when a comparison holds.
+    /// How many instructions to skip if a comparison holds.
     pub jump_true: u8,
-    /// How many to skip when it does not.
+    /// How many to skip if it does not.
     pub jump_false: u8,
     /// The operand.
     pub operand: u32,
@@ -26,8 +26,8 @@ struct Program {
 
 /// Loads a filter for the calling thread and everything it starts.
 ///
-/// It is done without `no_new_privs`, because set-uid programs must go on working inside: the caller holds
-/// CAP_SYS_ADMIN in its user namespace, which the kernel accepts instead.
+/// Does not set `no_new_privs`, because set-uid programs must keep working inside. The caller has CAP_SYS_ADMIN in its
+/// user namespace, which the kernel accepts instead.
 pub fn load(filter: &[Instruction]) -> io::Result<()> {
     const SECCOMP_SET_MODE_FILTER: libc::c_uint = 1;
     let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;

@@ -1,27 +1,28 @@
-//! Signals as something to read.
+//! Reads signals from a descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::check;
 
-/// Signals that wait to be read instead of interrupting, until this is dropped.
+/// Signals that are queued for reading instead of interrupting, until this is dropped.
 pub struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
-/// One that came.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Which.
+    /// Its number.
     pub number: i32,
-    /// Whether a process sent it. Otherwise the kernel did, as for a key of a terminal, and to all that the key concerns.
+    /// Whether a process sent it. Otherwise the kernel did, as for a key of a terminal, to all processes that the key
+    /// concerns.
     pub is_sent: bool,
 }
 
 impl Signals {
-    /// Takes these signals from the calling thread, which must be the only one.
+    /// Blocks these signals for the calling thread, which must be the only one.
     pub fn take(numbers: &[i32]) -> io::Result<Self> {
         let set = set_of(numbers);
         let before = change_mask(libc::SIG_BLOCK, &set)?;
@@ -32,14 +33,14 @@ impl Signals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// The next one that has come, or none.
+    /// Returns the next received signal, if any.
     pub fn next(&self) -> io::Result<Option<Received>> {
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: all-zero bytes are a valid value of this structure of integers.
         let mut info = unsafe { std::mem::zeroed::<libc::signalfd_siginfo>() };
         // SAFETY: the buffer is as large as the length says, and lives over the call.
         match check(unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size) } as libc::c_long) {
-            // A process that sends one cannot claim to be the kernel: its codes are not above zero.
+            // A process cannot pretend to be the kernel, because its codes are not above zero.
             Ok(_) => Ok(Some(Received { number: info.ssi_signo as i32, is_sent: info.ssi_code <= 0 })),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
@@ -55,7 +56,7 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // It was the mask before, so it can be the mask again.
+        // The old mask is always valid.
         let _ = change_mask(libc::SIG_SETMASK, &self.before);
     }
 }
@@ -66,7 +67,7 @@ impl std::fmt::Debug for Signals {
     }
 }
 
-/// Lets these signals interrupt the calling thread again: a child has its parent's mask, and gives it to its program.
+/// Unblocks these signals for the calling thread: a child has its parent's mask, and passes it to its program.
 pub fn unblock(numbers: &[i32]) -> io::Result<()> {
     change_mask(libc::SIG_UNBLOCK, &set_of(numbers)).map(drop)
 }
@@ -83,7 +84,7 @@ fn set_of(numbers: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Returns the mask before.
+/// Returns the previous mask.
 fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     // SAFETY: both sets are initialised and live over the call.
     unsafe {
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_was_taken_is_read_with_its_sender() {
-        // To this thread alone: the test harness has others.
+        // Only to this thread, because the test harness has others.
         let signals = Signals::take(&[libc::SIGUSR1]).unwrap();
         assert_eq!(signals.next().unwrap(), None);
         // SAFETY: takes two integers; the signal is blocked in this thread.

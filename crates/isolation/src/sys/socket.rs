@@ -1,12 +1,12 @@
-//! What the kernel knows about a TCP connection.
+//! The kernel's view of a TCP connection.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::ioctl::ioctl_with;
 
-/// Bytes that were written to a TCP connection and that the other host has not acknowledged yet. Also right for one that
-/// the other side has closed: what it was sent afterwards is never acknowledged.
+/// Returns the bytes written to a TCP connection that the other host has not acknowledged yet. Also correct if the
+/// other side has closed: what it was sent afterwards is never acknowledged.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ has the number of TIOCOUTQ and writes one int.
@@ -32,7 +32,7 @@ mod tests {
         drop(client);
         assert_eq!(unacknowledged(server.as_fd()).unwrap(), 0);
         server.write_all(&[1; 50]).unwrap();
-        // Whether the write or the reset that answers it comes first does not matter.
+        // It does not matter whether the write or the reset that answers it comes first.
         assert_eq!(unacknowledged(server.as_fd()).unwrap(), 50);
         while server.write_all(&[1; 1]).is_ok() {}
         assert!(unacknowledged(server.as_fd()).unwrap() >= 50);
