@@ -1,4 +1,4 @@
-//! The `isopod` program, run as a person would.
+//! Runs the `isopod` program.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub struct Isopod {
     state: PathBuf,
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Finished {
     output: Output,
@@ -22,17 +22,17 @@ impl Isopod {
         Self { binary: binary.to_owned(), state: state.to_owned() }
     }
 
-    /// The same program on another state directory.
+    /// The same program with another state directory.
     #[must_use]
     pub fn with_state(&self, state: &Path) -> Self {
         Self::new(&self.binary, state)
     }
 
-    /// A command that is not started yet.
+    /// Creates a command without starting it.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg("--state-dir").arg(&self.state).args(arguments).stdin(Stdio::null());
-        // A test that needs a built template asks for it.
+        // A test that needs a built template requests it.
         command.env("ISOPOD_PREPARE", "none");
         command
     }
@@ -40,21 +40,21 @@ impl Isopod {
     /// Runs it to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Finished {
         Finished { output: self.command(arguments).output().expect("the program starts") }
     }
 
-    /// Runs it with something to read.
+    /// Runs it with this input.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Finished {
         let mut command = self.command(arguments);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the program starts");
-        child.stdin.take().expect("it is piped").write_all(input).expect("it reads its input");
-        Finished { output: child.wait_with_output().expect("it ends") }
+        child.stdin.take().expect("standard input is piped").write_all(input).expect("it reads its input");
+        Finished { output: child.wait_with_output().expect("the program ends") }
     }
 }
 
@@ -65,7 +65,7 @@ impl From<Output> for Finished {
 }
 
 impl Finished {
-    /// The exit code; -1 when a signal ended it.
+    /// The exit code, or -1 if a signal ended it.
     pub fn code(&self) -> i32 {
         self.output.status.code().unwrap_or(-1)
     }
@@ -80,10 +80,10 @@ impl Finished {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Standard output of a run that must have worked.
+    /// Returns the standard output of a successful run.
     ///
     /// # Panics
-    /// When it did not.
+    /// If it failed.
     #[track_caller]
     pub fn ok(&self) -> String {
         assert_eq!(self.code(), 0, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());

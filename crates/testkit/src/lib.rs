@@ -1,5 +1,5 @@
-//! A whole platform inside a test: a node with real isolation in a state directory of its own, sandboxes to run things
-//! in, and a check afterwards that nothing is left on the host.
+//! A whole platform inside a test: a node with real isolation in its own state directory, sandboxes, and a final check
+//! that nothing is left on the host.
 //!
 //! ```no_run
 //! # async fn story() {

@@ -1,4 +1,4 @@
-//! What a command gave.
+//! The result of a command.
 
 use isopod_guest_client::guest::Output;
 
@@ -23,15 +23,15 @@ impl ShellOutput {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// The exit code; -1 when a signal ended it.
+    /// The exit code, or -1 if a signal ended it.
     pub fn code(&self) -> i32 {
         self.output.ended.exit_code
     }
 
-    /// Standard output of a command that must have worked.
+    /// Returns the standard output of a successful command.
     ///
     /// # Panics
-    /// When it did not.
+    /// If it failed.
     #[track_caller]
     pub fn ok(&self) -> String {
         assert_eq!(self.code(), 0, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());

@@ -1,4 +1,4 @@
-//! A node of a test.
+//! A node for a test.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 use crate::residue::{Residue, assert_nothing_left};
 use crate::{Isopod, TestSandbox};
 
-/// With this variable, what a failed test made stays: its state directory with logs and records, and its sandboxes.
+/// If this variable is set, a failed test keeps its state directory with logs and records, and its sandboxes.
 const KEEP_FAILED: &str = "ISOPOD_KEEP_FAILED";
-/// How long the end of a failed test is waited for.
+/// How long to wait for the end of a failed test.
 const UNINSTALL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A state directory that is removed, with everything that belongs to it, when the test ends.
@@ -29,26 +29,26 @@ pub struct StateDir {
 /// A node with real isolation.
 #[derive(Debug)]
 pub struct Platform {
-    /// The node itself, for what has no shorter way here.
+    /// The node itself, for everything that has no shortcut here.
     pub node: Node,
     state: StateDir,
 }
 
-/// Real isolation needs root.
+/// Fails unless the test runs as root, which real isolation needs.
 ///
 /// # Panics
-/// When the test does not run as root: a test that would silently test nothing is worse.
+/// If the test does not run as root. Silently testing nothing would be worse.
 pub fn require_root() {
     assert!(rustix::process::geteuid().is_root(), "this test makes real sandboxes and must run as root");
 }
 
-/// A sandbox like most.
+/// Returns the specification of a typical sandbox.
 ///
 /// # Panics
-/// When the kernel gives no random numbers.
+/// If the kernel provides no random numbers.
 pub fn spec() -> SandboxSpec {
     let mut bytes = [0; 20];
-    getrandom::fill(&mut bytes).expect("the kernel gives random numbers");
+    getrandom::fill(&mut bytes).expect("the kernel provides random numbers");
     SandboxSpec {
         sandbox: SandboxId::from_random(bytes),
         template: "base".to_owned(),
@@ -62,20 +62,20 @@ pub fn spec() -> SandboxSpec {
 }
 
 impl StateDir {
-    /// A new one. `binary` is the path of the `isopod` program.
+    /// Creates one. `binary` is the path of the `isopod` program.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn new(binary: impl AsRef<Path>) -> Self {
         require_root();
         let directory = tempfile::Builder::new().prefix("isopod-test-").tempdir_in("/var/tmp").expect("a directory");
         Self { directory, binary: binary.as_ref().to_owned() }
     }
 
-    /// Uses the built templates that all tests share: building one takes a minute and a download.
+    /// Uses the built templates that all tests share, because building one takes a minute and a download.
     ///
     /// # Panics
-    /// When they cannot be shared.
+    /// If they cannot be shared.
     #[must_use]
     pub fn with_shared_templates(self) -> Self {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -86,17 +86,16 @@ impl StateDir {
         self
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The program, on this state directory.
+    /// The program with this state directory.
     pub fn isopod(&self) -> Isopod {
         Isopod::new(&self.binary, self.path())
     }
 
-    /// How a node on this directory is set up.
+    /// The configuration of a node with this directory.
     pub fn node_config(&self, pool: PoolSize) -> NodeConfig {
         NodeConfig {
             home: HomeKind::Server,
@@ -109,7 +108,7 @@ impl StateDir {
             variables: std::env::vars().collect(),
             disk: DiskOptions { image_size: Some(Bytes::mib(8 << 10)), ..DiskOptions::default() },
             sweep_every: isopod_node::DEFAULT_SWEEP,
-            // Tests ask nobody outside; those of registries bring their own.
+            // Tests contact no registry. Those of registries bring their own.
             registries: RegistrySettings { offline: true, ..RegistrySettings::default() },
             pool_network: None,
             private_networks: Vec::new(),
@@ -117,23 +116,24 @@ impl StateDir {
         }
     }
 
-    /// A node on this directory.
+    /// Opens a node with this directory.
     ///
     /// # Panics
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub async fn open_node(&self, pool: PoolSize) -> Node {
         let state = StateRoot::open(self.path()).expect("a state directory");
         Node::open(state, self.node_config(pool)).await.expect("a node")
     }
 
-    #[expect(clippy::print_stderr, reason = "it tells whoever asked for it")]
+    #[expect(clippy::print_stderr, reason = "it informs the developer who set the variable")]
     fn keep(&mut self) {
         self.directory.disable_cleanup(true);
         let (binary, state) = (self.binary.display(), self.path().display());
         eprintln!("kept: {state}\nremove it with: {binary} --state-dir {state} uninstall --yes");
     }
 
-    /// A node that a panic left in another thread of the test holds the state directory for a moment longer.
+    /// Retries, because a node that a panic left in another thread of the test holds the state directory for a moment
+    /// longer.
     fn uninstall(&self) -> bool {
         let deadline = Instant::now() + UNINSTALL_PATIENCE;
         loop {
@@ -146,14 +146,14 @@ impl StateDir {
         }
     }
 
-    /// Checks that nothing of it is left on the host. Sandboxes must have been ended before.
+    /// Checks that nothing of it is left on the host. Its sandboxes must have ended.
     pub fn assert_nothing_left(&self) {
         assert_nothing_left(self.path());
     }
 }
 
 impl Drop for StateDir {
-    /// A test that failed half-way leaves sandboxes; they go, and the failure stays the only message.
+    /// A test that failed halfway leaves sandboxes. They are removed, and the failure stays the only message.
     fn drop(&mut self) {
         if std::thread::panicking() && std::env::var_os(KEEP_FAILED).is_some() {
             self.keep();
@@ -164,13 +164,13 @@ impl Drop for StateDir {
         }
         let removed = self.uninstall();
         if !removed && !std::thread::panicking() {
-            panic!("could not remove what a test left in {}", self.path().display());
+            panic!("could not remove the remains of a test in {}", self.path().display());
         }
     }
 }
 
 impl Platform {
-    /// Starts a node without a pool, so that everything a test sees was made for it.
+    /// Starts a node without a pool, so that everything a test sees was created for it.
     pub async fn start(binary: impl AsRef<Path>) -> Self {
         Self::start_with(binary, PoolSize::NONE).await
     }
@@ -191,24 +191,24 @@ impl Platform {
         &self.state
     }
 
-    /// A sandbox like most.
+    /// Creates a typical sandbox.
     pub async fn sandbox(&self) -> TestSandbox {
         self.sandbox_of(spec()).await
     }
 
-    /// A sandbox of this kind.
+    /// Creates a sandbox with this specification.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub async fn sandbox_of(&self, spec: SandboxSpec) -> TestSandbox {
         let incarnation = self.node.create(spec).await.expect("a sandbox");
         self.find(&incarnation)
     }
 
-    /// The sandbox, to run things in.
+    /// Returns a handle to a sandbox.
     ///
     /// # Panics
-    /// When it is not there.
+    /// If it does not exist.
     pub fn find(&self, incarnation: &Incarnation) -> TestSandbox {
         let socket = self.node.guest_socket(incarnation).expect("a sandbox that is here");
         let init_pid = self.node.init_pid(incarnation).expect("a sandbox with processes");
@@ -218,7 +218,7 @@ impl Platform {
     /// Ends all sandboxes and the node, and checks that nothing is left.
     ///
     /// # Panics
-    /// When something is left.
+    /// If something is left.
     pub async fn finish(self) {
         let Self { node, state } = self;
         for sandbox in node.list().await {
@@ -230,7 +230,7 @@ impl Platform {
 }
 
 fn init_logging() {
-    // Another test of the same process may have been first.
+    // Another test of the same process may have installed one first.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("ISOPOD_LOG").unwrap_or_else(|_| "warn".into()))
         .with_test_writer()

@@ -1,7 +1,8 @@
-//! What a state directory has on the host, apart from its own files: processes, mounts, cgroups, network, slots, loops.
+//! Finds what a state directory has on the host apart from its own files: processes, mounts, cgroups, network, slots,
+//! loop devices.
 //!
-//! Only its own: other tests and other people's servers run on the same host. What is made outside the directory bears its
-//! tag; the rest names a path in it.
+//! Only its own, because other tests and servers run on the same host. Objects outside of the directory carry its tag,
+//! or name a path in it.
 
 use std::fs;
 use std::path::Path;
@@ -9,19 +10,19 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel takes network namespaces and killed processes down a moment after it says so.
+/// The kernel removes network namespaces and killed processes a moment later.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Everything that was found, in words.
+/// Descriptions of everything that was found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Residue {
     found: Vec<String>,
 }
 
-/// Waits a moment for the kernel and then insists that nothing is left.
+/// Waits a moment for the kernel, and then asserts that nothing is left.
 ///
 /// # Panics
-/// When something is.
+/// If something is left.
 #[track_caller]
 pub fn assert_nothing_left(state: &Path) {
     let deadline = Instant::now() + PATIENCE;
@@ -34,7 +35,7 @@ pub fn assert_nothing_left(state: &Path) {
 }
 
 impl Residue {
-    /// Looks everywhere.
+    /// Collects everything.
     pub fn of(state: &Path) -> Self {
         let mut residue = Self::default();
         residue.add_mounts(state);
@@ -49,7 +50,7 @@ impl Residue {
         residue
     }
 
-    /// Whether there is nothing.
+    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -65,7 +66,8 @@ impl Residue {
         }
     }
 
-    /// A process of ours names the state directory in its arguments, has it as its directory, or lives in its cgroup.
+    /// A process belongs to the state directory if it names it in its arguments, has it as its working directory, or is
+    /// in its cgroup.
     fn add_processes(&mut self, state: &Path) {
         let tag = fs::read_to_string(state.join("tag")).unwrap_or_default();
         let group = format!("/isopod-{}/", tag.trim());
@@ -79,7 +81,7 @@ impl Residue {
             let cgroups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
             let is_spawner = arguments.contains("__spawner") && holds(&entry.path(), state);
             let names_state = names(&arguments, state);
-            // The storage daemon and its supervisor call themselves by their verb, whatever path they were started by.
+            // The storage daemon and its supervisor name themselves by their verb, whatever path they were started by.
             let is_ours = names_state && ["isopod", "__storaged"].iter().any(|word| arguments.contains(word));
             let is_inside = cgroups.lines().any(|line| format!("{line}/").contains(&group));
             if is_spawner || is_ours || (!tag.is_empty() && is_inside) {
@@ -128,7 +130,7 @@ impl Residue {
                 self.add("interface", name);
             }
         }
-        let tables = Command::new("nft").args(["list", "tables"]).output().expect("nft is there to look at the rules");
+        let tables = Command::new("nft").args(["list", "tables"]).output().expect("nft is installed");
         let tables = String::from_utf8_lossy(&tables.stdout).into_owned();
         for line in tables.lines().filter(|line| line.ends_with(&format!("isopod-{tag}"))) {
             self.add("rules", line);
@@ -151,7 +153,7 @@ fn holds(process: &Path, state: &Path) -> bool {
     links.filter_map(|link| fs::read_link(link.path()).ok()).any(|target| target.starts_with(state))
 }
 
-/// Whether a text of the kernel names this directory or something below it, and not only one whose name begins alike.
+/// Whether a text of the kernel names this directory or something below it, as opposed to one whose name starts alike.
 fn names(text: &str, state: &Path) -> bool {
     let state = state.to_string_lossy();
     let mut after = text.match_indices(&*state).map(|(at, found)| &text[at + found.len()..]);

@@ -1,4 +1,4 @@
-//! A sandbox of a test.
+//! A sandbox for a test.
 
 use isopod_guest_client::guest::{Guest, GuestError, StartProcess};
 use isopod_wire::node::Incarnation;
@@ -8,11 +8,11 @@ use crate::ShellOutput;
 /// A running sandbox and the guest in it.
 #[derive(Clone, Debug)]
 pub struct TestSandbox {
-    /// Which life of which sandbox.
+    /// Its id and execution.
     pub incarnation: Incarnation,
     /// Its guest, as `user`.
     pub guest: Guest,
-    /// Its first process on the host.
+    /// The pid of its first process on the host.
     pub init_pid: u32,
 }
 
@@ -20,7 +20,7 @@ impl TestSandbox {
     /// Runs a shell command as `user`.
     ///
     /// # Panics
-    /// When the guest does not answer.
+    /// If the guest does not answer.
     #[track_caller]
     pub fn sh(&self, command: &str) -> impl Future<Output = ShellOutput> + use<> {
         self.sh_as("user", command)
@@ -29,7 +29,7 @@ impl TestSandbox {
     /// Runs a shell command as the sandbox's root.
     ///
     /// # Panics
-    /// When the guest does not answer.
+    /// If the guest does not answer.
     #[track_caller]
     pub fn sh_root(&self, command: &str) -> impl Future<Output = ShellOutput> + use<> {
         self.sh_as("root", command)
@@ -38,7 +38,7 @@ impl TestSandbox {
     /// Runs a shell command as any user.
     ///
     /// # Panics
-    /// When the guest does not answer.
+    /// If the guest does not answer.
     #[track_caller]
     pub fn sh_as(&self, user: &str, command: &str) -> impl Future<Output = ShellOutput> + use<> {
         let attempt = self.try_sh_as(user, command);
@@ -46,7 +46,7 @@ impl TestSandbox {
         async move { attempt.await.unwrap_or_else(|error| panic!("could not run {command:?}: {error:?}")) }
     }
 
-    /// Runs a shell command that may not even start.
+    /// Runs a shell command that may fail to start.
     pub fn try_sh_as(
         &self,
         user: &str,
