@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: builds for speed, measures, and writes the report to `docs/bench/results.md`. A quick run only
-//! prints it.
+//! `cargo xtask bench`: builds an optimized binary, measures, and writes the report to `docs/bench/results.md`. A quick
+//! run only prints it.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! `cargo xtask chaos`: kills and cuts parts of a server by a seeded schedule while clients use it. The suite is in
-//! `tests/chaos`, its description in `docs/chaos.md`.
+//! `cargo xtask chaos`: kills and disconnects parts of a server by a seeded schedule while clients use it. The suite is
+//! in `tests/chaos`, its description in `docs/chaos.md`.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: what takes a minute or two and needs no root. `cargo xtask ci` runs everything.
+//! `cargo xtask check`: the checks that take a minute or two and need no root. `cargo xtask ci` runs everything.
 
 use crate::program::{cargo, run};
 use crate::steps::Steps;

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything that must hold before a change lands. `.ci/run` calls it.
+//! `cargo xtask ci`: everything that must pass before a change lands. `.ci/run` calls it.
 
 use crate::check::check_sources;
 use crate::steps::Steps;

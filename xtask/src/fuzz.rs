@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: builds the fuzz targets and runs them, as many at once as there are processors.
 //!
-//! Without `cargo-fuzz`: the flags that libFuzzer needs are few and known to the stable compiler.
+//! Works without `cargo-fuzz`: libFuzzer needs only a few flags, which the stable compiler supports.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,23 +10,23 @@ use std::time::Duration;
 
 use crate::program::{cache_directory, cargo_program, processors, root, run};
 
-/// How long each target runs when nobody says.
+/// How long each target runs by default.
 const DEFAULT_SECONDS: u32 = 5;
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Counters at every edge, and comparisons, so that the search sees how near it came.
+/// Counters at every edge, and traced comparisons, so that the search sees how close it came.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
-/// What one input may take. Parsers are bounded; who needs more has found something.
+/// The limits of one input. Parsers are bounded, so exceeding them is a finding.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=1024"];
-/// How much of a failed target's output is shown, from where it failed.
+/// How much of a failed target's output is shown, starting at the failure.
 const SHOWN_LINES: usize = 60;
 
-/// What was asked for.
+/// The parsed arguments.
 #[derive(Debug, Default)]
 struct Options<'a> {
     seconds: Option<u32>,
-    /// Only this input, once.
+    /// A single input to run once.
     input: Option<&'a str>,
     targets: BTreeSet<&'a str>,
 }
@@ -36,7 +36,7 @@ pub(crate) fn fuzz(arguments: &[&str]) -> Result<(), String> {
     let places = Places::find()?;
     let known = places.targets()?;
     if let Some(unknown) = options.targets.iter().find(|name| !known.contains(**name)) {
-        return Err(format!("there is no target {unknown}; there are {}", join(&known)));
+        return Err(format!("unknown target {unknown}; the targets are {}", join(&known)));
     }
     let chosen = known.into_iter().filter(|name| options.targets.is_empty() || options.targets.contains(name.as_str()));
     let chosen: Vec<String> = chosen.collect();
@@ -47,7 +47,7 @@ pub(crate) fn fuzz(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Builds all targets and runs none.
+/// Builds all targets without running them.
 pub(crate) fn build_all() -> Result<(), String> {
     let places = Places::find()?;
     let targets: Vec<String> = places.targets()?.into_iter().collect();
@@ -73,11 +73,11 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Where things are.
+/// The directories.
 struct Places {
     /// `/fuzz` of the repository.
     source: PathBuf,
-    /// What stays between runs: what was built, inputs that reach far, findings.
+    /// What is kept between runs: build results, interesting inputs, findings.
     cache: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Places {
         Ok(Self { source: root().join("fuzz"), cache: cache_directory()?.join("fuzz") })
     }
 
-    /// The names of all targets. Each has a source, a line in the manifest, a row in the README and seeds.
+    /// Returns the names of all targets. Each has a source, a line in the manifest, a row in the README and seeds.
     fn targets(&self) -> Result<BTreeSet<String>, String> {
         let names = names_in(&self.source.join("fuzz_targets"))?;
         let names: BTreeSet<String> =
@@ -101,14 +101,14 @@ impl Places {
                 return Err(format!("the table in fuzz/README.md has no row for {name}"));
             }
             if names_in(&self.source.join("seeds").join(name))?.is_empty() {
-                return Err(format!("fuzz/seeds/{name} is empty; give it an input or two"));
+                return Err(format!("fuzz/seeds/{name} is empty; add an input or two"));
             }
         }
         Ok(names)
     }
 
     fn build(&self, targets: &[String]) -> Result<(), String> {
-        // The same versions as in what is shipped; cargo adds libFuzzer's own.
+        // Use the same versions as the shipped binary. Cargo adds libFuzzer's own.
         let (lock, own) = (root().join("Cargo.lock"), self.source.join("Cargo.lock"));
         fs::copy(&lock, &own).map_err(|error| format!("could not copy {}: {error}", lock.display()))?;
         let mut cargo = Command::new(cargo_program());
@@ -119,12 +119,12 @@ impl Places {
             .arg(self.cache.join("target"))
             .env("RUSTFLAGS", FLAGS);
         cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
-        // No parser needs the guest program that a node carries.
+        // No parser needs the guest program that a node embeds.
         cargo.env("ISOPOD_GUEST_BINARY", "/dev/null");
         run(&mut cargo)
     }
 
-    /// Runs all of them and tells of each; an error when one found something.
+    /// Runs all targets and reports on each. Fails if one found something.
     fn run_all(&self, targets: Vec<String>, seconds: u32) -> Result<(), String> {
         let at_once = processors();
         let mut waiting = targets.into_iter();
@@ -157,7 +157,7 @@ impl Places {
         let [corpus, findings] = ["corpus", "findings"].map(|kind| self.cache.join(kind).join(target));
         for directory in [&corpus, &findings] {
             fs::create_dir_all(directory)
-                .map_err(|error| format!("could not make {}: {error}", directory.display()))?;
+                .map_err(|error| format!("could not create {}: {error}", directory.display()))?;
         }
         let log = self.cache.join(format!("{target}.log"));
         let output = File::create(&log).map_err(|error| format!("could not write {}: {error}", log.display()))?;
@@ -166,7 +166,7 @@ impl Places {
         command.arg(corpus).arg(self.source.join("seeds").join(target)).args(LIMITS);
         command.args([format!("-max_total_time={seconds}"), format!("-artifact_prefix={}/", findings.display())]);
         command.args(["-print_final_stats=1", "-max_len=8192"]).stdout(output).stderr(errors);
-        let child = command.spawn().map_err(|error| format!("{command:?} could not be started: {error}"))?;
+        let child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         Ok(Running { target: target.to_owned(), child, log })
     }
 
@@ -181,7 +181,7 @@ impl Places {
     }
 }
 
-/// A target at work.
+/// A running target.
 struct Running {
     target: String,
     child: Child,
@@ -189,7 +189,8 @@ struct Running {
 }
 
 impl Running {
-    /// One line about a target that found nothing, the end of its output about one that did. True when all is well.
+    /// Prints one line about a target without findings, or the end of the output of one with findings. Returns true for
+    /// the former.
     fn tell(&self, status: ExitStatus) -> Result<bool, String> {
         let bytes = fs::read(&self.log).map_err(|error| format!("could not read {}: {error}", self.log.display()))?;
         let output = String::from_utf8_lossy(&bytes);

@@ -1,6 +1,6 @@
-//! `cargo xtask`: the long commands of this workspace, under short names. Each verb has a file.
+//! `cargo xtask`: short names for the long commands of this workspace. Each verb has a file.
 
-#![expect(clippy::print_stderr, reason = "it talks to people")]
+#![expect(clippy::print_stderr, reason = "its output is for people")]
 
 mod bench;
 mod chaos;

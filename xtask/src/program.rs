@@ -1,10 +1,10 @@
-//! Programs that the verbs start, and where things are.
+//! Helpers to start programs and to find directories.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs it to its end; a failure is an error.
+/// Runs a command to its end. A failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -13,14 +13,14 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Standard output of a program that succeeds. Its errors go to the terminal.
+/// Returns the standard output of a successful program. Its errors go to the terminal.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(std::process::Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot start {command:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{command:?} ended with {}", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|error| format!("{command:?} printed something else than text: {error}"))
+    String::from_utf8(output.stdout).map_err(|error| format!("the output of {command:?} is not text: {error}"))
 }
 
 /// Cargo, in the root of the workspace.
@@ -39,30 +39,30 @@ pub(crate) fn root() -> PathBuf {
     own.parent().map_or_else(|| own.join(".."), PathBuf::from)
 }
 
-/// This very program lies in `<target>/<profile>`, wherever the target directory was put.
+/// Returns the target directory: this program is in `<target>/<profile>`, wherever the target directory is.
 pub(crate) fn target_directory() -> Result<PathBuf, String> {
     let own = own_program()?;
-    own.ancestors().nth(2).map(PathBuf::from).ok_or_else(|| format!("{} is in no target directory", own.display()))
+    own.ancestors().nth(2).map(PathBuf::from).ok_or_else(|| format!("{} is not in a target directory", own.display()))
 }
 
 pub(crate) fn own_program() -> Result<PathBuf, String> {
     env::current_exe().map_err(|error| format!("cannot find this program: {error}"))
 }
 
-/// The directory for what stays between runs.
+/// The directory for what is kept between runs.
 pub(crate) fn cache_directory() -> Result<PathBuf, String> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
     Ok(cache.ok_or("neither HOME nor XDG_CACHE_HOME is set")?.join("isopod"))
 }
 
-/// The path of a program that a person could call by its name.
+/// Finds a program in the path.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// How many things at once keep this machine busy.
+/// How many processes keep this machine busy.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask requirements`: counts the states in docs/requirements.md. `--check` compares the page with the repository:
-//! every id has one row and occurs nowhere else, and the tests that rows name exist. Whether a test shows its requirement is
-//! for reviewers to judge.
+//! `cargo xtask requirements`: counts the states in docs/requirements.md. `--check` compares the page with the
+//! repository: every id has one row and occurs nowhere else, and the tests that rows name exist. Reviewers judge
+//! whether a test shows its requirement.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use crate::program::{output_of, root};
 
 const PAGE: &str = "docs/requirements.md";
 const USAGE: &str = "usage: cargo xtask requirements [--check]";
-/// The numbers that each area has.
+/// The numbers of each area.
 const AREAS: [(u32, &[RangeInclusive<u32>]); 4] =
     [(1, &[1..=56]), (2, &[1..=24, 40..=46]), (3, &[1..=15, 20..=26]), (4, &[1..=20, 30..=44])];
 
@@ -38,7 +38,7 @@ fn check_ids(rows: &[Row<'_>]) -> Vec<String> {
     let mut wrong: Vec<String> = Vec::new();
     for Row { id, .. } in rows {
         if !wanted.contains(*id) {
-            wrong.push(format!("{PAGE}: there is no requirement {id}"));
+            wrong.push(format!("{PAGE}: unknown requirement {id}"));
         } else if !seen.insert(*id) {
             wrong.push(format!("{PAGE}: {id} has two rows"));
         }
@@ -80,7 +80,7 @@ fn count_states(files: &[File]) -> Result<String, String> {
     Ok(format!("{} shown, {} partly, {} missing", count("shown"), count("partly"), count("missing")))
 }
 
-/// One row of a table of the page.
+/// One row of a table on the page.
 #[derive(Debug, PartialEq)]
 struct Row<'a> {
     id: &'a str,
@@ -105,7 +105,7 @@ fn all_ids() -> impl Iterator<Item = String> {
     numbers.flat_map(|(area, range)| range.map(move |number| format!("S{area}.{number}")))
 }
 
-/// Whether a line has something that looks like an id, known or not.
+/// Whether a line contains something that looks like an id, known or not.
 fn has_id(line: &str) -> bool {
     line.match_indices('S').any(|(at, _)| {
         let is_in_word = line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
@@ -114,7 +114,7 @@ fn has_id(line: &str) -> bool {
     })
 }
 
-/// A file of the repository that is text.
+/// A text file of the repository.
 #[derive(Debug)]
 struct File {
     path: String,
@@ -125,17 +125,18 @@ fn page(files: &[File]) -> Result<&str, String> {
     files.iter().find(|file| file.path == PAGE).map(|file| file.text.as_str()).ok_or_else(|| format!("no {PAGE}"))
 }
 
-/// What git has or would add.
+/// Reads the files that git has or would add.
 fn read_repository() -> Result<Vec<File>, String> {
     let mut git = Command::new("git");
     git.current_dir(root()).args(["-c", "safe.directory=*", "ls-files", "-z"]);
     let listed = output_of(git.args(["--cached", "--others", "--exclude-standard"]))?;
     let paths = listed.split_terminator('\0').map(str::to_owned);
-    // What cannot be read as text, or is gone from the disk, has no ids.
+    // Files that are not text, or are gone from the disk, have no ids.
     Ok(paths.filter_map(|path| Some(File { text: std::fs::read_to_string(root().join(&path)).ok()?, path })).collect())
 }
 
-/// Whether `name` is a test of this file. A Rust test is named by any modules and crates above it, other tests by their file.
+/// Whether `name` is a test of this file. A Rust test is named with any modules and crates above it, other tests with
+/// their file.
 fn is_called(name: &str, path: &str, tests: &HashSet<&str>) -> bool {
     let Some((place, test)) = name.rsplit_once("::") else { return false };
     if !tests.contains(test) {
@@ -154,7 +155,7 @@ fn tests_of(file: &File) -> HashSet<&str> {
     }
 }
 
-/// The functions with `#[test]` or `#[tokio::test]` above them.
+/// Finds functions with `#[test]` or `#[tokio::test]` above them.
 fn rust_tests(text: &str) -> HashSet<&str> {
     let mut is_marked = false;
     let mut found = HashSet::new();
@@ -168,7 +169,7 @@ fn rust_tests(text: &str) -> HashSet<&str> {
     found
 }
 
-/// Functions that are registered by `@case`, named `test_…`, or called in their own file.
+/// Finds functions that are registered with `@case`, named `test_…`, or called in their own file.
 fn python_tests(text: &str) -> HashSet<&str> {
     let mut before = "";
     let mut found = HashSet::new();
@@ -186,7 +187,7 @@ fn python_tests(text: &str) -> HashSet<&str> {
     found
 }
 
-/// The names in `test('…')` and `it('…')`, and in `feature('…', '…')` of the SDK suite.
+/// Finds the names in `test('…')` and `it('…')`, and in `feature('…', '…')` of the SDK suite.
 fn javascript_tests(text: &str) -> HashSet<&str> {
     let calls = text
         .lines()

@@ -1,6 +1,6 @@
-//! `cargo xtask setup`: installs what the tests need and this machine lacks, by one call of apt.
+//! `cargo xtask setup`: installs the packages that the tests need and this machine lacks, with one call of apt.
 //!
-//! The table below is the only list. A tier asks it what is missing.
+//! The table below is the only list. Tiers look up what is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,19 +8,19 @@ use std::process::Command;
 use crate::program::{find_program, run};
 use crate::tier::Tier;
 
-/// Something that a package brings, and the tiers that cannot do without it.
+/// A package, and the tiers that need it.
 struct Need {
     has: Has,
     package: &'static str,
     tiers: &'static [Tier],
 }
 
-/// How a package shows.
+/// How to detect a package.
 enum Has {
     Program(&'static str),
-    /// Modules of the system's Python, which Debian packs apart.
+    /// Modules of the system's Python, which Debian packages separately.
     PythonModules(&'static str),
-    /// A directory, where the programs are not in the path.
+    /// A directory, if the programs are not in the path.
     Directory(&'static str),
 }
 
@@ -56,12 +56,12 @@ const NEEDS: &[Need] = &[
     Need { has: Program("chromium"), package: "chromium", tiers: &[Sdk] },
 ];
 
-/// Installs what is missing for all tiers.
+/// Installs everything that is missing for all tiers.
 pub(crate) fn setup() -> Result<(), String> {
     install_packages(&missing_packages(&Tier::ALL))
 }
 
-/// Why a tier cannot run on this machine, and what helps. Empty when it can.
+/// Returns why a tier cannot run on this machine, and what helps. Empty if it can.
 pub(crate) fn obstacles(tier: Tier) -> Vec<String> {
     let mut obstacles = Vec::new();
     if tier.needs_root() && !is_root() {
@@ -103,7 +103,7 @@ impl Has {
 
 fn install_packages(packages: &[&str]) -> Result<(), String> {
     if packages.is_empty() {
-        eprintln!("all packages that the tests need are installed");
+        eprintln!("all packages for the tests are installed");
         return Ok(());
     }
     let command = format!("apt-get install {}", packages.join(" "));
@@ -121,7 +121,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// By what the kernel says, which needs no library.
+/// Reads it from the kernel, which needs no library.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));

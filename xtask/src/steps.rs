@@ -1,4 +1,4 @@
-//! Steps of a long command, each with the time it took.
+//! The steps of a long command, with the time of each.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Does one step, between a line that names it and a line with its time.
+    /// Runs one step, between a line that names it and a line with its time.
     pub(crate) fn time<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         eprintln!("\n== {name}");
         let start = Instant::now();
@@ -21,12 +21,12 @@ impl Steps {
         result
     }
 
-    /// A line below the table.
+    /// Adds a line below the table.
     pub(crate) fn note(&mut self, line: String) {
         self.notes.push(line);
     }
 
-    /// The table of all steps.
+    /// Prints the table of all steps.
     pub(crate) fn print(&self) {
         eprintln!("\n{:>9}  step", "time");
         for (name, took) in &self.done {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// From what needs nothing to what needs most.
+/// Sorted by what they need, from nothing to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// Functions and types. No root, no packages, less than a minute.
@@ -13,14 +13,14 @@ pub(crate) enum Tier {
     Real,
     /// The official SDKs and CLI, the seeds' flows, and templates in a browser, against a real server.
     Sdk,
-    /// Faults by a schedule and inputs by a fuzzer.
+    /// Scheduled faults and fuzzing.
     Stress,
 }
 
 impl Tier {
     pub(crate) const ALL: [Self; 5] = [Self::Unit, Self::Fake, Self::Real, Self::Sdk, Self::Stress];
 
-    /// As options and manifests name it.
+    /// Parses the name in options and manifests.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tier| tier.name() == name)
     }

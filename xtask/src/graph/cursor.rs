@@ -1,12 +1,12 @@
-//! A place among the tokens of a file, and the few constructs of the language that are read as a whole: attributes, paths,
-//! `use`, and items that only tests have.
+//! A position among the tokens of a file, and the few constructs that are parsed as a whole: attributes, paths, `use`,
+//! and items that only tests have.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::tokens::{Kind, Token};
 
-/// A place among the tokens of a file.
+/// A position among the tokens of a file.
 pub(crate) struct Cursor<'a> {
     tokens: &'a [Token],
     pub(crate) at: usize,
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// Takes all attributes that stand here.
+    /// Parses all attributes at this position.
     pub(crate) fn attributes(&mut self) -> Attributes {
         let mut attributes = Attributes::default();
         while self.is_at(0, '#') && (self.is_at(1, '[') || (self.is_at(1, '!') && self.is_at(2, '['))) {
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
         attributes
     }
 
-    /// `pub`, `pub(crate)`, `pub(in crate::store)`: says who may see, not what is used.
+    /// Skips `pub`, `pub(crate)`, `pub(in crate::store)`, because visibility is not a use.
     pub(crate) fn skip_visibility(&mut self) {
         if self.word_at(0) != Some("pub") {
             return;
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// From an opening bracket of any kind to after the one that closes it.
+    /// Skips from an opening bracket of any kind to after its closing one.
     fn skip_group(&mut self) {
         let mut depth = 0_usize;
         while let Some(token) = self.peek() {
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes past an item that only tests have, and takes its lines out of the count.
+    /// Skips an item that only tests have, and removes its lines from the count.
     pub(crate) fn skip_item(&mut self, first_line: usize) {
         let ending = Ending::of(self);
         while let Some(token) = self.peek() {
@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
                     break;
                 }
                 Kind::Sign('(' | '[' | '{') => self.skip_group(),
-                // The end of what it stands in: that is not its own.
+                // The end of the enclosing item, which is not its own.
                 Kind::Sign(')' | ']' | '}') => break,
                 Kind::Sign(';') => {
                     self.at += 1;
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
         self.test_lines.extend(first_line..=last_line);
     }
 
-    /// `a::b::c`, without what follows in angle brackets or braces.
+    /// Parses `a::b::c`, without what follows in angle brackets or braces.
     pub(crate) fn path(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(word) = self.word_at(0) {
@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         words
     }
 
-    /// What stands after `use`, or in the braces of one: as a list of single paths.
+    /// Parses what follows `use`, or the braces in one, into a list of single paths.
     pub(crate) fn use_tree(&mut self, above: &[String], imports: &mut Vec<Import>) {
         self.take_path();
         let line = self.peek().map_or(0, |token| token.line);
@@ -164,7 +164,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What the attributes of an item say.
+/// The relevant attributes of an item.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) test: bool,
@@ -172,7 +172,7 @@ pub(crate) struct Attributes {
     pub(crate) path: Option<String>,
 }
 
-/// One name that a `use` brings in.
+/// One name that a `use` imports.
 pub(crate) struct Import {
     pub(crate) name: String,
     pub(crate) path: Vec<String>,
@@ -180,7 +180,7 @@ pub(crate) struct Import {
 }
 
 impl Attributes {
-    /// Takes in one attribute, from its `#` to its bracket.
+    /// Evaluates one attribute, from its `#` to its bracket.
     fn note(&mut self, tokens: &[Token]) {
         let words: Vec<&str> = tokens.iter().filter_map(Token::word).collect();
         let text = tokens.iter().find_map(|token| match &token.kind {
@@ -196,7 +196,7 @@ impl Attributes {
     }
 }
 
-/// Whether only tests and fuzzing compile what has this attribute.
+/// Whether only tests and fuzzing compile an item with this attribute.
 fn is_test_only(words: &[&str], text: Option<&str>) -> bool {
     match words {
         ["test"] | ["cfg", "test"] | ["cfg", "all", "test", ..] => true,
@@ -205,14 +205,14 @@ fn is_test_only(words: &[&str], text: Option<&str>) -> bool {
     }
 }
 
-/// How an item ends, other than by a semicolon.
+/// How an item ends, other than with a semicolon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// With its braces: a function, a type, a module, a macro's call.
+    /// With its braces: a function, a type, a module, a macro call.
     Block,
-    /// Only by the semicolon; braces may come before it.
+    /// Only with the semicolon, possibly after braces.
     Semicolon,
-    /// By a comma: a field, a variant, an arm.
+    /// With a comma: a field, a variant, an arm.
     Comma,
 }
 

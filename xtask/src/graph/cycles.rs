@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each node points at.
+/// The successors of each node.
 pub(crate) type Arrows<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// All components with more than one node, in the order of their first names.
+/// Returns all components with more than one node, sorted by their first names.
 ///
-/// Two nodes are in the same component when each reaches the other. That is cubic at worst, and a crate has some dozens of
-/// modules.
+/// Two nodes are in the same component if each reaches the other. This is cubic at worst, but a crate has only a few
+/// dozen modules.
 pub(crate) fn cycles<'a>(arrows: &Arrows<'a>) -> Vec<BTreeSet<&'a str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = arrows.keys().map(|from| (*from, reach(arrows, from))).collect();
     let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|reached| reached.contains(to));
@@ -23,7 +23,7 @@ pub(crate) fn cycles<'a>(arrows: &Arrows<'a>) -> Vec<BTreeSet<&'a str>> {
     components.into_iter().filter(|component| component.len() > 1).collect()
 }
 
-/// Everything that can be reached from `start` in one step or more.
+/// Returns everything that can be reached from `start` in one step or more.
 fn reach<'a>(arrows: &Arrows<'a>, start: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut waiting = vec![start];

@@ -1,7 +1,7 @@
 //! `cargo xtask graph`: which crate uses which, how long each is, and which of its modules use each other.
 //!
-//! Cargo refuses cycles of crates, nobody refuses cycles of modules: `--check` does, and also crates that grew too large.
-//! Only top-level modules are compared; what is below one of them is its own business.
+//! Cargo refuses cycles of crates, but nothing refuses cycles of modules. `--check` does, and also refuses crates that
+//! are too large. Only top-level modules are compared; the modules below one of them may use each other freely.
 
 mod cursor;
 mod cycles;
@@ -18,12 +18,12 @@ use cycles::{Arrows, cycles};
 use modules::{Modules, Use};
 use workspace::{Crate, read_workspace};
 
-/// How many lines a crate may have without its tests: blank lines and comments count.
+/// The maximum number of lines of a crate without its tests. Blank lines and comments count.
 const MAX_LINES: usize = 15_000;
 const USAGE: &str = "usage: cargo xtask graph [--check | --uses]";
 
-/// Prints the graph; with `--check`, fails if it has what it should not have; with `--uses`, prints every use of one module
-/// by another, one a line, for scripts.
+/// Prints the graph. `--check` fails if it violates the rules. `--uses` prints every use of one module by another, one
+/// per line, for scripts.
 pub(crate) fn graph(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         [] => print(&describe(&read_workspace()?)),
@@ -33,7 +33,7 @@ pub(crate) fn graph(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Compares what there is with what is known.
+/// Compares the graph with the known exceptions.
 fn check(crates: &[Crate], large: &[&str], known_cycles: &[(&str, &[&str])]) -> Result<(), String> {
     let wrong: Vec<String> = check_sizes(crates, large).into_iter().chain(check_cycles(crates, known_cycles)).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
@@ -44,9 +44,7 @@ fn check_sizes(crates: &[Crate], large: &[&str]) -> Vec<String> {
     for one in crates {
         let (name, lines) = (one.name.as_str(), one.lines());
         match (lines > MAX_LINES, large.contains(&name)) {
-            (true, false) => {
-                wrong.push(format!("{name} has {lines} lines without tests; a crate may have {MAX_LINES}"))
-            }
+            (true, false) => wrong.push(format!("{name} has {lines} lines without tests; the limit is {MAX_LINES}")),
             (false, true) => {
                 wrong.push(format!("{name} has {lines} lines: take it out of LARGE in xtask/src/graph/known.rs"))
             }
@@ -110,7 +108,7 @@ fn describe_modules(modules: &Modules) -> String {
     text
 }
 
-/// Every use that holds this cycle together.
+/// Describes every use that is part of this cycle.
 fn describe_cycle(modules: &Modules, cycle: &BTreeSet<&str>) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -155,7 +153,7 @@ fn join<T: AsRef<str>>(names: &BTreeSet<T>) -> String {
 
 fn print(text: &str) -> Result<(), String> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads may have seen enough.
+        // The reader may have closed the pipe.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
         _ => Ok(()),
     }
@@ -168,7 +166,7 @@ mod tests {
     use super::*;
     use workspace::Target;
 
-    /// A crate whose modules `a`, `b` and `c` use each other as `"a>b b>a"` says, `lines` long.
+    /// A crate with `lines` lines whose modules `a`, `b` and `c` use each other as in `"a>b b>a"`.
     fn made_crate(uses: &str, lines: usize) -> Crate {
         let source_of = |module: &str| {
             let used = uses.split(' ').filter_map(|arrow| arrow.split_once('>')).filter(|(from, _)| *from == module);

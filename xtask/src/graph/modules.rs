@@ -1,4 +1,4 @@
-//! The modules of one target: which files they are, how long, and what they name of each other.
+//! The modules of one target: their files, their length, and the paths to each other.
 //!
 //! Files are found as the compiler finds them, from the root by `mod`. Code that only tests or fuzzing compile is left
 //! out, with its lines and the files it declares.
@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 use super::cursor::{Attributes, Cursor};
 use super::tokens::{Kind, tokenize};
 
-/// How the root is called among the modules.
+/// The name of the root among the modules.
 pub(crate) const ROOT: &str = "(root)";
 
 /// One target: a library, a program or a build script.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    /// Top-level modules and their lines, with those of the modules below them. The root's are under [`ROOT`].
+    /// Top-level modules with their lines, including those of the modules below them. The root's are under [`ROOT`].
     pub(crate) lines: BTreeMap<String, usize>,
     pub(crate) files: usize,
-    /// Where a top-level module names another.
+    /// Where a top-level module names another one.
     pub(crate) uses: Vec<Use>,
 }
 
-/// A path in one top-level module that leads to another.
+/// A path in one top-level module that leads to another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Use {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) file: PathBuf,
     pub(crate) line: usize,
-    /// From the root of the crate.
+    /// Relative to the root of the crate.
     pub(crate) path: String,
 }
 
@@ -42,24 +42,24 @@ impl Modules {
     }
 }
 
-/// What the files say, before names are resolved.
+/// The content of the files, before names are resolved.
 #[derive(Debug, Default)]
 struct Found {
     lines: BTreeMap<String, usize>,
     files: usize,
     paths: Vec<FoundPath>,
-    /// What the root imports or exports, by name: the path behind it.
+    /// The names that the root imports or exports, and their paths.
     aliases: BTreeMap<String, Vec<String>>,
     /// Modules whose macros every later one may use without a path.
     macro_modules: BTreeSet<String>,
-    /// Such macros, and the module they are from.
+    /// Such macros, and their modules.
     macros: BTreeMap<String, String>,
     macro_calls: Vec<FoundPath>,
 }
 
 #[derive(Debug)]
 struct FoundPath {
-    /// The top-level module it stands in.
+    /// The top-level module that contains it.
     module: String,
     file: PathBuf,
     line: usize,
@@ -77,7 +77,7 @@ impl Found {
         Modules { lines: self.lines, files: self.files, uses: uses.into_iter().collect() }
     }
 
-    /// The top-level module that `path` leads to; none if it leads out of the crate.
+    /// Returns the top-level module that `path` leads to, or `None` if it leads out of the crate.
     fn target(&self, path: &[String]) -> Option<String> {
         let Some(first) = path.first() else { return Some(ROOT.to_owned()) };
         if self.lines.contains_key(first) {
@@ -97,11 +97,11 @@ impl Use {
     }
 }
 
-/// Where in the tree of modules a piece of source stands.
+/// The position of a piece of source in the tree of modules.
 #[derive(Debug, Clone)]
 struct Place {
     path: Vec<String>,
-    /// Where the files of modules declared here are.
+    /// The directory of the files of modules that are declared here.
     directory: PathBuf,
 }
 
@@ -138,7 +138,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Everything up to the brace that closes this place, or the end of the file.
+    /// Parses everything up to the closing brace of this module, or the end of the file.
     fn items(&mut self, cursor: &mut Cursor<'_>, place: &Place) -> Result<(), String> {
         let mut depth = 0_usize;
         while let Some(token) = cursor.peek() {
@@ -164,7 +164,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Takes `word` and what belongs to it.
+    /// Parses `word` and what belongs to it.
     fn word(
         &mut self,
         word: &str,
@@ -189,7 +189,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `mod name;` or `mod name { … }`.
+    /// Parses `mod name;` or `mod name { … }`.
     fn module(&mut self, cursor: &mut Cursor<'_>, place: &Place, attributes: &Attributes) -> Result<(), String> {
         let name = cursor.word_at(1).unwrap_or_default().to_owned();
         let below = place.below(&name);
@@ -219,10 +219,10 @@ impl Scan<'_> {
     fn find(&self, place: &Place) -> Result<PathBuf, String> {
         let candidates = [place.directory.with_extension("rs"), place.directory.join("mod.rs")];
         let found = candidates.iter().find(|file| (self.read)(file).is_some());
-        found.cloned().ok_or_else(|| format!("there is no file for the module {}", place.path.join("::")))
+        found.cloned().ok_or_else(|| format!("no file found for the module {}", place.path.join("::")))
     }
 
-    /// `use …;`
+    /// Parses `use …;`.
     fn import(&mut self, cursor: &mut Cursor<'_>, place: &Place) {
         let exported = cursor.before(1, |token| token.is_word("pub") || token.is(')'));
         cursor.at += 1;
@@ -230,7 +230,7 @@ impl Scan<'_> {
         cursor.use_tree(&[], &mut imports);
         for import in imports {
             let Some(path) = absolute(&import.path, place) else { continue };
-            // The face of a crate is its root's: what is shown there is not used there.
+            // A re-export at the root is the crate's interface, not a use.
             let face = place.path.is_empty() && exported;
             if place.path.is_empty() {
                 self.found.aliases.insert(import.name, path.clone());
@@ -249,7 +249,7 @@ impl Scan<'_> {
         cursor.at += 3;
     }
 
-    /// A path in code, or a word that is none.
+    /// Parses a path in code, or a word that is none.
     fn mention(&mut self, cursor: &mut Cursor<'_>, place: &Place) {
         let line = cursor.peek().map_or(0, |token| token.line);
         let joined = cursor.before(1, |token| token.kind == Kind::Path || token.is('.'));
@@ -271,8 +271,8 @@ fn found_path(cursor: &Cursor<'_>, place: &Place, line: usize, path: Vec<String>
     FoundPath { module: place.module().to_owned(), file: cursor.file.to_owned(), line, path }
 }
 
-/// `path` as from the root. None for what begins with a name that is not the root's: another crate, something imported
-/// (which was seen where it was imported), or a module below this one.
+/// Returns `path` relative to the root. Returns `None` if it starts with a name that is not the root's: another crate,
+/// an import (which was counted where it was imported), or a module below this one.
 fn absolute(path: &[String], place: &Place) -> Option<Vec<String>> {
     let mut base = match path.first()?.as_str() {
         "crate" => &[],
@@ -295,14 +295,14 @@ fn absolute(path: &[String], place: &Place) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Reads a crate of these files, whose root is the first.
+    /// Reads a crate with these files, whose root is the first.
     fn read(files: &[(&str, &str)]) -> Modules {
         let files: BTreeMap<PathBuf, String> =
             files.iter().map(|(path, source)| (PathBuf::from(path), (*source).to_owned())).collect();
         Modules::read(Path::new("src/lib.rs"), &|path| files.get(path).cloned()).unwrap()
     }
 
-    /// `from > to file:line` for each use.
+    /// Formats each use as `from > to file:line`.
     fn uses(modules: &Modules) -> Vec<String> {
         let shown = modules.uses.iter().map(|found| {
             let file = found.file.strip_prefix("src").unwrap().display();
@@ -311,7 +311,7 @@ mod tests {
         shown.collect()
     }
 
-    /// Two modules `a` and `b` of an otherwise empty crate: what `a` uses if this is its source.
+    /// Returns what `a` uses if this is its source, in a crate with modules `a` and `b`.
     fn used_by(source: &str) -> Vec<String> {
         uses(&read(&[("src/lib.rs", "mod a; mod b; mod c;"), ("src/a.rs", source), ("src/b.rs", ""), ("src/c.rs", "")]))
     }

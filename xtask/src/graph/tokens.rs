@@ -1,9 +1,9 @@
-//! Rust source as tokens: what is left when comments, and what stands in strings, are gone.
+//! Splits Rust source into tokens, without comments and the content of strings.
 //!
-//! It knows just enough of the language to find paths and items. `syn` would parse all of it, and would make the first
-//! build of every `cargo xtask` wait for it.
+//! It knows just enough of the language to find paths and items. `syn` would parse all of it, but would slow down the
+//! first build of every `cargo xtask`.
 
-/// One token, and the lines it stands on, counted from 1.
+/// One token with its lines, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -43,7 +43,7 @@ impl Token {
     }
 }
 
-/// Splits `source`. What does not end (a string, a comment) ends with the file.
+/// Splits `source`. An unterminated string or comment ends with the file.
 pub(crate) fn tokenize(source: &str) -> Vec<Token> {
     let mut reader = Reader { rest: source, line: 1 };
     let mut tokens = Vec::new();
@@ -61,7 +61,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Takes the next `bytes`, and counts their lines.
+    /// Consumes the next `bytes`, and counts their lines.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.line += taken.matches('\n').count();
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.take(self.rest.find(|character| !wanted(character)).unwrap_or(self.rest.len()))
     }
 
-    /// Goes past whitespace and comments; says whether something follows.
+    /// Skips whitespace and comments. Returns whether something follows.
     fn skip_blank(&mut self) -> bool {
         loop {
             self.take_while(char::is_whitespace);
@@ -204,7 +204,7 @@ fn is_word_part(character: char) -> bool {
 mod tests {
     use super::*;
 
-    /// The words of `source`, each with its line.
+    /// Returns the words of `source` with their lines.
     fn words(source: &str) -> Vec<(String, usize)> {
         let tokens = tokenize(source);
         tokens.iter().filter_map(|token| Some((token.word()?.to_owned(), token.line))).collect()

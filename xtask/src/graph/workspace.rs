@@ -1,4 +1,4 @@
-//! The crates of the workspace, as Cargo tells them.
+//! The crates of the workspace, from Cargo's metadata.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,15 +14,15 @@ use super::modules::Modules;
 #[derive(Debug)]
 pub(crate) struct Crate {
     pub(crate) name: String,
-    /// Crates of this workspace that it is built with. What only its tests use is not among them.
+    /// The crates of this workspace that it is built with, without those that only its tests use.
     pub(crate) uses: BTreeSet<String>,
     pub(crate) targets: Vec<Target>,
 }
 
-/// What is compiled by itself: a library, a program, a build script.
+/// A compilation unit: a library, a program, a build script.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// As Cargo says: `lib`, `bin`, `custom-build`.
+    /// In Cargo's terms: `lib`, `bin`, `custom-build`.
     pub(crate) kind: String,
     pub(crate) modules: Modules,
 }
@@ -37,7 +37,7 @@ impl Crate {
     }
 }
 
-/// All crates; each comes after those it uses.
+/// Returns all crates. Each comes after those it uses.
 pub(crate) fn read_workspace() -> Result<Vec<Crate>, String> {
     let metadata = metadata()?;
     let top = Path::new(text(&metadata, "workspace_root")?);
@@ -50,11 +50,11 @@ pub(crate) fn read_workspace() -> Result<Vec<Crate>, String> {
 fn metadata() -> Result<Value, String> {
     let mut command = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["metadata", "--no-deps", "--format-version", "1"]);
-    let output = command.output().map_err(|error| format!("{command:?} could not be started: {error}"))?;
+    let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("cannot read what {command:?} printed: {error}"))
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("cannot parse the output of {command:?}: {error}"))
 }
 
 fn read_crate(package: &Value, top: &Path) -> Result<Crate, String> {
@@ -76,7 +76,7 @@ fn read_target(target: &Value, top: &Path) -> Result<Option<Target>, String> {
     Ok(Some(Target { kind: kind.to_owned(), modules }))
 }
 
-/// Puts each crate after those it uses; Cargo has seen to it that this ends.
+/// Sorts each crate after those it uses. This terminates, because Cargo refuses cycles.
 fn sort(crates: &mut Vec<Crate>) {
     let mut sorted: Vec<Crate> = Vec::new();
     while !crates.is_empty() {
@@ -92,5 +92,5 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str, String> {
-    value[name].as_str().ok_or_else(|| format!("cargo metadata gave no {name}"))
+    value[name].as_str().ok_or_else(|| format!("cargo metadata has no {name}"))
 }

@@ -1,4 +1,4 @@
-//! Builds all tests by one call of cargo, and learns from it where they are.
+//! Builds all tests with one call of cargo, and reads from it where they are.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) struct Built {
 
 pub(crate) struct TestBinary {
     pub(crate) path: PathBuf,
-    /// Of its package.
+    /// The directory of its package.
     pub(crate) directory: String,
     /// `lib`, `bin`, or the name of a file in `tests/`.
     pub(crate) name: String,
@@ -29,7 +29,7 @@ impl Built {
         Self::read(&output_of(&mut command)?)
     }
 
-    /// From cargo's messages, one a line.
+    /// Parses cargo's messages, one per line.
     fn read(messages: &str) -> Result<Self, String> {
         let mut built = Self { tests: Vec::new(), programs: Vec::new() };
         for line in messages.lines() {
@@ -58,8 +58,8 @@ impl Built {
     }
 }
 
-/// What cargo is told when not everything is needed. Always of the whole workspace: cargo chooses the features of
-/// dependencies by what is selected, and would build them again.
+/// Returns cargo's options if not everything is needed. Always for the whole workspace: cargo chooses the features of
+/// dependencies by the selection, and would build them again.
 fn targets(options: &Options, has_binary: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     match options.filter.names_binary() {

@@ -1,4 +1,4 @@
-//! What a crate's manifest says about its tests:
+//! The declaration of tests in a crate's manifest:
 //!
 //! ```toml
 //! [package.metadata.isopod-tests]
@@ -12,7 +12,7 @@
 //! alone = ["fairness"]                    # this group: nothing else beside it
 //! ```
 //!
-//! `lib` and `bin` are unit tests unless something else is said. A binary from `tests/` must be in one of the lists.
+//! `lib` and `bin` are unit tests unless declared otherwise. A binary from `tests/` must be in one of the lists.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) struct Declared {
     serial: BTreeMap<String, Vec<Entry>>,
 }
 
-/// A binary, or those of its tests whose path begins so.
+/// A binary, or those of its tests whose path starts with this prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     binary: String,
@@ -56,7 +56,7 @@ impl Declared {
         Ok(declared)
     }
 
-    /// The first mistake: a binary of `tests/` without a tier, or a name that is no binary.
+    /// Finds the first mistake: a binary of `tests/` without a tier, or a name that is not a binary.
     pub(crate) fn check(&self, binaries: &[String]) -> Result<(), String> {
         let is_unit_by_default = |binary: &&String| ["lib", "bin"].contains(&binary.as_str());
         let no_tier = |binary: &&String| self.tier_of_binary(binary).is_none();
@@ -68,12 +68,14 @@ impl Declared {
         let tiers = self.tiers.iter().map(|(entry, _)| entry);
         let mut named = tiers.chain(&self.postgres).chain(&self.one_thread).chain(self.serial.values().flatten());
         match named.find(|entry| !binaries.contains(&entry.binary)) {
-            Some(entry) => Err(format!("[package.metadata.isopod-tests] names {}, which is no test", entry.binary)),
+            Some(entry) => {
+                Err(format!("[package.metadata.isopod-tests] names {}, which is not a test binary", entry.binary))
+            }
             None => Ok(()),
         }
     }
 
-    /// The tier of a binary as a whole, if one is said.
+    /// The tier of a binary as a whole, if it is declared.
     fn tier_of_binary(&self, binary: &str) -> Option<Tier> {
         let whole = |entry: &Entry| entry.binary == binary && entry.path.is_none();
         self.tiers.iter().find(|(entry, _)| whole(entry)).map(|(_, tier)| *tier)
@@ -83,7 +85,7 @@ impl Declared {
         self.tier_of_binary(binary).unwrap_or(Tier::Unit)
     }
 
-    /// The tier of one test: what the longest beginning of its path says, or its binary's.
+    /// The tier of one test: that of the longest matching prefix of its path, or its binary's.
     pub(crate) fn tier_of_test(&self, binary: &str, test: &str) -> Tier {
         let said = self.paths(binary).into_iter().filter(|(path, _)| is_below(test, path));
         said.max_by_key(|(path, _)| path.len()).map_or_else(|| self.tier_of(binary), |(_, tier)| tier)
@@ -94,7 +96,8 @@ impl Declared {
         !self.paths(binary).is_empty()
     }
 
-    /// A path that no test of the binary has: the test was renamed, and would run in the wrong tier.
+    /// Returns a declared path that matches no test of the binary, because the test was renamed and would run in the
+    /// wrong tier.
     pub(crate) fn stale_path(&self, binary: &str, tests: &[String]) -> Option<&str> {
         let mut paths = self.paths(binary).into_iter().map(|(path, _)| path);
         paths.find(|path| !tests.iter().any(|test| is_below(test, path)))
@@ -134,7 +137,7 @@ impl Entry {
     }
 }
 
-/// Whether a path is this one or one below it; `a::bc` is not below `a::b`.
+/// Whether a path is this one or one below it. `a::bc` is not below `a::b`.
 fn is_below(test: &str, path: &str) -> bool {
     test.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }

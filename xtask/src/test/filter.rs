@@ -1,17 +1,18 @@
-//! One test by name.
+//! Selects tests by name.
 //!
 //! The full name of a test is `crate::binary::path`, such as `control::lifecycle::pause_twice_is_refused` or
-//! `node::lib::disk::mounts::tests::a_line_is_read`. A filter is some words that must all be part of it. A binary that
-//! runs twice, or whose tests are of two tiers, shows as `control::runs@postgres`; a word may name it so.
+//! `node::lib::disk::mounts::tests::a_line_is_read`. A filter consists of words that must all be part of it. A binary
+//! that runs twice, or whose tests are in two tiers, is shown as `control::runs@postgres`, and a word may name it like
+//! that.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     words: Vec<String>,
-    /// What stood behind an `@`.
+    /// The part after an `@`.
     variant: Option<String>,
 }
 
-/// What a filter takes of a binary.
+/// The selected part of a binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     All,
@@ -29,7 +30,7 @@ impl Filter {
         filter
     }
 
-    /// Whether a job is meant, whose tests are.
+    /// Whether the filter selects this job, if its tests match.
     pub(crate) fn has_variant(&self, job: &str) -> bool {
         self.variant.as_deref().is_none_or(|variant| job.split_once('@').is_some_and(|(_, of)| of == variant))
     }
@@ -42,7 +43,7 @@ impl Filter {
         self.words.iter().all(|word| full_name.contains(word.as_str()))
     }
 
-    /// What to take of a binary with these tests; nothing when none of them is meant.
+    /// Returns what to run of a binary with these tests, or `None` if none of them matches.
     pub(crate) fn select(&self, binary: &str, tests: &[String]) -> Option<Selection> {
         if self.matches(binary) {
             return Some(Selection::All);
@@ -52,7 +53,7 @@ impl Filter {
         if meant.is_empty() { None } else { Some(Selection::Only(meant)) }
     }
 
-    /// Whether a suite is meant, and what it is to be told. Only a first word `suite::NAME` is followed by words for it.
+    /// Returns the arguments of a suite if it is selected. Only a first word `suite::NAME` is followed by words for it.
     pub(crate) fn select_suite(&self, suite: &str, has_cases: bool) -> Option<Vec<String>> {
         match self.words.as_slice() {
             words if words.iter().all(|word| suite.contains(word.as_str())) => Some(Vec::new()),

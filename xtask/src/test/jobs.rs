@@ -1,4 +1,4 @@
-//! The list of everything that can run, and what of it was asked for.
+//! The list of everything that can run, and what of it is selected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,11 +18,11 @@ use crate::program::{cargo_program, output_of, own_program, processors, root};
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) tier: Tier,
-    /// Never two of a group at the same time.
+    /// Jobs of a group never run at the same time.
     pub(crate) group: Option<String>,
-    /// About how long it takes; the times of earlier runs are better.
+    /// An estimate of its time, for a machine without times of earlier runs.
     pub(crate) seconds: f64,
-    /// Whether it runs all that it has, so that its time says something.
+    /// Whether it runs all its tests, so that its time is meaningful.
     pub(crate) is_whole: bool,
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -30,7 +30,7 @@ pub(crate) struct Job {
     variables: Vec<(&'static str, OsString)>,
 }
 
-/// Longer than any of them needs when a fuzz target runs with `--full`.
+/// How long a fuzz target runs with `--full`.
 const FULL_FUZZ_SECONDS: &str = "120";
 
 pub(crate) fn choose(
@@ -42,7 +42,7 @@ pub(crate) fn choose(
     let mut jobs = Vec::new();
     for binary in &built.tests {
         let package = workspace.find(&binary.directory);
-        let package = package.ok_or_else(|| format!("{} is no crate of this workspace", binary.directory))?;
+        let package = package.ok_or_else(|| format!("{} is not a crate of this workspace", binary.directory))?;
         jobs.extend(of_binary(package, binary, options)?);
     }
     let is_full = options.extent == Extent::Full;
@@ -56,7 +56,7 @@ pub(crate) fn choose(
     Ok(jobs)
 }
 
-/// A job for each tier in which the binary has tests, and one more if it also runs on PostgreSQL.
+/// Returns a job for each tier in which the binary has tests, and one more if it also runs on PostgreSQL.
 fn of_binary(package: &Package, binary: &TestBinary, options: &Options) -> Result<Vec<Job>, String> {
     let name = format!("{}::{}", package.short, binary.name);
     let declared = &package.declared;
@@ -77,7 +77,7 @@ fn of_binary(package: &Package, binary: &TestBinary, options: &Options) -> Resul
         let threads = if tier == Tier::Unit && !declared.is_one_thread(&binary.name) { processors() } else { 1 };
         Job::of_tests(name, tier, package, binary, &Tests { selection, threads })
     };
-    // In a tier that is not the binary's own, the name says so: both are jobs of the same run.
+    // If the tier is not the binary's own, the name has it, because both are jobs of the same run.
     let suffix = |tier| if tier == whole { String::new() } else { format!("@{tier}") };
     let mut jobs: Vec<Job> =
         parts.into_iter().map(|(tier, tests)| make(format!("{name}{}", suffix(tier)), tier, tests)).collect();
@@ -94,7 +94,7 @@ struct Tests {
     threads: usize,
 }
 
-/// The selected tests, by tier.
+/// Splits the selected tests by tier.
 fn split(selection: Selection, all: &[String], tier_of: impl Fn(&str) -> Tier) -> BTreeMap<Tier, Selection> {
     let chosen = match selection {
         Selection::All => all.to_vec(),
@@ -107,7 +107,7 @@ fn split(selection: Selection, all: &[String], tier_of: impl Fn(&str) -> Tier) -
     parts.into_iter().map(|(tier, tests)| (tier, Selection::Only(tests))).collect()
 }
 
-/// The names of a binary's tests.
+/// Returns the names of a binary's tests.
 fn list_tests(binary: &Path) -> Result<Vec<String>, String> {
     let listed = output_of(Command::new(binary).args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

@@ -1,4 +1,4 @@
-//! Runs jobs in lanes, side by side: which one next is a pure choice, the rest is waiting for processes.
+//! Runs jobs in parallel lanes. Choosing the next one is a pure function; the rest waits for processes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::steps::show;
 
 /// The group of jobs that run while nothing else does.
 pub(crate) const ALONE: &str = "alone";
-/// Who takes longer hangs.
+/// A job that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(40 * 60);
 const TIME_LIMIT_FULL: Duration = Duration::from_secs(12 * 60 * 60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -28,7 +28,7 @@ pub(crate) struct Lanes {
     time_limit: Duration,
 }
 
-/// How a job went.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) job: Job,
@@ -38,14 +38,14 @@ pub(crate) struct Outcome {
 }
 
 impl Lanes {
-    /// One more than processors: tests of real sandboxes wait much.
+    /// Uses one more lane than processors, because tests of real sandboxes wait a lot.
     pub(crate) fn new(logs: PathBuf, extent: Extent) -> Result<Self, String> {
-        fs::create_dir_all(&logs).map_err(|error| format!("cannot make {}: {error}", logs.display()))?;
+        fs::create_dir_all(&logs).map_err(|error| format!("cannot create {}: {error}", logs.display()))?;
         let time_limit = if extent == Extent::Full { TIME_LIMIT_FULL } else { TIME_LIMIT };
         Ok(Self { logs, count: processors() + 1, time_limit })
     }
 
-    /// All jobs, whether others fail or not.
+    /// Runs all jobs, whether others fail or not.
     pub(crate) fn run(&self, mut jobs: Vec<Job>, times: &Times) -> Vec<Outcome> {
         jobs.iter_mut().for_each(|job| job.seconds = times.of(&job.name).unwrap_or(job.seconds));
         let total = jobs.len();
@@ -89,7 +89,7 @@ impl Lanes {
         self.logs.join(format!("{}.log", job.name.replace("::", "-")))
     }
 
-    /// What a job printed, with the command that printed it.
+    /// Returns the output of a job, with its command.
     fn log_of(&self, job: &Job) -> String {
         let path = self.log_path(job);
         format!("---- {} ({})\n{:?}\n{}----", job.name, path.display(), job.command(), read_lossy(&path))
@@ -105,7 +105,7 @@ impl Outcome {
     }
 }
 
-/// Waits for a job that may start; none when all have been taken.
+/// Waits for a job that may start. Returns `None` when all have been taken.
 fn take(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Job> {
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -146,7 +146,7 @@ fn read_lossy(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// What waits and what runs.
+/// The waiting and running jobs.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Job>,
@@ -157,13 +157,13 @@ struct Queue {
 #[derive(Debug)]
 enum Next {
     Job(Box<Job>),
-    /// Something waits that may not start beside what runs.
+    /// Jobs wait, but none may start beside the running ones.
     Wait,
     Done,
 }
 
 impl Queue {
-    /// The job with the most work behind it: its own, or that of its whole group, which runs one by one.
+    /// Takes the job with the most work behind it: its own, or that of its whole group, which runs sequentially.
     fn take(&mut self) -> Next {
         if self.waiting.is_empty() {
             return Next::Done;
@@ -183,7 +183,7 @@ impl Queue {
 
     fn may_start(&self, job: &Job) -> bool {
         match job.group.as_deref() {
-            // When everything else is done.
+            // After everything else.
             Some(ALONE) => self.running == 0 && self.waiting.iter().all(|other| other.group.as_deref() == Some(ALONE)),
             Some(group) => !self.busy_groups.contains(group),
             None => true,
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(name(queue.take()), "done");
     }
 
-    /// Shell commands stand for tests: each notes when it begins and when it ends.
+    /// Shell commands represent tests. Each records when it begins and ends.
     #[test]
     fn every_job_runs_whatever_fails_and_groups_never_overlap() {
         let place = std::env::temp_dir().join(format!("xtask-lanes-{}", std::process::id()));
@@ -265,7 +265,7 @@ mod tests {
             Job::for_test("exit 0", 1.0, None),
         ];
         let lanes = Lanes { logs: place.clone(), count: 3, time_limit: Duration::from_secs(60) };
-        // The name of such a job is its script, which is no name for a file.
+        // The name of such a job is its script, which is not a valid file name.
         let outcomes: Vec<Outcome> = {
             let named = |(at, mut job): (usize, Job)| {
                 job.name = format!("job{at}");

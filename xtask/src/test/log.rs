@@ -1,14 +1,14 @@
-//! What the output of a job says: how many tests ran, and which failed.
+//! Parses the output of a job: how many tests ran, and which failed.
 
 use std::fmt;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// None where the output does not say.
+    /// `None` if the output does not contain it.
     pub(crate) tests: Option<usize>,
     pub(crate) ignored: usize,
     pub(crate) failed: Vec<String>,
-    /// Why there is no verdict of the tests' own.
+    /// Why the tests have no result.
     pub(crate) problem: Option<String>,
 }
 
@@ -18,7 +18,7 @@ impl Summary {
         let mut is_in_list = false;
         for line in output.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            // The list at the end: what programs print can stand in the middle of the line of their test.
+            // Parse the list at the end, because output of programs can be in the middle of a test's line.
             is_in_list = line == "failures:" || (is_in_list && line.starts_with("    ") && words.len() == 1);
             if is_in_list && line != "failures:" {
                 summary.failed.extend(words.first().map(|name| (*name).to_owned()));

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: builds all tests once and runs them side by side.
+//! `cargo xtask test`: builds all tests once and runs them in parallel.
 //!
 //! A *job* is one process: a test binary, or one of the Python suites. Each belongs to a tier, which its crate declares
 //! (`declared.rs`) or which the table of suites names (`suites.rs`). Lanes take jobs, the longest first (`lanes.rs`).
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), String> {
     report::verdict(&outcomes)
 }
 
-/// The tiers that will run. What was not asked for by name and cannot run here is left out, with the reason.
+/// Returns the tiers to run. A tier that was not requested by name and cannot run here is left out, with the reason.
 fn prepare_tiers(options: &Options) -> Result<BTreeSet<Tier>, String> {
     if options.may_install() && setup::can_install() {
         setup::setup()?;
@@ -59,7 +59,7 @@ fn prepare_tiers(options: &Options) -> Result<BTreeSet<Tier>, String> {
     let mut tiers = BTreeSet::new();
     for tier in options.tiers() {
         let obstacles = setup::obstacles(tier);
-        // A filter may need no test of this tier; once that is known, `refuse_obstacles` looks.
+        // A filter may need no test of this tier. `refuse_obstacles` checks that later.
         if obstacles.is_empty() || !options.filter.is_empty() {
             tiers.insert(tier);
         } else if options.must_run(tier) {
@@ -97,7 +97,7 @@ fn run_jobs(jobs: Vec<Job>, options: &Options) -> Result<Vec<lanes::Outcome>, St
     Ok(outcomes)
 }
 
-/// Logs, and how long each job took the last time.
+/// The directory of logs and of the times of earlier runs.
 fn directory() -> Result<PathBuf, String> {
     Ok(program::target_directory()?.join("xtask"))
 }

@@ -1,4 +1,4 @@
-//! What was asked for.
+//! The command-line options.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use super::filter::Filter;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Those that were named.
+    /// The tiers that were named.
     named: BTreeSet<Tier>,
     pub(crate) extent: Extent,
     pub(crate) filter: Filter,
-    /// Nothing is left out, whatever this machine lacks.
+    /// Whether a tier that cannot run is an error.
     is_strict: bool,
 }
 
@@ -41,7 +41,7 @@ impl Options {
         Ok(options)
     }
 
-    /// All tiers, and a tier that cannot run is a failure.
+    /// All tiers. A tier that cannot run is a failure.
     pub(crate) fn everything() -> Self {
         Self { is_strict: true, ..Self::default() }
     }
@@ -50,7 +50,7 @@ impl Options {
         if self.named.is_empty() { Tier::ALL.into() } else { self.named.clone() }
     }
 
-    /// Whether what is missing may be installed: nothing was named, so everything is meant. CI has done so before.
+    /// Whether missing packages may be installed: nothing was named, so everything is meant. CI has done so before.
     pub(crate) fn may_install(&self) -> bool {
         self.named.is_empty() && self.filter.is_empty() && !self.is_strict
     }
@@ -60,7 +60,7 @@ impl Options {
     }
 }
 
-const TIERS: &str = "there are --unit, --fake, --real, --sdk, --stress and --full";
+const TIERS: &str = "the tiers are --unit, --fake, --real, --sdk, --stress and --full";
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ pub(crate) fn print(outcomes: &[Outcome]) {
     eprintln!("\n{tests} tests in {} jobs, {failed} of them failed", outcomes.len());
 }
 
-/// An error that names what failed, each with the command to run it again.
+/// Returns an error that names what failed, with the command to run each again.
 pub(crate) fn verdict(outcomes: &[Outcome]) -> Result<(), String> {
     let again: Vec<String> = outcomes.iter().filter(|outcome| !outcome.passed).flat_map(commands).collect();
     if again.is_empty() { Ok(()) } else { Err(format!("failed; to run it again:\n  {}", again.join("\n  "))) }
@@ -27,7 +27,7 @@ pub(crate) fn verdict(outcomes: &[Outcome]) -> Result<(), String> {
 
 fn commands(outcome: &Outcome) -> Vec<String> {
     let job = &outcome.job.name;
-    // The names of tests know nothing of tiers and databases.
+    // The names of tests do not contain tiers and databases.
     let (binary, variant) = job.split_once('@').unwrap_or((job, ""));
     let environment = if variant == "postgres" { "ISOPOD_TEST_STORE=postgres " } else { "" };
     let tests = &outcome.summary.failed;

@@ -3,22 +3,22 @@
 use super::Tier;
 use super::lanes::ALONE;
 
-/// One of them. Its full name is `suite::NAME`.
+/// A suite. Its full name is `suite::NAME`.
 #[derive(Debug)]
 pub(crate) struct Suite {
     pub(crate) name: &'static str,
     pub(crate) tier: Tier,
     pub(crate) program: Program,
     pub(crate) arguments: &'static [&'static str],
-    /// A program of ours that it is given, after this option.
+    /// One of our programs to pass, with this option.
     pub(crate) given: Option<(&'static str, &'static str)>,
-    /// The option that chooses cases.
+    /// The option that selects cases.
     pub(crate) choose: Option<&'static str>,
-    /// Never two of a group at the same time.
+    /// Suites of a group never run at the same time.
     pub(crate) group: Option<&'static str>,
-    /// About how long it takes, for a machine that has never run it.
+    /// An estimate of its time, for a machine that has never run it.
     pub(crate) seconds: u32,
-    /// Too heavy for every change.
+    /// Whether it is too heavy for every change.
     pub(crate) needs_full: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Suite {
 pub(crate) enum Program {
     Cargo,
     Python,
-    /// This very program.
+    /// This program itself.
     Xtask,
 }
 
@@ -97,7 +97,7 @@ pub(crate) const SUITES: &[Suite] = &[
         tier: Tier::Stress,
         arguments: &["tests/chaos/run.py", "--seed", "43", "--minutes", "2"],
         given: ISOPOD,
-        // Its checks give a server that was killed 30 s; beside a build they saw one that needed more.
+        // Its checks give a killed server 30 s. Beside a build, one needed more.
         group: Some(ALONE),
         seconds: 180,
         ..PLAIN

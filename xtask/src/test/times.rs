@@ -1,4 +1,4 @@
-//! How long each job took the last time, so that the longest can begin first.
+//! The times of earlier runs, so that the longest jobs can start first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Whoever has no file, or a broken one, knows nothing.
+    /// A missing or broken file counts as empty.
     pub(crate) fn read(file: PathBuf) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let known: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
@@ -27,7 +27,7 @@ impl Times {
         self.seconds.get(job).copied()
     }
 
-    /// Remembers the times of what ran whole and passed.
+    /// Records the times of jobs that ran completely and passed.
     pub(crate) fn learn(&mut self, outcomes: &[Outcome]) -> Result<(), String> {
         for outcome in outcomes.iter().filter(|outcome| outcome.passed && outcome.job.is_whole) {
             let tenths = (outcome.took.as_secs_f64() * 10.0).round() / 10.0;

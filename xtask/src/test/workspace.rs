@@ -1,4 +1,4 @@
-//! The crates of the workspace and what they declare about their tests.
+//! The crates of the workspace and the declarations of their tests.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(crate) struct Workspace {
 }
 
 pub(crate) struct Package {
-    /// As its directory is called: `control`.
+    /// The name of its directory: `control`.
     pub(crate) short: String,
     pub(crate) directory: PathBuf,
     pub(crate) declared: Declared,
@@ -27,12 +27,12 @@ impl Workspace {
         Ok(Self { packages: packages.iter().map(Package::read).collect::<Result<_, _>>()? })
     }
 
-    /// The package of a manifest.
+    /// Returns the package of a manifest.
     pub(crate) fn find(&self, directory: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.directory.as_os_str() == directory)
     }
 
-    /// Whether a crate has a binary of that name.
+    /// Whether a crate has a binary with that name.
     pub(crate) fn has_binary(&self, short: &str, binary: &str) -> bool {
         let mut crates = self.packages.iter().filter(|package| package.short == short);
         crates.any(|package| package.binaries.iter().any(|name| name == binary))
@@ -53,7 +53,7 @@ impl Package {
     }
 }
 
-/// How the test binary of a target is called; none for examples and build scripts.
+/// Returns the name of a target's test binary, or `None` for examples and build scripts.
 pub(crate) fn binary_name(target: &Value) -> Option<String> {
     match target["kind"].get(0)?.as_str()? {
         "lib" | "proc-macro" => Some("lib".to_owned()),
