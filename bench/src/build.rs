@@ -1,5 +1,5 @@
-//! Building templates: a rebuild that finds everything, what a RUN step costs beside itself, and creates from many
-//! layers. buildah, where it is installed, builds the same file.
+//! Builds templates: a fully cached rebuild, the overhead of a RUN step, and creates from many layers. buildah, if it
+//! is installed, builds the same file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -109,7 +109,7 @@ fn dockerfile(steps: u32) -> String {
     format!("FROM scratch\nADD system.tar /\n{runs}")
 }
 
-/// The time of one RUN step, or none where there is no buildah.
+/// Returns the time of one RUN step, or `None` without buildah.
 fn buildah(context: &Path) -> anyhow::Result<Option<Duration>> {
     let storage = tempfile::tempdir().context("a directory for buildah")?;
     let run = |steps: u32| -> anyhow::Result<Option<Duration>> {
@@ -137,7 +137,7 @@ fn buildah(context: &Path) -> anyhow::Result<Option<Duration>> {
     Ok(Some(whole.saturating_sub(without) / STEPS))
 }
 
-/// A context with a shell of this host and what it needs, as an archive.
+/// Creates a context with a shell of this host and its libraries, as an archive.
 fn small_context() -> anyhow::Result<tempfile::TempDir> {
     let context = tempfile::tempdir()?;
     let root = context.path().join("system");

@@ -1,4 +1,4 @@
-//! How many sandboxes a second can be made and removed, kept up for a while.
+//! Measures how many sandboxes per second can be created and removed, over a while.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::report::{Bound, Report, Table};
 use crate::scale::Scale;
 use crate::stage::Stage;
 
-/// Callers at once.
+/// Numbers of concurrent callers.
 const CALLERS: [usize; 3] = [2, 4, 8];
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {

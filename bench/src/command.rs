@@ -1,4 +1,4 @@
-//! How long a command takes: the first one of a new sandbox, and the later ones.
+//! Measures the time of a command: the first one of a new sandbox, and later ones.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,13 +40,13 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-/// `/bin/echo`, started directly, until its end is told.
+/// Runs `/bin/echo` directly, until its end is reported.
 pub(crate) async fn echo(guest: &Guest) -> anyhow::Result<Duration> {
     let guest = guest.clone().with_codec(Codec::Binary);
     let start = Instant::now();
     let output = guest.run(StartProcess::new("/bin/echo").arg("hi")).await?;
     let taken = start.elapsed();
-    anyhow::ensure!(output.stdout == b"hi\n", "echo gave {:?}", output.text());
+    anyhow::ensure!(output.stdout == b"hi\n", "echo printed {:?}", output.text());
     Ok(taken)
 }
 

@@ -1,4 +1,5 @@
-//! How long a create takes: from nothing, from a prepared slot, from a ready one, from a pool that has rested.
+//! Measures the time of a create: from nothing, from a prepared slot, from a ready one, and from a pool that was idle
+//! for a while.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,10 +14,10 @@ use crate::samples::{Samples, millis, times};
 use crate::scale::Scale;
 use crate::stage::Stage;
 
-/// How many the pool holds while single creates are measured.
+/// The size of the pool while single creates are measured.
 const SHELF: usize = 8;
 
-/// Runs the rows of this file, with the peers in turn between our own.
+/// Runs the rows of this file, alternating with the peers.
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let (mut peers, missing) = peers::find();
     let mut rows = Vec::new();
@@ -41,7 +42,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-/// One create with a full pool behind it and nothing else going on.
+/// Measures one create with a full pool and nothing else running.
 async fn create_once(stage: &Stage, pool: PoolSize) -> anyhow::Result<Duration> {
     stage.node.wait_for_pool(pool).await;
     let spec = spec();
@@ -52,9 +53,9 @@ async fn create_once(stage: &Stage, pool: PoolSize) -> anyhow::Result<Duration> 
     Ok(taken)
 }
 
-/// Rests for the whole time, then empties the shelf; as often as it takes for enough samples, but each rest is whole.
+/// Waits for the whole time, then empties the pool. Repeats until there are enough samples.
 async fn aged(binary: &Path, scale: &Scale, pool: PoolSize) -> anyhow::Result<Samples> {
-    // One rest with a large pool gives the same samples as many rests with a small one.
+    // One wait with a large pool gives the same samples as many waits with a small one.
     let pool = PoolSize { ready: scale.creates.min(200), ..pool };
     let stage = Stage::open(binary, pool).await;
     stage.node.wait_for_pool(pool).await;

@@ -1,4 +1,5 @@
-//! Many idle sandboxes at once: time to make and remove them, memory of each, file watches in some.
+//! Measures many idle sandboxes at once: the time to create and remove them, the memory of each, and file watches in
+//! some.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +66,7 @@ async fn make(stage: &Stage, count: usize) -> anyhow::Result<Vec<Incarnation>> {
     Ok(all)
 }
 
-/// Shared pages count by the share; the guest's program is one file for all of them.
+/// Shared pages count proportionally. The guest's program is one file for all of them.
 fn proportional_memory(stage: &Stage, all: &[Incarnation]) -> anyhow::Result<u64> {
     let mut sum = 0;
     for incarnation in all {
@@ -77,7 +78,7 @@ fn proportional_memory(stage: &Stage, all: &[Incarnation]) -> anyhow::Result<u64
     Ok(sum / all.len().max(1) as u64)
 }
 
-/// Watches a directory in each, all at the same time, then makes a file in each and counts the watches that told.
+/// Watches a directory in each at the same time, then creates a file in each and counts the watches that reported it.
 async fn watch(guests: &[Guest]) -> anyhow::Result<usize> {
     let mut watches: Vec<(&Guest, Watch)> = Vec::new();
     for guest in guests {

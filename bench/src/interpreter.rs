@@ -1,4 +1,4 @@
-//! The code interpreter through its official Python SDK, beside `ipykernel`.
+//! Measures the code interpreter through its official Python SDK, beside `ipykernel`.
 
 use std::path::Path;
 

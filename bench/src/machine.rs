@@ -1,4 +1,4 @@
-//! Facts about the machine, without which a figure says little.
+//! Facts about the machine, which are necessary to interpret the numbers.
 
 use std::fs;
 use std::process::Command;
@@ -27,14 +27,14 @@ pub(crate) fn load() -> String {
     read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Bytes behind a field of `/proc/meminfo`.
+/// Returns a field of `/proc/meminfo` in bytes.
 pub(crate) fn meminfo(field: &str) -> u64 {
     let text = read("/proc/meminfo");
     let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// CPU time that the whole machine has spent, in all processes and the kernel.
+/// CPU time of the whole machine, in all processes and the kernel.
 pub(crate) fn cpu_time() -> Duration {
     let text = read("/proc/stat");
     let fields: Vec<u64> =

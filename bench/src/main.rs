@@ -1,7 +1,7 @@
 //! `isopod-bench`: measures sandboxes through the node, and the server through the official Python SDK, beside peers
-//! and beside the floor, and writes tables in markdown.
+//! and a lower bound, and writes Markdown tables.
 
-#![expect(clippy::print_stdout, reason = "it talks to people")]
+#![expect(clippy::print_stdout, reason = "its output is for people")]
 
 mod build;
 mod churn;

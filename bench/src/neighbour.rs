@@ -1,4 +1,4 @@
-//! What a sandbox notices of a neighbour that takes all it can get.
+//! Measures how a neighbour that uses everything it can affects a sandbox.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::samples::{Samples, millis, times};
 use crate::scale::Scale;
 use crate::stage::Stage;
 
-/// What the neighbour does until it is killed. Each says when it has begun.
+/// What the neighbour does until it is killed. Each prints a line when it has started.
 const ATTACKS: [(&str, &str); 4] = [
     ("one busy loop", "echo begun; while :; do :; done"),
     ("eight busy loops", "for i in 1 2 3 4 5 6 7 8; do while :; do :; done & done; echo begun; wait"),
@@ -32,7 +32,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     let alone = samples(&guest, scale.creates).await?;
     add_row(&mut table, "nothing", &alone, &alone);
     for (name, script) in ATTACKS {
-        // One CPU of the host's for each: what is measured is not a host that is simply too small.
+        // One CPU of the host for each, so that the host is not simply too small.
         let limits = Limits { cpu_millis: 1000, memory: Bytes::mib(256), pids: 512, ..Limits::default() };
         let attacker = stage.node.create(SandboxSpec { limits, ..spec() }).await?;
         let attack = begin(&stage.guest(&attacker), script).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     stage.close().await
 }
 
-/// Starts the attack and waits until it is under way.
+/// Starts the attack and waits until it runs.
 async fn begin(guest: &Guest, script: &str) -> anyhow::Result<isopod_client::guest::Process> {
     let mut process = guest.start(StartProcess::shell(script)).await?;
     while let Some(event) = process.next().await? {
@@ -61,7 +61,7 @@ async fn samples(guest: &Guest, count: usize) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
     for _ in 0..count {
         samples.push(echo(guest).await?);
-        // Not back to back: the neighbour shall have its turns.
+        // Not back to back, so that the neighbour gets its turns.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(samples)

@@ -1,4 +1,4 @@
-//! Programs that start sandboxes as well: `bwrap`, `runc` and `docker run`, each running `true`.
+//! Other programs that start sandboxes: `bwrap`, `runc` and `docker run`, each running `true`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -26,7 +26,7 @@ enum Kind {
     Docker,
 }
 
-/// Those that work on this machine, and why the others do not.
+/// Returns those that work on this machine, and why the others do not.
 pub(crate) fn find() -> (Vec<Peer>, Vec<String>) {
     let mut peers = Vec::new();
     let mut missing = Vec::new();
@@ -85,7 +85,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A bundle as small as it gets: the host's /usr, and `true` in it.
+/// Creates a minimal bundle: the host's /usr, and `true` in it.
 fn runc_bundle() -> anyhow::Result<tempfile::TempDir> {
     let bundle = tempfile::Builder::new().prefix("isopod-bench-runc-").tempdir()?;
     let made = command("runc", &["spec"]).current_dir(bundle.path()).status().context("cannot be started")?;

@@ -1,5 +1,5 @@
-//! Images: one of 180 MB in three layers, from a registry on loopback until its files are unpacked. buildah makes and pushes
-//! it, and pulls it as well.
+//! Measures images: one of 180 MB in three layers, from a registry on loopback until its files are unpacked. buildah
+//! creates, pushes and pulls it as well.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -23,10 +23,10 @@ use crate::stage::abandon_if_held;
 
 const LAYERS: u64 = 3;
 const LAYER_BYTES: u64 = 60_000_000;
-/// Images are made of small files; a single library can be larger than a layer here.
+/// Images consist of small files. A single library can be larger than a layer here.
 const LARGEST_FILE: u64 = 4_000_000;
 const NAME: &str = "bench/image:latest";
-/// What a build says when its image is unpacked.
+/// The log line of a build when its image is unpacked.
 const UNPACKED: &str = "adding the user of the sandbox";
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-/// On a node that has nothing yet, until all layers are unpacked.
+/// Pulls on a new node, until all layers are unpacked.
 async fn pull(binary: &Path, address: &str) -> anyhow::Result<Duration> {
     let state = StateDir::new(binary);
     let mut config = state.node_config(PoolSize::NONE);
@@ -136,7 +136,7 @@ impl Registry {
     }
 }
 
-/// Makes an image of this host's files and puts it into the registry. Its size when it is unpacked.
+/// Creates an image from this host's files and pushes it to the registry. Returns its unpacked size.
 fn push_image(directory: &Path, address: &str) -> anyhow::Result<u64> {
     let context = directory.join("context");
     let mut files = Vec::new();
@@ -166,7 +166,7 @@ fn push_image(directory: &Path, address: &str) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
-/// Ordinary files below a directory, with their sizes.
+/// Lists regular files below a directory, with their sizes.
 fn walk(directory: &Path, files: &mut Vec<(PathBuf, u64)>) {
     let mut entries: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().collect();
     entries.sort_by_key(fs::DirEntry::path);

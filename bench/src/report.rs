@@ -1,4 +1,4 @@
-//! The report: tables in markdown, printed as they are finished and written to a file at the end.
+//! The report: Markdown tables, printed as they are finished and written to a file at the end.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub(crate) struct Table {
     text: String,
 }
 
-/// Whether a bound was kept.
+/// A target, and whether it was met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound {
     AtMost(f64),
@@ -38,7 +38,7 @@ impl Table {
 }
 
 impl Report {
-    /// Adds a table and shows it at once.
+    /// Adds a table and prints it at once.
     pub(crate) fn add(&mut self, table: &Table) {
         self.paragraph(&table.text);
     }
@@ -54,7 +54,7 @@ impl Report {
 }
 
 impl Bound {
-    /// The bound and how it went, such as `≤ 5 ✓`.
+    /// Returns the bound and the result, such as `≤ 5 ✓`.
     pub(crate) fn verdict(self, value: f64) -> String {
         match self {
             Self::AtMost(bound) => format!("≤ {bound} {}", mark(value <= bound)),

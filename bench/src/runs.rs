@@ -1,4 +1,4 @@
-//! Tool calls of a run through REST, beside the way without sessions: a new sandbox for each call, all files sent again.
+//! Measures tool calls of a run through REST, compared with a new sandbox for each call and all files sent again.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const UNCHANGED: &str = "files unchanged, whole call, ms";
 const PEER_CALL: &str = "peer: new sandbox for each call, 1+1, ms";
 const PEER_FILES: &str = "peer: new sandbox, all files sent, ms";
 
-/// What is measured, and what its median may be.
+/// The rows, and the targets of their medians.
 const ROWS: [(&str, Option<f64>); 9] = [
     ("first call of a run, ms", None),
     (SECOND, Some(6.0)),

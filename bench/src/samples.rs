@@ -1,4 +1,4 @@
-//! Durations that were measured, and what can be said about them.
+//! Measured durations and their statistics.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Samples {
         self.sorted.len()
     }
 
-    /// The value below which this share of the samples lies; zero when there are none.
+    /// Returns the value below which this share of the samples is, or zero if there are none.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let last = self.sorted.len().saturating_sub(1);
         self.sorted.get((self.sorted.len() * percent / 100).min(last)).copied().unwrap_or_default()
@@ -37,12 +37,12 @@ impl FromIterator<Duration> for Samples {
     }
 }
 
-/// Milliseconds with two digits after the point.
+/// Milliseconds with two decimals.
 pub(crate) fn millis(duration: Duration) -> String {
     format!("{:.2}", duration.as_secs_f64() * 1e3)
 }
 
-/// How many times the first is of the second; a dash when there is no second.
+/// How many times the second the first is, or a dash if there is no second.
 pub(crate) fn times(of: Duration, by: Duration) -> String {
     match by.is_zero() {
         true => "–".to_owned(),

@@ -1,31 +1,31 @@
-//! How much is measured: enough to believe, or just enough to see that it works.
+//! The amount of measurements: enough for reliable results, or just enough to see that it works.
 
 use std::time::Duration;
 
-/// Sizes of the workloads.
+/// The sizes of the workloads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     /// Creates per row.
     pub(crate) creates: usize,
-    /// How long a pool rests before it counts as aged.
+    /// How long a pool is idle before it counts as aged.
     pub(crate) age: Duration,
-    /// How long creates and kills are kept up.
+    /// How long creates and kills continue.
     pub(crate) churn: Duration,
-    /// Sandboxes at once.
+    /// Concurrent sandboxes.
     pub(crate) crowd: usize,
-    /// Of them with a file watch.
+    /// Sandboxes with a file watch among them.
     pub(crate) watched: usize,
     /// Mebibytes per stream.
     pub(crate) stream_mib: usize,
-    /// Times that each stream is measured.
+    /// How often each stream is measured.
     pub(crate) streams: usize,
     /// Calls through the SDK per row.
     pub(crate) sdk_calls: usize,
-    /// Runs of workflows at once.
+    /// Concurrent workflow runs.
     pub(crate) workflow_runs: usize,
     /// Nodes in a chain of agents.
     pub(crate) workflow_chain: usize,
-    /// How long the service is held under its load.
+    /// How long the service is under load.
     pub(crate) load: Duration,
 }
 

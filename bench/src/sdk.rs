@@ -1,4 +1,4 @@
-//! The server through the official Python SDK, beside the same calls against a server with canned answers.
+//! Measures the server through the official Python SDK, beside the same calls against a server with canned responses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::stage::abandon_if_held;
 
 const SDK: &str = "e2b==2.63.0";
 
-/// What is asked of a row, in milliseconds: p50 and p99.
+/// The targets of a row in milliseconds: p50 and p99.
 const BOUNDS: [(&str, Option<f64>, Option<f64>); 6] = [
     ("create", Some(10.0), None),
     ("create → first command", Some(15.0), Some(40.0)),

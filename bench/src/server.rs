@@ -1,4 +1,4 @@
-//! Servers and Python environments for what is measured through an SDK.
+//! Servers and Python environments for measurements through an SDK.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
-/// A child that is ended with its owner.
+/// A child process that ends with this value.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
@@ -19,7 +19,7 @@ pub(crate) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGTERM: a server of ours has sandboxes in its pool to remove.
+        // SIGTERM, because our server has pooled sandboxes to remove.
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
@@ -27,14 +27,15 @@ impl Drop for Server {
     }
 }
 
-/// Where the Python programs are.
+/// The directory of the Python programs.
 pub(crate) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("python")
 }
 
-/// A Python of its own with these packages.
+/// Creates a Python environment with these packages.
 pub(crate) fn make_venv(directory: &Path, packages: &[&str]) -> anyhow::Result<PathBuf> {
-    run(Command::new("python3").args(["-m", "venv"]).arg(directory)).context("could not make a Python environment")?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(directory))
+        .context("could not create a Python environment")?;
     let python = directory.join("bin/python");
     let install = ["-m", "pip", "install", "--quiet"];
     run(Command::new(&python).args(install).args(packages)).context("could not install the SDK")?;
@@ -46,7 +47,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     if status.success() { Ok(()) } else { bail!("it ended with {status}") }
 }
 
-/// `isopod serve` on a port of its own.
+/// Starts `isopod serve` on a free port.
 pub(crate) fn start_ours(binary: &Path, state: &StateDir, options: &[&str]) -> anyhow::Result<Server> {
     let mut command = Command::new(binary);
     command.arg("--state-dir").arg(state.path());
@@ -54,7 +55,7 @@ pub(crate) fn start_ours(binary: &Path, state: &StateDir, options: &[&str]) -> a
     start(command, |line| Some(line.split_once("E2B_API_URL=http://")?.1.trim().to_owned()))
 }
 
-/// Starts a server and reads lines until one tells its address.
+/// Starts a server and reads lines until one contains its address.
 pub(crate) fn start(mut command: Command, address: impl Fn(&str) -> Option<String>) -> anyhow::Result<Server> {
     let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
     let stdout = child.stdout.take().context("its output is piped")?;
@@ -65,10 +66,10 @@ pub(crate) fn start(mut command: Command, address: impl Fn(&str) -> Option<Strin
             return Ok(server);
         }
     }
-    bail!("the server ended without telling its address")
+    bail!("the server ended without printing its address")
 }
 
-/// Runs one of the Python programs against a server. It gets its orders as JSON and answers with JSON.
+/// Runs one of the Python programs against a server, with JSON as input and output.
 pub(crate) fn drive<T: DeserializeOwned>(
     python: &Path,
     script: &str,
@@ -86,5 +87,5 @@ pub(crate) fn drive<T: DeserializeOwned>(
     if !output.status.success() {
         bail!("the SDK's program ended with {}", output.status);
     }
-    serde_json::from_slice(&output.stdout).context("the SDK's program gave no JSON")
+    serde_json::from_slice(&output.stdout).context("the SDK's program printed no JSON")
 }

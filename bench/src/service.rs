@@ -1,4 +1,4 @@
-//! The sandbox service beside the SDK's path into the same sandbox, and under a mixed load.
+//! Measures the sandbox service beside the SDK's path into the same sandbox, and under a mixed load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     Ok(())
 }
 
-/// One after the other, then as many as go.
+/// One after the other, then in parallel.
 async fn executes(address: &str, guest: &Guest, path: &str, scale: &Scale) -> anyhow::Result<Table> {
     let (mut direct, mut service) = (Samples::default(), Samples::default());
     let mut connection = Connection::open(address).await?;
@@ -93,7 +93,7 @@ async fn service_rate(address: &str, path: &str, calls: usize) -> anyhow::Result
     Ok(calls as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Five hundred requests a second, by a clock that does not wait for answers: one in ten is an execute.
+/// Sends five hundred requests per second, on a schedule that does not wait for responses. One in ten is an execute.
 async fn mixed(address: &str, execute: &str, length: Duration) -> anyhow::Result<Table> {
     let total = RATE as usize * usize::try_from(length.as_secs())?;
     let (next, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
@@ -151,7 +151,7 @@ async fn work(
     }
 }
 
-/// A kept connection that speaks just enough HTTP/1.1.
+/// A kept-alive connection with a minimal HTTP/1.1 client.
 struct Connection {
     stream: BufReader<TcpStream>,
 }

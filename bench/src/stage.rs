@@ -1,4 +1,4 @@
-//! A node to measure on, in a state directory of its own.
+//! A node to measure, in its own state directory.
 
 use std::path::Path;
 
@@ -26,8 +26,8 @@ impl Stage {
         Guest::over_unix(socket).with_user("user")
     }
 
-    /// Ends everything. What stays is named, but figures that were measured are not lost for it: another program that
-    /// copies the host's mounts can hold the disk for as long as it runs.
+    /// Ends everything. What is left is printed, but is not an error, so that measured numbers are not lost: another
+    /// program that copies the host's mounts can hold the disk for as long as it runs.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         let Self { node, state } = self;
         for sandbox in node.list().await {
@@ -39,12 +39,12 @@ impl Stage {
     }
 }
 
-/// Lets a state directory go, or leaves it where it is when something still holds it.
+/// Removes a state directory, or leaves it if something still holds it.
 pub(crate) fn abandon_if_held(state: StateDir) {
     let residue = Residue::of(state.path());
     if !residue.is_empty() {
         println!("left behind, because something holds it: {residue:?}\n");
-        // Its end would insist on removing everything.
+        // Its destructor would insist on removing everything.
         std::mem::forget(state);
     }
 }

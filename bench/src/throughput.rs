@@ -1,4 +1,4 @@
-//! Megabytes a second through the guest: command output in both codecs, file upload and download.
+//! Measures megabytes per second through the guest: command output in both codecs, file upload and download.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Runs of workflows: many at once on real sandboxes, and how soon a node's successor starts.
+//! Measures workflow runs: many at once on real sandboxes, and how soon a node's successor starts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn row(table: &mut Table, name: &str, samples: &Samples, bound: Option<f64>) {
     ]);
 }
 
-/// Starts all runs at once. Fails when a node or a sandbox is missing or left over.
+/// Starts all runs at once. Fails if a node or a sandbox is missing or left over.
 async fn crowd(client: &Client, count: usize) -> anyhow::Result<Samples> {
     let node = |place: usize| {
         let on: Vec<String> = if place == 0 { Vec::new() } else { vec![format!("n{}", (place - 1) / 2)] };
@@ -91,7 +91,7 @@ async fn one_of_many(client: &Client, flow: &str) -> anyhow::Result<Duration> {
     }
 }
 
-/// A chain of agents that are all the same one, which notes when it is asked and when it has answered.
+/// A chain of agents, all the same one, which records when it is called and when it has answered.
 async fn successor_gaps(client: &Client, length: usize) -> anyhow::Result<Samples> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
