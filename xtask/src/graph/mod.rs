@@ -211,7 +211,7 @@ mod tests {
         let others = made_crate("", 0).lines();
         check(&[made_crate("", MAX_LINES - others)], &[], &[]).unwrap();
         let refused = check(&[made_crate("", MAX_LINES - others + 1)], &[], &[]).unwrap_err();
-        assert_eq!(refused, "made has 15001 lines without tests; a crate may have 15000");
+        assert_eq!(refused, "made has 15001 lines without tests; the limit is 15000");
         check(&[made_crate("", MAX_LINES + 1)], &["made"], &[]).unwrap();
     }
 

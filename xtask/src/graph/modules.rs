@@ -422,6 +422,6 @@ mod tests {
         let missing = Modules::read(Path::new("src/lib.rs"), &|path| {
             (path == Path::new("src/lib.rs")).then(|| "mod a;".to_owned())
         });
-        assert_eq!(missing.unwrap_err(), "there is no file for the module a");
+        assert_eq!(missing.unwrap_err(), "no file found for the module a");
     }
 }

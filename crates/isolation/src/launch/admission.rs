@@ -329,7 +329,7 @@ mod tests {
             let reason = refused.expect_err(field);
             assert!(reason.starts_with(&format!("{field} is ")), "{bad:?}: {reason}");
             let silent = check_status(&GOOD_STATUS.replace(&line, "\n"), &expected).expect_err(field);
-            assert_eq!(silent, format!("the kernel does not tell its {field}"));
+            assert_eq!(silent, format!("the kernel does not report its {field}"));
         }
     }
 
