@@ -236,8 +236,11 @@ mod tests {
         let (first, unknown) = (id(1, 1), id(2, 30));
         let wrong = page_with(&[(&first, "–", "missing"), (&first, "–", "missing"), (&unknown, "–", "missing")]);
         let text = wrong.text.replace(&format!("| {} |", id(4, 44)), "| other |");
-        let expected =
-            [format!("{first} has two rows"), format!("unknown requirement {unknown}"), format!("{} has no row", id(4, 44))];
+        let expected = [
+            format!("{first} has two rows"),
+            format!("unknown requirement {unknown}"),
+            format!("{} has no row", id(4, 44)),
+        ];
         let refused = check(&[file(PAGE, &text)]).unwrap_err();
         assert!(expected.iter().all(|words| refused.contains(words)), "{refused}");
     }

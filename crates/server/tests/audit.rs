@@ -1,4 +1,4 @@
-//! The audit of what is done outside the service: E2B's own API, runs and keys are in the same chain.
+//! The audit of operations outside the service: E2B's own API, runs and keys are in the same chain.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use support::server::until;
 use support::{Client, Server};
 
-/// The lines, oldest first, without those that reading them makes.
+/// Returns the lines, oldest first, without those that reading them causes.
 async fn lines(client: &Client) -> Vec<Value> {
     let listed = client.get("/api/v1/audit?limit=1000").await.json["lines"].clone();
     let lines = listed.as_array().unwrap().iter().rev();
     lines.filter(|line| line["action"] != "audit.list").cloned().collect()
 }
 
-/// Waits until there are so many: they are written a moment after their answers.
+/// Waits until there are this many. They are written a moment after their responses.
 async fn have(client: &Client, count: usize) -> Vec<Value> {
     until("the lines are written", || async { lines(client).await.len() >= count }).await;
     let found = lines(client).await;
@@ -32,7 +32,7 @@ fn words(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["action"].as_str().unwrap()).collect()
 }
 
-/// Every operation that changes something, with who, what, on which sandbox, from where and with what outcome.
+/// Every operation that changes something, with who, what, on which sandbox, from where and with what result.
 #[tokio::test]
 async fn what_e2bs_own_api_changes_is_in_the_chain() {
     let server = Server::start().await;
@@ -42,7 +42,7 @@ async fn what_e2bs_own_api_changes_is_in_the_chain() {
     client.post(&at("timeout"), json!({ "timeout": 60 })).await;
     client.post(&at("pause"), json!({})).await;
     client.post(&at("connect"), json!({ "timeout": 60 })).await;
-    // Who only looks changes nothing.
+    // Reading changes nothing.
     for path in ["/v2/sandboxes".to_owned(), format!("/sandboxes/{id}"), "/metrics".to_owned(), at("metrics")] {
         client.get(&path).await;
     }
@@ -101,7 +101,7 @@ async fn runs_keys_and_templates_are_in_the_chain() {
     assert!(!text.contains(key["key"].as_str().unwrap()), "a key is in the audit");
 }
 
-/// Keys that may not use E2B's routes are known, and what they tried is noted.
+/// Keys without access to E2B's routes are known, and their attempts are audited.
 #[tokio::test]
 async fn a_key_without_the_right_is_noted_with_its_refusal() {
     let server = Server::start().await;
@@ -111,11 +111,11 @@ async fn a_key_without_the_right_is_noted_with_its_refusal() {
     assert_eq!((&lines[0]["action"], &lines[0]["code"]), (&json!("sandbox.create"), &json!("scope_forbids")));
 }
 
-/// Who hangs up in the middle of a create is noted, and so is what they had asked for.
+/// A client that hangs up in the middle of a create is audited, and so is its request.
 #[tokio::test]
 async fn a_client_that_hangs_up_is_noted() {
     let server = Server::start().await;
-    // Longer than it takes to notice that nobody waits.
+    // Longer than it takes to notice that the client is gone.
     server.node.faults.create_takes.store(5000, Ordering::Relaxed);
     let client = server.client.clone();
     let asking = tokio::spawn(async move {
@@ -130,7 +130,7 @@ async fn a_client_that_hangs_up_is_noted() {
     assert_eq!(lines[0]["code"], "client_gone");
 }
 
-/// What was answered before a server is stopped is in the chain afterwards, although no answer waited for its line.
+/// What was answered before a server stops is in the chain afterwards, although no response waited for its line.
 #[tokio::test]
 async fn a_server_that_is_stopped_writes_what_it_has_queued() {
     let mut server = Server::start().await;
@@ -144,7 +144,7 @@ async fn a_server_that_is_stopped_writes_what_it_has_queued() {
     assert_eq!((verified.lines, verified.broken_at), (50, None));
 }
 
-/// The handler of a GET answers it too, and so it is known by the same name.
+/// The handler of a GET also answers HEAD, so it has the same action.
 #[tokio::test]
 async fn a_head_request_of_the_service_is_audited_as_the_get_that_it_stands_for() {
     let server = Server::start().await;

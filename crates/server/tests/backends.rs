@@ -21,7 +21,7 @@ use isopod_wire::{Bytes, Limits, SandboxId};
 use support::server::{KEY, open_store};
 use support::{FakeNode, Fault, FaultProxy, Server};
 
-/// Waits short enough for a test; `call` is how long one call may take.
+/// Waits that are short enough for a test. `call` is the time limit of one call.
 fn patience(call: Duration) -> ResilienceConfig {
     ResilienceConfig {
         first_wait: Duration::from_millis(30),
@@ -46,7 +46,7 @@ fn remote(url: &str, key: &str, call: Duration) -> Resilient {
     Resilient::new(Arc::new(backend), patience(call))
 }
 
-/// A remote server keeps its own books, so that any team will do here.
+/// A remote server keeps its own records, so any team works here.
 async fn some_team() -> TeamId {
     let dir = tempfile::tempdir().unwrap();
     open_store(dir.path()).await.ensure_team().await.unwrap()
@@ -56,7 +56,7 @@ async fn spec() -> CreateSpec {
     CreateSpec::new(some_team().await, "base")
 }
 
-/// A server with a proxy before it, and the backend that goes through both.
+/// A server with a proxy in front, and the backend that goes through both.
 async fn behind_proxy(call: Duration) -> (Server, FaultProxy, Resilient) {
     let server = Server::start().await;
     let proxy = FaultProxy::before(server.address).await;
@@ -85,7 +85,7 @@ async fn suite(backend: &dyn Backend, node: &FakeNode, team: &TeamId) {
     assert!(!backend.destroy(&nobody).await.unwrap(), "what is gone is gone");
     assert_eq!(node.count(), 0);
 
-    // A life.
+    // A whole life.
     let words = BTreeMap::from([("agent".to_owned(), "a 1".to_owned())]);
     let env = BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]);
     let wanted = CreateSpec { metadata: words.clone(), env, timeout: Duration::from_secs(600), ..spec("base") };
@@ -192,7 +192,7 @@ async fn a_reply_that_is_lost_after_create_leaves_exactly_one_sandbox() {
     }
 }
 
-/// The first try outlives the patience of its caller.
+/// The first attempt takes longer than its caller waits.
 #[tokio::test]
 async fn a_create_that_takes_longer_than_we_wait_is_found_by_the_next_try() {
     let (server, _proxy, backend) = behind_proxy(Duration::from_millis(1500)).await;
@@ -202,7 +202,7 @@ async fn a_create_that_takes_longer_than_we_wait_is_found_by_the_next_try() {
     assert_eq!(server.node.creates.load(Ordering::Relaxed), 1);
     match made {
         Ok(made) => assert!(server.node.state_of(made.id.as_str()).is_some()),
-        // On a slow machine three tries may be too few.
+        // On a slow machine, three attempts may be too few.
         Err(error) => assert!(error.is_transient(), "{error}"),
     }
 }
@@ -261,7 +261,7 @@ async fn a_server_that_swallows_everything_opens_the_breaker_until_it_answers_ag
     assert!(backend.metrics().tries(Verb::Status, "breaker_open") >= 1);
 }
 
-/// A server that was never there.
+/// A server that never existed.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable_and_then_left_alone() {
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

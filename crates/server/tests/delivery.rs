@@ -1,4 +1,4 @@
-//! What the edge tells a guest about the output that its clients have got, and what it does with idle connections.
+//! What the edge reports to a guest about delivered output, and how it handles idle connections.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -50,7 +50,7 @@ async fn what_was_sent_to_the_client_is_reported_to_the_guest() {
 
 #[tokio::test]
 async fn what_a_client_that_left_has_not_acknowledged_is_taken_back() {
-    // The frame, its chunk and the head are sent; of these nothing arrives.
+    // The frame, its chunk and the head are sent, but nothing of them arrives.
     let server = Server::start_with(|config| config.control.unacknowledged = |_| Ok(1 << 20)).await;
     let id = server.create(json!({})).await;
     let mut body = server.client.open(Method::POST, CONNECT, &inside(&id), Bytes::new()).await.into_body();
@@ -83,7 +83,7 @@ async fn a_stopping_server_ends_streams_in_their_own_words() {
     assert_eq!(rest[0], 2);
     let end: serde_json::Value = serde_json::from_slice(&rest[5..]).unwrap();
     assert_eq!(end, json!({ "error": { "code": "unavailable", "message": message } }));
-    // These words are not the guest's: whatever it printed meanwhile has not been sent.
+    // This text is not the guest's: what it printed meanwhile was not sent.
     reported(&server, Report { stream: 1, bytes: 7, last: true }).await;
     let reports = server.node.printed.reports.lock().unwrap();
     assert!(reports.iter().all(|report| report.bytes <= 7), "{reports:?}");

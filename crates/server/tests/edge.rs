@@ -55,7 +55,7 @@ async fn what_is_not_there_is_refused_in_the_words_the_sdks_know() {
     assert_eq!(server.client.inside(&id, GUEST, "/health").await.status, 502);
 }
 
-/// Of a 502 the SDKs say that the sandbox has probably reached its time-out.
+/// The SDKs report a 502 as a probable timeout of the sandbox.
 #[tokio::test]
 async fn a_template_without_an_interpreter_says_so_at_once() {
     let server = Server::start().await;
@@ -98,7 +98,7 @@ async fn a_sandbox_is_found_by_headers_host_and_path() {
     assert_eq!(answer.headers["set-cookie"], "a=b");
 }
 
-/// Every form in which something opens this server, by every way into a sandbox.
+/// Every form of a credential for this server, on every way into a sandbox.
 #[tokio::test]
 async fn what_opens_this_server_stays_outside_in_every_form_and_a_services_own_passes() {
     let root = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn what_opens_this_server_stays_outside_in_every_form_and_a_services_own_p
     let ways: [(&str, &[(&str, &str)]); 3] = [("/x", &routing), ("/x", &[("host", &host)]), (&path, &[])];
     for (path, way) in ways {
         for (name, value) in &ours {
-            // Alone, and behind one that passes.
+            // Alone, and after one that passes.
             let own = (*name, "a-service's-own");
             for before in [None, Some(own)] {
                 let mut headers = way.to_vec();
@@ -152,7 +152,7 @@ async fn what_opens_this_server_stays_outside_in_every_form_and_a_services_own_p
                 assert_eq!(answer.status, 200, "{answer:?}");
                 assert!(!answer.text.contains(value.as_str()), "{name}: {value} got inside by {way:?}");
             }
-            // Behind more than are looked at.
+            // After more values than are checked.
             let mut headers = way.to_vec();
             headers.extend([own; 8]);
             headers.push((name, value));
@@ -185,7 +185,7 @@ async fn a_key_under_the_name_of_a_team_token_stays_outside_where_team_tokens_ar
     assert_eq!(answer.json["headers"]["x-supabase-token"], "a-service's-own");
 }
 
-/// E2B's SDKs show the traffic token with these calls wherever they were given one; Python 2.0 to 2.8 the access token.
+/// E2B's SDKs send the traffic token with these calls if they have one. Python 2.0 to 2.8 send the access token.
 #[tokio::test]
 async fn contexts_of_a_secured_sandbox_need_a_token_and_its_public_ports_do_not() {
     let server = Server::start().await;
@@ -214,21 +214,21 @@ async fn contexts_of_a_secured_sandbox_need_a_token_and_its_public_ports_do_not(
             assert_eq!(ask(method.clone(), "49999", path, &shown).await, 200, "{method} {path} {shown:?}");
         }
     }
-    // The guest itself asks for the token here.
+    // The guest itself requires the token here.
     assert_eq!(ask(Method::POST, "49999", "/execute", &[]).await, 200);
     assert_eq!(ask(Method::GET, "49999", "/health", &[]).await, 204);
     assert_eq!(ask(Method::OPTIONS, "49999", "/contexts", &[]).await, 200);
     assert_eq!(ask(Method::GET, "8080", "/contexts", &[]).await, 200);
-    // Connecting gives the same token again.
+    // Connecting returns the same token again.
     let again = server.client.post(&format!("/v2/sandboxes/{id}/connect"), json!({})).await.json;
     assert_eq!(again["trafficAccessToken"], json!(traffic));
-    // What was made without security stays open, as it is with E2B.
+    // A sandbox that was created without security stays open, as with E2B.
     let open = server.client.post("/sandboxes", json!({ "templateID": "base" })).await.json;
     assert_eq!(open["trafficAccessToken"], Value::Null);
     assert_eq!(server.client.inside(open["sandboxID"].as_str().unwrap(), 49999, "/contexts").await.status, 200);
 }
 
-/// What listens behind a port is whatever the sandbox likes.
+/// A sandbox may run anything behind a port.
 #[tokio::test]
 async fn a_port_that_answers_without_end_or_speaks_no_http_costs_its_client_only() {
     let server = Server::start().await;
@@ -239,9 +239,9 @@ async fn a_port_that_answers_without_end_or_speaks_no_http_costs_its_client_only
     let port = ENDLESS_TRAILERS.to_string();
     let headers = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", port.as_str())];
     let response = server.client.open(Method::GET, "/", &headers, Bytes::new()).await;
-    // Whether its head came through before it was cut is chance.
+    // It is chance whether its head came through before it was cut.
     assert!(response.status() == 502 || response.into_body().collect().await.is_err());
-    // It never comes to an answer, and ends with its client.
+    // It never responds, and ends with its client.
     let (client, sandbox) = (server.client.clone(), id.clone());
     let waiting = tokio::spawn(async move { client.inside(&sandbox, ENDLESS_PROMISES, "/").await });
     assert_eq!(server.client.inside(&id, GUEST, "/health").await.status, 204);
@@ -249,7 +249,7 @@ async fn a_port_that_answers_without_end_or_speaks_no_http_costs_its_client_only
     assert_eq!(server.client.delete(&format!("/sandboxes/{id}")).await.status, 204);
 }
 
-/// The guest needs them; what else listens inside does not need the token.
+/// The guest needs them, but other services inside do not need the token.
 #[tokio::test]
 async fn the_guest_gets_its_user_and_token_and_other_ports_only_the_user() {
     let server = Server::start().await;
@@ -322,7 +322,7 @@ async fn a_signed_file_url_finds_its_sandbox_and_no_other() {
     };
     let found = get(sign("/a b", "read", &token)).await;
     assert_eq!((found.status, &found.json["target"]), (200, &json!("Guest")));
-    // What is there shares its origin with the API: it is saved and not shown, and says nothing about that origin.
+    // The content shares its origin with the API: it is downloaded rather than shown, and sets nothing for that origin.
     let cookie = [("cookie", "session=admin")];
     let page = server.client.raw(Method::GET, &sign("/evil.html", "read", &token), &cookie, Bytes::new()).await;
     assert_eq!((page.status, page.text.as_str()), (200, "<script>steal()</script>"));
@@ -404,7 +404,7 @@ async fn a_connect_stream_ends_in_its_own_words_when_the_sandbox_stops() {
     assert!(cut.into_body().collect().await.is_err(), "nothing can follow half a frame");
 }
 
-/// The SDKs look for what happened only when the stream breaks, and tell a kill by the answer of the edge.
+/// The SDKs check what happened only if the stream breaks, and recognize a kill by the edge's response.
 #[tokio::test]
 async fn a_connect_stream_breaks_when_the_sandbox_is_gone_and_the_next_request_says_so() {
     let server = Server::start().await;
@@ -448,7 +448,7 @@ async fn over_http2_a_body_that_is_cut_says_that_it_was_cancelled() {
     assert_eq!(reason, Some(h2::Reason::CANCEL), "{error:?}");
 }
 
-/// Clients take a cancelled stream for their own doing, or for a stream that came to its end.
+/// Clients take a cancelled stream for their own doing, or for a complete one.
 #[tokio::test]
 async fn over_http2_a_stream_of_a_killed_sandbox_ends_with_an_error() {
     let server = Server::start().await;
@@ -487,7 +487,7 @@ async fn a_kept_connection_that_closes_without_an_answer_costs_only_another_try(
         server.client.inside(&id, GUEST, "/").await;
         assert_eq!(ask(method, "").await, 200, "sent again");
     }
-    // A connection is kept a moment after its answer has been read, so the next request may find none and be answered.
+    // A connection is kept a moment after its response was read, so the next request may find none and be answered.
     for (method, body, why) in [(Method::POST, "", "what may not be done twice"), (Method::PUT, "body", "what is gone")]
     {
         support::server::until(&format!("{why} is not sent twice"), || async {
@@ -548,7 +548,7 @@ async fn a_tunnel_without_end_whose_client_does_not_read_is_not_kept_in_memory()
     assert_eq!(&answer, b"HTTP/1.1 101");
     let printed = &server.node.printed;
     support::server::until("nothing is taken any more", || async { printed.is_flood_stuck.load(Relaxed) }).await;
-    // Two buffers of 64 KiB are ours; what else was taken waits in the sockets of the kernel, which have limits of their own.
+    // Two buffers of 64 KiB are ours. The rest waits in the kernel's sockets, which have limits of their own.
     let taken = printed.flooded.load(Relaxed);
     assert!(taken < 32 << 20, "{taken} bytes");
     assert_eq!(server.client.inside(&id, GUEST, "/health").await.status, 204, "others are served");
@@ -612,8 +612,8 @@ async fn slow_heads_are_cut_and_idle_connections_are_kept() {
     assert!(read.is_err() || answer.starts_with(b"HTTP/1.1 431"), "{:?}", String::from_utf8_lossy(&answer));
 }
 
-/// The answer may be there before the body is. The connection must live on: a client puts it back to be used again as soon
-/// as it has the answer, and would otherwise lose its next request.
+/// The response may arrive before the whole body was sent. The connection must stay open, because a client reuses it as
+/// soon as it has the response, and would otherwise lose its next request.
 #[tokio::test]
 async fn a_refusal_before_the_body_came_does_not_cost_the_connection() {
     let server = Server::start().await;
@@ -633,7 +633,7 @@ async fn a_refusal_before_the_body_came_does_not_cost_the_connection() {
     assert!(read_answer(&mut stream).await.starts_with("HTTP/1.1 204"));
 }
 
-/// One answer with its body, which must have a length.
+/// One response with its body, which must have a length.
 async fn read_answer(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     loop {
@@ -687,7 +687,7 @@ async fn a_page_for_people_waits_until_the_port_opens() {
     assert!(!server.client.raw(Method::GET, "/", &gone, Bytes::new()).await.text.contains("refresh"));
 }
 
-/// Whoever stands in front could read such a request in another way than we do.
+/// A proxy in front could parse such a request differently.
 #[tokio::test]
 async fn requests_that_can_be_read_in_two_ways_are_refused_for_the_api_and_for_sandboxes() {
     let server = Server::start().await;
@@ -775,7 +775,7 @@ async fn a_server_of_several_domains_answers_with_the_one_that_it_was_asked_by()
         let answer = server.client.raw(Method::GET, "/", &[("host", &host)], Bytes::new()).await;
         assert_eq!(answer.json["message"], message, "{domain}");
     }
-    // Whoever forwards the server's port may give it such a name.
+    // A port forwarder may give the server such a name.
     let forwarded = [("host", "3000-someone.forwarded.example")];
     assert_eq!(server.client.raw(Method::GET, "/health", &forwarded, Bytes::new()).await.status, 204);
 }

@@ -1,4 +1,4 @@
-//! Files of executions over REST: what is put is found, whole, by its owner only, and nothing leads out.
+//! Files of executions over REST: uploads are found, complete, only by their owner, and no path leads out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -39,7 +39,7 @@ impl Stage {
         Self { server, root }
     }
 
-    /// A path of the execution on the host.
+    /// Returns a path of the execution on the host.
     fn path(&self, key: &str) -> PathBuf {
         self.root.path().join("executions/test_e2b_001").join(key)
     }
@@ -49,7 +49,7 @@ async fn put(client: &Client, path: &str, body: &'static [u8]) -> Answer {
     client.raw(Method::PUT, path, &[("x-api-key", &client.key)], body.into()).await
 }
 
-/// The path that is told for a key is where the file is.
+/// The path that is returned for a key is where the file is.
 #[tokio::test]
 async fn what_is_put_under_a_name_is_an_artifact_and_comes_back() {
     let stage = Stage::new().await;
@@ -86,7 +86,7 @@ async fn an_opened_execution_has_its_directories_and_tells_what_it_takes() {
     assert_eq!(client.get("/api/v1/executions").await.json[0]["execution_id"], "test_e2b_001");
 }
 
-/// An execution is its first user's; for others it does not exist.
+/// An execution belongs to its first user. It does not exist for others.
 #[tokio::test]
 async fn another_team_finds_nothing_of_an_execution() {
     let stage = Stage::new().await;
@@ -104,7 +104,7 @@ async fn another_team_finds_nothing_of_an_execution() {
     assert_eq!(client.get(&format!("{FILES}/secret")).await.text, "ours");
 }
 
-/// What another team writes on its own sandboxes says nothing about an execution.
+/// Metadata of another team's sandboxes does not affect an execution.
 #[tokio::test]
 async fn another_teams_words_do_not_keep_an_execution() {
     let stage = Stage::new().await;
@@ -135,7 +135,7 @@ async fn keys_and_ids_that_lead_out_are_refused() {
     assert!(std::fs::read_dir(stage.root.path()).unwrap().all(|entry| entry.unwrap().file_name() == "executions"));
 }
 
-/// Code in a sandbox can put any link into its directory. None is followed.
+/// Code in a sandbox can create any link in its directory. None is followed.
 #[tokio::test]
 async fn links_that_a_sandbox_made_are_not_followed() {
     let stage = Stage::new().await;
@@ -159,14 +159,14 @@ async fn links_that_a_sandbox_made_are_not_followed() {
     assert_ne!(cleaned.json["removed"], 1, "{cleaned:?}");
     client.delete("/api/v1/executions/test_e2b_001").await;
     assert!(outside.path().join("key").exists());
-    // A pipe is no file, and does not hold anybody up.
+    // A pipe is not a file, and blocks nobody.
     put(client, &format!("{FILES}/a"), b"a").await;
     let made = std::process::Command::new("mkfifo").arg(stage.path("artifacts/pipe")).status().unwrap();
     assert!(made.success());
     assert_eq!(client.get(&format!("{FILES}/pipe")).await.status, 400);
 }
 
-/// Notes go with their file, through every change.
+/// Metadata follows its file through every change.
 #[tokio::test]
 async fn metadata_goes_with_its_file() {
     let stage = Stage::new().await;
@@ -199,7 +199,7 @@ async fn metadata_goes_with_its_file() {
     assert_eq!(client.raw(Method::PUT, &format!("{FILES}/b"), &bad, "1".into()).await.status, 400);
 }
 
-/// Writers at the same time do not share a name for what is not whole.
+/// Concurrent writers do not share a temporary name.
 #[tokio::test]
 async fn writers_of_one_key_at_once_leave_one_whole_file() {
     let stage = Stage::new().await;
@@ -220,7 +220,7 @@ async fn writers_of_one_key_at_once_leave_one_whole_file() {
     assert_eq!(std::fs::read_dir(stage.path("artifacts")).unwrap().count(), 1);
 }
 
-/// `max_file_size`, and a quota for all files together. What was there stays.
+/// `max_file_size`, and a quota for all files together. Existing files stay.
 #[tokio::test]
 async fn what_is_too_large_is_refused_and_leaves_nothing() {
     let stage = Stage::with(|config| {
@@ -237,12 +237,12 @@ async fn what_is_too_large_is_refused_and_leaves_nothing() {
     assert_eq!(client.get(&format!("{FILES}/a")).await.text.as_bytes(), [1; 1000]);
     assert_eq!(client.delete(&format!("{FILES}/b")).await.status, 204);
     assert_eq!(put(client, &format!("{FILES}/c"), &[3; 1000]).await.status, 201);
-    // Replacing a file takes only what it is larger by.
+    // Replacing a file takes only the difference in size.
     assert_eq!(put(client, &format!("{FILES}/d"), &[3; 400]).await.status, 201);
     assert_eq!(std::fs::read_dir(stage.path("artifacts")).unwrap().count(), 3);
 }
 
-/// A client that goes away in the middle leaves what was there.
+/// If a client disconnects in the middle, the existing file stays.
 #[tokio::test]
 async fn an_upload_that_breaks_off_leaves_nothing() {
     use tokio::io::AsyncWriteExt as _;
@@ -260,7 +260,7 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
     assert_eq!(client.get(&format!("{FILES}/a")).await.text, "old");
 }
 
-/// Old temporary files go, with directories that are then empty.
+/// Old temporary files are removed, with directories that are then empty.
 #[tokio::test]
 async fn temporary_files_are_cleaned_up() {
     let stage = Stage::new().await;
@@ -307,7 +307,7 @@ async fn keys_are_listed_by_prefix_and_time_in_pages() {
     assert_eq!(client.get(&format!("{FILES}?modifiedSince=soon")).await.status, 400);
 }
 
-/// What nobody has used for the time that was set goes, unless a live sandbox has it.
+/// Executions that were unused for the configured time are removed, unless a live sandbox has them mounted.
 #[tokio::test]
 async fn executions_past_their_time_are_removed() {
     let stage = Stage::with(|config| config.control.files.execution_retention = Some(Duration::from_millis(300))).await;
@@ -339,7 +339,7 @@ async fn an_execution_is_not_removed_under_a_live_sandbox() {
     assert_eq!(client.delete("/api/v1/executions/test_e2b_001").await.status, 204);
 }
 
-/// A removed execution's id is free for anybody; nothing of its files is.
+/// The id of a removed execution is free for any team, but nothing of its files is left.
 #[tokio::test]
 async fn a_removed_execution_leaves_no_file_to_the_next_owner() {
     let stage = Stage::new().await;
@@ -358,7 +358,7 @@ async fn a_removed_execution_leaves_no_file_to_the_next_owner() {
     assert_eq!(client.get(&format!("{FILES}/a")).await.status, 404);
 }
 
-/// Without a workspace the server runs, and says that there is none.
+/// Without a workspace, the server runs, and says that there is none.
 #[tokio::test]
 async fn without_a_workspace_the_routes_say_so() {
     let server = Server::start().await;
@@ -367,7 +367,7 @@ async fn without_a_workspace_the_routes_say_so() {
     assert_eq!(server.client.post("/volumes", json!({ "name": "v" })).await.status, 501);
 }
 
-/// The metadata of a create asks for the execution's files, at the path of the host.
+/// The metadata of a create request mounts the execution's files, at the path on the host.
 #[tokio::test]
 async fn a_sandbox_of_an_execution_gets_its_files_mounted() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! Trouble from below: a store that is locked, a burst, a server that dies with many sandboxes.
+//! Failures below the server: a locked store, a burst, a server that dies with many sandboxes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -27,7 +27,7 @@ async fn a_locked_store_gives_a_clear_error_and_recovers_without_a_restart() {
     assert_eq!(server.client.get("/v2/sandboxes").await.status, 200, "reading goes on");
     other.execute("ROLLBACK").await.unwrap();
     drop(other);
-    // If the lock met the audit as well, requests are refused until its next entry is written.
+    // If the lock also affected the audit log, requests are refused until its next entry is written.
     until("creates are served again", || async {
         let made = server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await;
         let is_audit = made.status == 503 && made.json["error_code"] == "audit_unavailable";
@@ -127,7 +127,7 @@ async fn wrong_types_sizes_and_encodings_of_bodies_are_told_apart() {
     assert_eq!(send(json(), good).await, 201, "and what is right passes");
 }
 
-/// The server dies while the node is at work; the node finishes before or after the next server starts.
+/// The server dies during a call to the node. The node finishes before or after the next server starts.
 #[tokio::test]
 async fn a_server_that_dies_in_the_middle_of_a_change_leaves_it_done_or_undone() {
     use std::sync::atomic::Ordering::Relaxed;
@@ -170,7 +170,7 @@ async fn a_server_that_dies_in_the_middle_of_a_change_leaves_it_done_or_undone()
                 Some(_) => json!("paused"),
                 None => json!(null),
             };
-            // An interrupted resume may also end as it was: paused, to be asked for again.
+            // An interrupted resume may also end as before: paused, and it can be requested again.
             let done = shown.json["state"] == wanted || (verb == "resume" && shown.json["state"] == "paused");
             done && (shown.json["state"] == agreed || verb == "resume")
         })
@@ -211,7 +211,7 @@ async fn a_node_that_answers_too_late_is_believed_all_the_same() {
     until("it runs on", || async { server.client.inside(&id, 8080, "/").await.status == 200 }).await;
 }
 
-/// Sends a request and leaves the answer to whoever reads the socket.
+/// Sends a request without reading the response.
 async fn hang_up_later(server: &Server, path: &str, more: &str, body: &str) -> tokio::net::TcpStream {
     let mut socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let (key, length) = (&server.client.key, body.len());
@@ -221,12 +221,12 @@ async fn hang_up_later(server: &Server, path: &str, more: &str, body: &str) -> t
     socket
 }
 
-/// Nobody could ever end it: its id was in the answer that nobody read.
+/// Nobody could ever end it, because its id was in the unread response.
 #[tokio::test]
 async fn a_sandbox_whose_client_hung_up_before_the_answer_is_removed() {
     let server = Server::start().await;
     let ask = async |more: &str| hang_up_later(&server, "/v2/sandboxes", more, r#"{"templateID":"base"}"#).await;
-    // Read to its first byte: acknowledged, and it stays when the client leaves.
+    // Read to its first byte, the response counts as received, and the sandbox stays when the client leaves.
     let mut socket = ask("").await;
     socket.read_exact(&mut [0; 12]).await.unwrap();
     drop(socket);
@@ -240,7 +240,7 @@ async fn a_sandbox_whose_client_hung_up_before_the_answer_is_removed() {
     until("it is made and removed", || async { server.node.executions() == 2 && server.node.count() == 1 }).await;
     until("its row has ended", || async { rows().await == 1 }).await;
 
-    // With a key, the client finds it when it asks again.
+    // With a key, the client finds it by repeating the request.
     let gone = ask("idempotency-key: k1\r\n").await;
     until("the node is asked", || async { server.node.creates.load(Ordering::Relaxed) == 3 }).await;
     drop(gone);

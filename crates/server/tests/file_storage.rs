@@ -101,7 +101,7 @@ async fn another_teams_execution_is_not_found() {
     FileStorage::open(&stranger, "e").await.unwrap();
 }
 
-/// The client tells paths without asking, so it must read keys as the server does.
+/// The client computes paths without asking, so it must normalize keys as the server does.
 #[tokio::test]
 async fn client_and_server_read_keys_alike() {
     let (_server, _root, client) = stage().await;
@@ -115,7 +115,7 @@ async fn client_and_server_read_keys_alike() {
     }
 }
 
-/// Status, URL, restart and upload through the client; what runs inside is tried with real sandboxes in `cli`.
+/// Status, URL, restart and upload through the client. `cli` tests what runs inside with real sandboxes.
 #[tokio::test]
 async fn the_toolkit_speaks_with_the_server() {
     let (_server, _root, client) = stage().await;

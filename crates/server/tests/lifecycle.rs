@@ -30,7 +30,7 @@ async fn end_of(server: &Server, id: &str) -> time::OffsetDateTime {
     time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339).unwrap()
 }
 
-/// The reason that the last log line gives.
+/// The reason in the last log line.
 async fn reason(server: &Server, id: &str) -> String {
     let find = |answer: &support::Answer| {
         let lines = answer.json["logs"].as_array().cloned().unwrap_or_default();
@@ -54,7 +54,7 @@ async fn a_sandbox_ends_when_its_time_is_over() {
     until_gone(&server, &id).await;
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(990) && took < Duration::from_millis(1600), "{took:?}");
-    // The API says so first, the node is asked next.
+    // The API reports it first, then the node is called.
     until("the node has removed it", || async { server.node.count() == 0 }).await;
     assert_eq!(reason(&server, &id).await, "timeout");
 }
@@ -176,8 +176,8 @@ async fn a_pause_that_fails_leaves_it_running_and_one_at_the_end_is_tried_again(
     until("it is paused", || async { state(&server, &id).await.as_deref() == Some("paused") }).await;
 }
 
-/// Files are whole only if the guest has written them out, so a pause that keeps nothing else asks it first. What answers
-/// may be anything.
+/// Files are complete only if the guest has written them out, so a pause that keeps nothing else asks it first. The
+/// service that answers may be anything.
 #[tokio::test]
 async fn a_guest_that_hangs_or_makes_no_sense_neither_holds_up_a_pause_nor_fakes_one() {
     let server = Server::start_with(|config| config.control.sample_every = Duration::from_secs(3600)).await;

@@ -1,4 +1,4 @@
-//! Logs of sandboxes: what commands printed comes from the guest, once, and stays after the sandbox.
+//! Logs of sandboxes: output of commands comes from the guest, once, and stays after the sandbox.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::Server;
 use support::server::until;
 
-/// No sampler within the time of a test: what is found was fetched for another reason.
+/// No sampler runs during a test, so output was fetched for another reason.
 async fn without_sampler() -> Server {
     Server::start_with(|config| config.control.sample_every = Duration::from_secs(3600)).await
 }
@@ -22,7 +22,7 @@ async fn entries(server: &Server, id: &str, query: &str) -> Vec<Value> {
     answer.json["logs"].as_array().unwrap().clone()
 }
 
-/// What commands printed, without the lifecycle.
+/// The output of commands, without lifecycle entries.
 async fn output(server: &Server, id: &str, query: &str) -> Vec<String> {
     let all = entries(server, id, query).await;
     let printed = all.iter().filter(|entry| entry["fields"]["stream"].is_string());
@@ -93,7 +93,7 @@ async fn output_is_fetched_without_anyone_asking_and_a_quiet_sandbox_is_asked_le
     server.node.printed.print("stdout", "hello");
     let asked = || server.node.printed.asked.load(Relaxed);
     until("the sampler has asked", || async { asked() > 0 }).await;
-    // Sampled every 50 ms: forty looks of which nearly all are left out.
+    // Polled every 50 ms: forty polls, nearly all of which are skipped.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(asked() < 20, "{}", asked());
     server.node.lose(&id);
@@ -111,7 +111,7 @@ async fn a_guest_that_lies_or_hangs_stops_nothing() {
         *server.node.printed.lie.lock().unwrap() = Some(lie.to_owned());
         assert_eq!(server.client.get(&format!("/sandboxes/{id}/logs")).await.status, 200);
     }
-    // Small on the way, and as many rows in the store.
+    // Small in transit, but as many rows in the store.
     let many = vec![json!({ "at": 1, "pid": 1, "stream": "stdout", "text": "swarm" }); 70_000];
     let swarm = json!({ "next": 9, "more": true, "skipped": 0, "blocks": many });
     *server.node.printed.lie.lock().unwrap() = Some(swarm.to_string());

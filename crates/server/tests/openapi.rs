@@ -23,7 +23,7 @@ async fn every_described_route_exists_and_asks_for_a_key() {
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let path = path.replace("{id}", "inobody").replace("{run_id}", "nobody").replace("{path}", "nothing");
             let path = path.replace("{name}", "list_files").replace("{member}", "nobody");
-            // It would go on for ever.
+            // It would never end.
             if path == "/api/v1/sse" {
                 continue;
             }

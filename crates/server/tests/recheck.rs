@@ -1,4 +1,4 @@
-//! The server compares what it knows with what the node has while it runs, both ways.
+//! The running server compares its records with the node, in both directions.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -19,7 +19,7 @@ async fn start() -> Server {
     Server::start_with(|config| config.control.recheck_every = Duration::from_millis(30)).await
 }
 
-/// Lets a few looks pass.
+/// Waits for a few checks.
 async fn looks() {
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
@@ -28,7 +28,7 @@ async fn status(server: &Server, id: &str) -> u16 {
     server.client.get(&format!("/sandboxes/{id}")).await.status
 }
 
-/// Makes a sandbox on the node behind the server's back.
+/// Creates a sandbox on the node behind the server's back.
 async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
     let spec = SandboxSpec {
         sandbox: id.parse().unwrap(),
@@ -43,7 +43,7 @@ async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
     server.node.create(spec).await.unwrap()
 }
 
-/// A row like that of `like`, which no owner knows.
+/// A row like that of `like`, without a controller.
 async fn forge_row(server: &Server, like: &str, id: &str, execution: &str) {
     let script = format!(
         "CREATE TEMP TABLE copy AS SELECT * FROM sandboxes WHERE id = '{like}';
@@ -82,7 +82,7 @@ async fn a_sandbox_without_a_row_is_removed_and_those_of_others_are_not() {
 
 #[tokio::test]
 async fn a_row_without_an_owner_gets_one_or_its_end() {
-    // Looks are so far apart that none comes between a sandbox and its row, which would remove it.
+    // The interval is so long that no check happens between a sandbox and its row, which would remove it.
     let server = Server::start_with(|config| config.control.recheck_every = Duration::from_secs(2)).await;
     let like = server.create(json!({})).await;
     forge_row(&server, &like, "inowhere", "xnone").await;

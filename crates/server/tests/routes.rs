@@ -1,6 +1,6 @@
-//! Who gets to which route. Every route of the server is asked by every kind of caller, and what they got is compared with
-//! the table in docs/security/routes.md. `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test routes` writes the table
-//! anew; whoever changes it reads the difference.
+//! Access to routes. Every kind of caller requests every route of the server, and the results are compared with the
+//! table in docs/security/routes.md. `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test routes` regenerates the
+//! table. Review the difference.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -26,7 +26,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security/rou
 
 /// In the order of the table's columns.
 const CALLERS: [&str; 7] = ["no key", "read-only", "agent", "another agent", "team", "another team", "admin"];
-/// Those who may change nothing of what is there come before those who may.
+/// Callers without write access come before those with it.
 const ORDER: [usize; 7] = [0, 1, 3, 5, 2, 4, 6];
 const ANOTHER_TEAM: usize = 5;
 const WRONG: &str = "not understood";
@@ -70,20 +70,20 @@ async fn callers(server: &Server) -> [Option<Client>; 7] {
     ]
 }
 
-/// What one caller gets from one route, in a word.
+/// The result of one caller for one route, in a word.
 async fn outcome(things: &Things, route: &DeclaredRoute, caller: usize, client: Option<&Client>) -> &'static str {
     let request = request_to(things, route);
     let mut headers = request.headers.clone();
     if let Some(client) = client {
         headers.push(("x-api-key", &client.key));
     }
-    // Only the head of the answer: some of them never end.
+    // Only the head of the response, because some never end.
     let answer = things.anybody.open(request.method.clone(), &request.path, &headers, request.body.clone()).await;
     match answer.status().as_u16() {
         401 => "401",
         403 => "403",
         404 if caller == ANOTHER_TEAM => "404",
-        // The request says nothing about access: it must be mended in `requests`.
+        // The result says nothing about access. Fix the request in `requests`.
         405 | 500 => WRONG,
         400 if caller == ANOTHER_TEAM && route.path.contains('{') => WRONG,
         _ if caller == ANOTHER_TEAM && route.path.contains('{') => "own",
@@ -143,7 +143,7 @@ things in the paths belong to the team of the first five callers; those of the s
 
 ";
 
-/// A key of a team does not reach above it.
+/// A key of a team has no access above it.
 #[tokio::test]
 async fn a_team_key_cannot_rename_rotate_or_revoke_an_admin_key() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Runs over HTTP: what is refused, how they are started, told, watched, and taken up again after a crash.
+//! Runs over HTTP: what is refused, and how they are started, controlled, watched, and resumed after a crash.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -23,7 +23,7 @@ async fn server() -> Server {
     Server::start_with(|config| config.agents.runs.allow_internal_agents = true).await
 }
 
-/// An agent that answers everything well, on a port of its own.
+/// An agent that answers everything successfully, on its own port.
 async fn agent(invoked: &Arc<AtomicU32>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/agents/", listener.local_addr().unwrap());
@@ -155,7 +155,7 @@ async fn https_agents_are_called_if_they_can_prove_who_they_are() {
     assert!(state(&server, &stranger).await["error"].as_str().unwrap().contains("could not prove who it is"));
 }
 
-/// An agent whose certificate certifies itself. Gives the certificate too.
+/// An agent with a self-signed certificate. Returns the certificate too.
 async fn tls_agent() -> (String, Vec<u8>) {
     let answer = hyper::service::service_fn(|_: Request<Incoming>| async {
         Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from_static(br#"{"success": true}"#))))
@@ -186,7 +186,7 @@ async fn approvals_are_given_over_http_and_outlive_a_crash() {
 async fn a_server_that_stops_first_removes_the_sandboxes_of_runs_that_have_ended() {
     let mut server = server().await;
     server.node.faults.change_takes.store(1000, Ordering::Relaxed);
-    // As many as are removed at the same time, and some more.
+    // As many as are removed concurrently, and some more.
     let mut runs = Vec::new();
     for _ in 0..20 {
         runs.push(start(&server, json!({ "nodes": [{ "id": "a", "code": "1" }] })).await);
@@ -251,7 +251,7 @@ async fn a_websocket_shows_the_state_first_and_the_events_and_closes_at_the_end(
     assert_eq!(server.client.get(&format!("/ws/runtime/{run}")).await.status, 400);
 }
 
-/// Who takes a run's sandbox away ends the run, and the run that is over gets no new one.
+/// If the sandbox of a run is removed, the run ends, and gets no new one.
 #[tokio::test]
 async fn a_cleanup_ends_the_run_and_later_calls_in_its_name_are_refused() {
     let server = server().await;
@@ -284,7 +284,7 @@ async fn attached_files_come_from_the_library_and_must_be_there() {
     server.client.post(&format!("/runtime/{run}/stop"), json!({})).await;
 }
 
-/// A real Redis is stopped and started in mid-run.
+/// A real Redis is stopped and started during a run.
 #[tokio::test]
 async fn states_are_copied_to_redis_and_its_loss_loses_nothing() {
     let mut redis = RedisServer::start();
@@ -320,7 +320,7 @@ async fn states_are_copied_to_redis_and_its_loss_loses_nothing() {
     assert!((80_000..=86_400).contains(&left), "{left}");
 }
 
-/// As much of a WebSocket as it takes to read text.
+/// Just enough of a WebSocket to read text.
 struct WebSocket(TokioIo<hyper::upgrade::Upgraded>);
 
 impl WebSocket {
@@ -340,7 +340,7 @@ impl WebSocket {
         Self(TokioIo::new(hyper::upgrade::on(response).await.unwrap()))
     }
 
-    /// The next message; none when the server closes.
+    /// Returns the next message, or `None` if the server closes.
     async fn next(&mut self) -> Option<Value> {
         loop {
             let mut head = [0_u8; 2];

@@ -1,4 +1,4 @@
-//! Making, finding and ending sandboxes over the REST API.
+//! Creates, finds and ends sandboxes over the REST API.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -123,7 +123,7 @@ async fn the_two_versions_have_their_own_defaults() {
         assert_eq!(made.json.get("envdAccessToken").is_some(), secure, "{path}");
         assert_eq!(seconds(&server.client.get(&format!("/sandboxes/{id}")).await), timeout, "{path}");
     }
-    // The second version does not know the field, and its sandboxes are secure whatever it says.
+    // Version 2 does not know the field, and its sandboxes are secured whatever it says.
     for (path, secure) in [("/sandboxes", true), ("/v2/sandboxes", true), ("/v2/sandboxes", false)] {
         let answer = server.client.post(path, json!({ "templateID": "base", "secure": secure })).await;
         assert!(answer.json["envdAccessToken"].is_string(), "{path} {secure}");
@@ -174,7 +174,7 @@ async fn lists_are_filtered_and_paged() {
     assert_eq!(all.json.as_array().unwrap().len(), 6);
     assert_eq!(all.headers["x-total-running"], "5");
     assert!(!all.headers.contains_key("x-next-token"));
-    // As Python's urllib makes it of {"a": "b c&d=e%", "n": "3"}.
+    // As Python's urllib encodes {"a": "b c&d=e%", "n": "3"}.
     let filter = "metadata=a%3Db%252520c%252526d%25253De%252525%26n%3D3";
     assert_eq!(server.client.get(&format!("/v2/sandboxes?{filter}")).await.json.as_array().unwrap().len(), 1);
     assert_eq!(server.client.get("/v2/sandboxes?metadata=a%3Dother").await.json, json!([]));
@@ -182,7 +182,7 @@ async fn lists_are_filtered_and_paged() {
     assert_eq!(only.json[0]["sandboxID"], paused.as_str());
     assert_eq!(server.client.get("/sandboxes").await.json.as_array().unwrap().len(), 5);
 
-    // The start of the newest one is not after itself, but it is listed: the bound is inclusive.
+    // The bound is inclusive, so the newest one is listed.
     let since = all.json[0]["startedAt"].as_str().unwrap();
     assert!(
         !server.client.get(&format!("/v2/sandboxes?startedAfter={since}")).await.json.as_array().unwrap().is_empty()
@@ -227,7 +227,7 @@ async fn limits_of_a_team_answer_429_with_a_time_to_wait() {
     server.create(json!({})).await;
     let third = server.client.post("/v2/sandboxes", json!({ "templateID": "base" })).await;
     assert_eq!((third.status, third.headers["retry-after"].to_str().unwrap()), (429, "1"));
-    // A paused sandbox gives its place away, and needs one to come back.
+    // A paused sandbox releases its slot, and needs one to resume.
     assert_eq!(server.client.post(&format!("/sandboxes/{first}/pause"), json!({})).await.status, 204);
     server.create(json!({})).await;
     assert_eq!(server.client.post(&format!("/v2/sandboxes/{first}/connect"), json!({})).await.status, 429);
@@ -264,7 +264,7 @@ async fn a_create_that_is_sent_again_makes_one_sandbox() {
     let other = send("k1", "code-interpreter-v1").await;
     assert_eq!((other.status, other.json["error_code"].as_str()), (409, Some("idempotency_request_mismatch")));
     assert_eq!(send("UPPER", "base").await.status, 400);
-    // A failure gives the key back.
+    // A failure releases the key.
     assert_eq!(send("k2", "nope").await.status, 404);
     assert_eq!(send("k2", "base").await.status, 201);
     assert_eq!(server.node.count(), 2);

@@ -1,4 +1,4 @@
-//! The sandbox service over a backend of plain Rust: what it does, and what is refused.
+//! The sandbox service with a backend in plain Rust: what it does, and what is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -63,14 +63,14 @@ async fn a_sandbox_is_made_used_and_destroyed_and_its_row_tells_it() {
     assert_eq!(done.status, 200, "{done:?}");
     assert_eq!((&done.json["stdout"], &done.json["stderr"]), (&json!("out\n"), &json!("err\n")));
     assert_eq!((&done.json["exit_code"], &done.json["duration_ms"]), (&json!(0), &json!(3)));
-    // A command's time is five minutes unless something else is said, whatever the sandbox's time is.
+    // A command's time limit is five minutes by default, whatever the sandbox's is.
     assert_eq!(fake.commands.lock().unwrap()[0].timeout, Duration::from_secs(300));
     let done = server.client.post(&execute, json!({ "argv": ["fail", "3"], "timeout": 7, "cwd": "/x" })).await;
     assert_eq!((done.status, &done.json["exit_code"]), (200, &json!(3)));
     let timed_out = server.client.post(&execute, json!({ "command": "slow", "timeout": 1 })).await;
     assert_eq!((&timed_out.json["timed_out"], &timed_out.json["stdout"]), (&json!(true), &json!("begun")));
 
-    // What was run is kept, in a place of its own.
+    // The command is recorded separately.
     let history = server.client.get(&format!("/api/v1/commands?sandbox_id={id}")).await.json;
     let outcomes: Vec<_> = history["commands"].as_array().unwrap().iter().map(|one| one["outcome"].clone()).collect();
     assert_eq!(outcomes, [json!("timed_out"), json!("exited"), json!("exited")]);
@@ -93,7 +93,7 @@ async fn a_sandbox_is_made_used_and_destroyed_and_its_row_tells_it() {
     assert_eq!(server.client.delete("/api/v1/sandboxes/inobody").await.status, 404);
 }
 
-/// Every refusal has a stable code; what broke inside stays inside and is a 500.
+/// Every error has a stable code. Internal errors stay internal and are a 500.
 #[tokio::test]
 async fn bad_requests_are_refused_with_codes_and_change_nothing() {
     let (server, fake) = start().await;
@@ -146,7 +146,7 @@ async fn bad_requests_are_refused_with_codes_and_change_nothing() {
     assert!(["backend_unavailable", "backend_down"].contains(&down.json["error_code"].as_str().unwrap()));
 }
 
-/// A transient failure is retried, and a create that is sent again makes one sandbox.
+/// A transient failure is retried, and a repeated create request creates one sandbox.
 #[tokio::test]
 async fn a_create_that_fails_for_a_moment_is_tried_again_and_one_sent_again_makes_one() {
     let (server, fake) = start().await;
@@ -167,14 +167,14 @@ async fn a_create_that_fails_for_a_moment_is_tried_again_and_one_sent_again_make
     let one = create(&server.client, attempt.clone()).await;
     assert_eq!(create(&server.client, attempt).await["id"], one["id"]);
     assert_ne!(create(&server.client, json!({ "agent_id": "a", "task_id": "t", "attempt": 2 })).await["id"], one["id"]);
-    // A name whose create failed may be used again.
+    // A key whose create failed may be used again.
     fake.create_broken.store(true, Ordering::Relaxed);
     assert_eq!(send("k2", json!({})).await.status, 500);
     fake.create_broken.store(false, Ordering::Relaxed);
     assert_eq!(send("k2", json!({})).await.status, 201);
 }
 
-/// "Error handling prevents zombie sandboxes": an answer that was lost leaves neither a sandbox nor a row that waits.
+/// "Error handling prevents zombie sandboxes": a lost response leaves neither a sandbox nor a pending row.
 #[tokio::test]
 async fn a_create_whose_answer_is_lost_leaves_nothing() {
     let (server, fake) = start().await;
@@ -187,7 +187,7 @@ async fn a_create_whose_answer_is_lost_leaves_nothing() {
     assert_eq!(server.client.get("/api/v1/sandboxes").await.json["sandboxes"], json!([]));
 }
 
-/// What crashed is found and named; what nobody recorded is removed.
+/// Crashed sandboxes are found and reported. Unrecorded ones are removed.
 #[tokio::test]
 async fn crashed_sandboxes_become_errors_and_strays_are_removed() {
     let (server, fake) = start_with(|config| config.service.check_every = Duration::from_millis(50)).await;
@@ -210,7 +210,7 @@ async fn crashed_sandboxes_become_errors_and_strays_are_removed() {
     assert_eq!((&audit["lines"][0]["actor"], &audit["lines"][0]["code"]), (&json!("isopod"), &json!("lost")));
 }
 
-/// Sandboxes older than the limit are removed. A create does not stay under way for ever.
+/// Sandboxes older than the limit are removed. A create does not stay in progress forever.
 #[tokio::test]
 async fn stale_sandboxes_and_unfinished_creates_are_ended() {
     let (mut server, fake) = start_with(|config| {
@@ -247,7 +247,7 @@ async fn stale_sandboxes_and_unfinished_creates_are_ended() {
     assert_eq!(again.status, 201, "the name of a dead create is still taken: {again:?}");
 }
 
-/// Quotas per team, agent and task; 429 says what was exceeded. Callers who race cannot exceed it together.
+/// Quotas per team, agent and task; 429 says what was exceeded. Racing callers cannot exceed it together.
 #[tokio::test]
 async fn quotas_are_kept_and_named() {
     let (server, fake) = start_with(|config| {
@@ -263,7 +263,7 @@ async fn quotas_are_kept_and_named() {
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
     assert_eq!(refused.json["error_code"], "quota_exceeded");
     assert_eq!(refused.json["details"], json!({ "owner": "agent", "what": "concurrent", "limit": 2, "used": 2 }));
-    // A paused one gives its place away, and needs one to come back.
+    // A paused one releases its slot, and needs one to resume.
     let first = made[0].json["id"].as_str().unwrap();
     assert_eq!(
         server.client.post(&format!("/api/v1/sandboxes/{first}/pause"), json!({})).await.json["status"],
@@ -288,7 +288,7 @@ async fn quotas_are_kept_and_named() {
     create(&other, json!({ "agent_id": "a" })).await;
 }
 
-/// Of those that resume at the same time as many come to run as may.
+/// Of concurrent resumes, as many succeed as the quota allows.
 #[tokio::test]
 async fn who_resumes_together_cannot_exceed_a_quota_together() {
     let (server, fake) = start_with(|config| {
@@ -312,7 +312,7 @@ async fn who_resumes_together_cannot_exceed_a_quota_together() {
     assert_eq!(statuses, [200, 429, 429, 429, 429]);
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
     assert_eq!(refused.json["details"], json!({ "owner": "agent", "what": "concurrent", "limit": 1, "used": 1 }));
-    // One that does not come to run gives its place back.
+    // One that fails to resume releases its slot.
     let running = paused.iter().zip(&answers).find(|(_, answer)| answer.status == 200).unwrap().0;
     server.client.post(&format!("/api/v1/sandboxes/{running}/pause"), json!({})).await;
     fake.is_down.store(true, Ordering::Relaxed);
@@ -322,7 +322,7 @@ async fn who_resumes_together_cannot_exceed_a_quota_together() {
     until("the backend is asked again", || async { resume(&paused[1]).await.status == 200 }).await;
 }
 
-/// An agent's key acts for its agent, whatever words another agent has used before.
+/// An agent's key acts for its agent, whatever names another agent has used before.
 #[tokio::test]
 async fn an_agents_key_reaches_no_other_agent_by_names_of_requests_or_tasks() {
     let (server, fake) = start().await;
@@ -340,7 +340,7 @@ async fn an_agents_key_reaches_no_other_agent_by_names_of_requests_or_tasks() {
     assert_eq!((&mine.json["agent_id"], &theirs.json["agent_id"]), (&json!("a1"), &json!("a2")));
     assert_eq!(mine.json["id"], again.json["id"]);
     assert_ne!(mine.json["id"], theirs.json["id"]);
-    // Nor the other way round: a team's key that made one for another agent.
+    // Nor the other way round: a team's key that created one for another agent.
     let made = server.client.call(
         Method::POST,
         "/api/v1/sandboxes",
@@ -351,7 +351,7 @@ async fn an_agents_key_reaches_no_other_agent_by_names_of_requests_or_tasks() {
     let taken = rival.call(Method::POST, "/api/v1/sandboxes", &[("idempotency-key", "teams")], Some(json!({}))).await;
     assert_eq!((taken.status, &taken.json["agent_id"]), (201, &json!("a2")));
 
-    // A task of the rival's with the name that the first wrote on its own sandbox.
+    // A task of the rival with the name that the first put on its own sandbox.
     let labelled = create(&first, json!({ "task_id": "t" })).await;
     let id = labelled["id"].as_str().unwrap();
     assert_eq!(rival.post("/api/v1/tasks", json!({ "id": "t", "title": "mine" })).await.status, 201);
@@ -361,7 +361,7 @@ async fn an_agents_key_reaches_no_other_agent_by_names_of_requests_or_tasks() {
     assert_eq!(status_of(&first, id).await, "running", "what is another agent's stays");
     assert_eq!(status_of(&rival, own["id"].as_str().unwrap()).await, "stopped");
     assert_eq!(fake.count(), before - 1);
-    // And what is the rival's is not the first's to use.
+    // And the first cannot use what belongs to the rival.
     assert_eq!(rival.post("/api/v1/tasks", json!({ "id": "u", "title": "mine" })).await.status, 201);
     let used = first.post("/api/v1/sandboxes", json!({ "task_id": "u" })).await;
     assert_eq!(used.status, 403, "{used:?}");
@@ -438,12 +438,12 @@ async fn every_verb_checks_who_owns_the_sandbox() {
     assert_eq!(reader.get(&looks[0]).await.status, 200);
     assert_eq!(own.get(&looks[0]).await.json["agent_id"], "a1");
     assert_eq!(own.post(&changes[0].1, json!({ "command": "echo y" })).await.status, 200);
-    // Limited keys are for the service only: E2B's answers hold the tokens of sandboxes.
+    // Limited keys are for the service only, because E2B's responses contain the tokens of sandboxes.
     for key in [&own, &reader] {
         assert_eq!(key.get("/v2/sandboxes").await.json["error_code"], "scope_forbids");
         assert_eq!(key.post("/api-keys", json!({ "name": "more" })).await.status, 403);
     }
-    // An agent's key makes what is its agent's, and lists it.
+    // An agent's key creates and lists what belongs to its agent.
     assert_eq!(rival.post("/api/v1/sandboxes", json!({ "agent_id": "a1" })).await.status, 403);
     assert_eq!(create(&rival, json!({})).await["agent_id"], "a2");
     assert_eq!(rival.get("/api/v1/sandboxes").await.json["sandboxes"].as_array().unwrap().len(), 1);
@@ -457,7 +457,7 @@ async fn every_verb_checks_who_owns_the_sandbox() {
     assert_eq!(admin.get("/api/v1/sandboxes?limit=2").await.json["next"].as_str().map(str::is_empty), Some(false));
 }
 
-/// Keys expire, are replaced with an overlap, and a team's key cannot make or replace an admin's.
+/// Keys expire, are rotated with an overlap, and a team's key cannot create or rotate an admin's.
 #[tokio::test]
 async fn keys_have_scopes_ends_and_successors() {
     let (server, _) = start().await;
@@ -498,8 +498,8 @@ fn token(claims: &Value) -> String {
     format!("{signed}.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// A team id and a verified token stand in for a key, on E2B's own routes too; membership is checked, and
-/// what a body says about who asks does not count.
+/// A team id and a verified token replace a key, on E2B's own routes too. Membership is checked, and the body does not
+/// affect who the caller is.
 #[tokio::test]
 async fn a_persons_token_counts_for_the_teams_that_the_person_belongs_to() {
     let (server, _) = start_with(|config| {
@@ -549,7 +549,7 @@ async fn a_persons_token_counts_for_the_teams_that_the_person_belongs_to() {
     assert_eq!(server.client.put("/api/v1/teams/t3", json!({ "name": "x" })).await.status, 403);
 }
 
-/// What was made through E2B's own API, without agent and task, is the service's too.
+/// The service also sees what was created through E2B's own API, without agent and task.
 #[tokio::test]
 async fn sandboxes_of_plain_sdk_clients_are_known_here() {
     let server = Server::start().await;
@@ -559,7 +559,7 @@ async fn sandboxes_of_plain_sdk_clients_are_known_here() {
     assert_eq!(server.other_team().await.get(&format!("/api/v1/sandboxes/{id}")).await.status, 404);
     assert_eq!(server.client.delete(&format!("/api/v1/sandboxes/{id}")).await.status, 204);
     assert_eq!(server.node.count(), 0);
-    // And the other way round: the service's are E2B's.
+    // And the other way round: E2B's API sees the service's sandboxes.
     let made =
         create(&server.client, json!({ "agent_id": "a", "limits": { "memory_mb": 256, "cpu_millis": 500 } })).await;
     let inner = made["sandbox_id"].as_str().unwrap();
@@ -576,7 +576,7 @@ async fn sandboxes_of_plain_sdk_clients_are_known_here() {
     .await;
 }
 
-/// Every operation has a line: who, what, on which sandbox, from where, with what outcome; the chain holds.
+/// Every operation has a line: who, what, on which sandbox, from where, with what result; the chain is valid.
 #[tokio::test]
 async fn every_operation_is_in_the_audit_before_its_answer() {
     let (server, _) = start().await;
@@ -594,7 +594,7 @@ async fn every_operation_is_in_the_audit_before_its_answer() {
     assert_eq!((&lines[0]["source"], &lines[0]["status"]), (&json!("127.0.0.1"), &json!(201)));
     assert_eq!((&lines[2]["status"], &lines[2]["code"]), (&json!(404), &json!("sandbox_not_found")));
     assert!(lines[1]["micros"].as_i64().unwrap() > 0);
-    // Another team sees nothing of it; only an admin gets the whole chain.
+    // Another team sees nothing of it. Only an admin gets the whole chain.
     assert_eq!(server.other_team().await.get("/api/v1/audit").await.json["lines"], json!([]));
     assert_eq!(server.client.get("/api/v1/audit/export").await.status, 403);
     let admin = server.key_of(Scope::Admin).await;
@@ -607,7 +607,7 @@ async fn every_operation_is_in_the_audit_before_its_answer() {
     assert_eq!(exported.lines().count() as i64, last["number"].as_i64().unwrap());
 }
 
-/// Who hangs up in the middle does not keep what was done out of the audit, nor out of the rows.
+/// If a client hangs up in the middle, the operation is still audited and recorded.
 #[tokio::test]
 async fn a_client_that_goes_away_is_audited_all_the_same() {
     use tokio::io::AsyncWriteExt as _;
@@ -626,7 +626,7 @@ async fn a_client_that_goes_away_is_audited_all_the_same() {
         lines[0]["status"] == 201 && lines[0]["sandbox"].is_string()
     })
     .await;
-    // Nobody learned of it, so it does not stay.
+    // The client did not learn of it, so it is removed.
     until("it has ended", || async {
         let rows = server.client.get("/api/v1/sandboxes?include_ended=true").await.json;
         rows["sandboxes"][0]["reason"] == "client_gone"
@@ -634,7 +634,8 @@ async fn a_client_that_goes_away_is_audited_all_the_same() {
     .await;
 }
 
-/// No answer without its line: killed at any moment, the chain holds and has a line for every answer that was given.
+/// No response without its line: killed at any moment, the chain is valid and has a line for every response that was
+/// sent.
 #[tokio::test]
 async fn a_killed_server_has_lost_no_line_that_somebody_has_an_answer_for() {
     let (mut server, _) = start().await;
@@ -657,7 +658,7 @@ async fn a_killed_server_has_lost_no_line_that_somebody_has_an_answer_for() {
     assert_eq!((answered, verified.lines, verified.broken_at), (200, 200, None));
 }
 
-/// An agent takes a task and gets a sandbox; whatever way the task ends, the sandbox goes.
+/// An agent takes a task and gets a sandbox. However the task ends, the sandbox is removed.
 #[tokio::test]
 async fn a_task_has_its_sandbox_until_it_ends() {
     let (server, fake) = start().await;
@@ -698,7 +699,7 @@ async fn a_task_has_its_sandbox_until_it_ends() {
         assert_eq!(client.post(&format!("/api/v1/tasks/{task}/{end}"), json!({})).await.status, 200, "ending twice");
         assert_eq!(client.post("/api/v1/agents/a1/start-task", json!({ "task_id": task })).await.status, 409);
     }
-    // A sandbox that cannot be had leaves the task and the agent as they were.
+    // If no sandbox is available, the task and the agent stay as they were.
     client.post("/api/v1/tasks", json!({ "id": "t4", "title": "later" })).await;
     fake.create_broken.store(true, Ordering::Relaxed);
     assert_eq!(client.post("/api/v1/agents/a1/start-task", json!({ "task_id": "t4" })).await.status, 500);
@@ -708,7 +709,7 @@ async fn a_task_has_its_sandbox_until_it_ends() {
     assert_eq!(client.delete("/api/v1/agents/a1").await.status, 204);
 }
 
-/// Files go in and out as they are; one that is not there is told.
+/// Files are transferred unchanged. A missing one is an error.
 #[tokio::test]
 async fn files_go_in_and_out_as_they_are() {
     let (server, _) = start().await;
@@ -729,7 +730,7 @@ async fn files_go_in_and_out_as_they_are() {
     assert_eq!((&usage["usage"][0]["bytes_in"], &usage["usage"][0]["bytes_out"]), (&json!(300_000), &json!(300_000)));
 }
 
-/// A rule about commands is applied after the line was read as a shell reads it, and refusals are audited.
+/// A rule about commands is applied after the line was parsed like a shell, and refusals are audited.
 #[tokio::test]
 async fn commands_outside_the_rules_are_refused_and_audited() {
     let (server, fake) = start_with(|config| {
@@ -748,7 +749,7 @@ async fn commands_outside_the_rules_are_refused_and_audited() {
     assert_eq!(audit["lines"][3]["code"], "command_refused");
 }
 
-/// Events of an agent come in order, what was missed is told again, and a command can be followed as it runs.
+/// Events of an agent arrive in order, missed ones are sent again, and a running command can be followed.
 #[tokio::test]
 async fn events_are_followed_live_and_after_the_fact() {
     let (server, _) = start().await;
@@ -786,7 +787,7 @@ async fn events_are_followed_live_and_after_the_fact() {
     assert!(live.contains("sandbox_status"));
 }
 
-/// `{"status":"ok"}` without a key; OpenAPI tells of the service; metrics count it.
+/// `{"status":"ok"}` without a key; OpenAPI describes the service; metrics count it.
 #[tokio::test]
 async fn the_service_tells_about_itself() {
     let (server, _) = start().await;
@@ -806,7 +807,7 @@ async fn the_service_tells_about_itself() {
     assert!(document["paths"]["/api/v1/sandboxes/{id}/execute"]["post"].is_object());
 }
 
-/// Alerts and dashboards look at what is really there.
+/// Alerts and dashboards use metrics that exist.
 #[tokio::test]
 async fn what_the_files_in_deploy_ask_for_is_in_the_metrics() {
     let (server, fake) = start().await;
@@ -828,7 +829,7 @@ async fn what_the_files_in_deploy_ask_for_is_in_the_metrics() {
     assert!(metrics.contains("isopod_pool_sandboxes{template=\"base\",stage=\"ready\"} 1"), "{metrics}");
 }
 
-/// Git runs by argv with its token in the environment; the token is in no answer, record or event.
+/// Git runs by argv with its token in the environment. The token is in no response, record or event.
 #[tokio::test]
 async fn a_git_token_is_used_and_forgotten() {
     let (server, fake) = start().await;

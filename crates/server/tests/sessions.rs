@@ -1,4 +1,4 @@
-//! One sandbox for a run: races, faults, replacement and cleanup, with a node that runs nothing and fails on demand.
+//! One sandbox for a run: races, failures, replacement and cleanup, with a node that runs nothing and fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -59,7 +59,7 @@ async fn a_failed_cell_is_a_result_and_the_sandbox_stays() {
     assert_eq!(server.node.creates.load(Ordering::Relaxed), 1);
 }
 
-/// What runs in a sandbox chooses these answers.
+/// The code in a sandbox chooses these responses.
 #[tokio::test]
 async fn what_a_sandbox_answers_is_bounded_however_much_it_sends() {
     let server = Server::start().await;
@@ -75,7 +75,7 @@ async fn what_a_sandbox_answers_is_bounded_however_much_it_sends() {
     assert_eq!(execute(&server, "r", "x").await.json["success"], json!(true));
 }
 
-/// The row says no after the sandbox was made.
+/// The row cannot be written after the sandbox was created.
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_recorded_is_not_kept() {
     let server = Server::start().await;
@@ -100,7 +100,7 @@ async fn a_sandbox_that_cannot_be_recorded_is_not_kept() {
     sandbox_of(&execute(&server, "r", "x").await);
 }
 
-/// The server dies while the sandbox is made, or right after.
+/// The server dies while the sandbox is created, or right after.
 #[tokio::test]
 async fn a_server_that_dies_while_it_makes_a_sandbox_leaks_none() {
     for after in [20, 150] {
@@ -151,7 +151,7 @@ async fn a_dead_sandbox_is_replaced_and_the_caller_is_told() {
     assert_eq!((&next.json["restarted"], &next.json["restarts"]), (&json!(false), &json!(1)));
 }
 
-/// Without Redis the server's own store is the map. No call makes a second sandbox, and none is forgotten.
+/// Without Redis, the server's own store is the map. No call creates a second sandbox, and none is lost.
 #[tokio::test]
 async fn a_new_server_finds_the_sandbox_of_a_run_again() {
     let mut server = Server::start().await;
@@ -164,7 +164,7 @@ async fn a_new_server_finds_the_sandbox_of_a_run_again() {
     assert_eq!(server.node.count(), 0);
 }
 
-/// A sandbox is made for ten minutes, and every call gives it as much again, or as much as the call may take.
+/// A sandbox is created for ten minutes. Every call extends it by as much, or by the time limit of the call.
 #[tokio::test]
 async fn every_call_gives_the_sandbox_its_time_again() {
     let server = Server::start().await;
@@ -241,7 +241,7 @@ async fn a_call_that_waits_through_a_cleanup_makes_no_sandbox() {
     sandbox_of(&execute(&server, "r", "x").await);
 }
 
-/// There is no room for a sandbox.
+/// There is no capacity for a sandbox.
 #[tokio::test]
 async fn a_full_host_is_said_in_words_that_agents_know() {
     let server = Server::start().await;
@@ -302,7 +302,7 @@ async fn teams_do_not_share_runs() {
     assert_eq!(server.node.count(), 2);
 }
 
-/// Directories without a team in their names belong to the first who came.
+/// Directories without a team in their names belong to the first team that uses them.
 #[tokio::test]
 async fn a_shared_directory_has_one_team_for_each_run() {
     let shared = tempfile::tempdir().unwrap();
@@ -390,7 +390,7 @@ async fn the_library_is_private_first_and_artifacts_can_be_promoted_into_it() {
     assert_eq!(server.client.get("/runtime/artifacts/r/files/data.csv").await.status, 404);
 }
 
-/// What others read in Redis follows the sandbox, and a Redis that stops loses nothing.
+/// What others read in Redis follows the sandbox, and a Redis outage loses nothing.
 #[tokio::test]
 async fn redis_follows_the_sandbox_through_its_life_and_through_its_own_absence() {
     let mut redis = RedisServer::start();
@@ -421,7 +421,7 @@ async fn redis_follows_the_sandbox_through_its_life_and_through_its_own_absence(
     assert_eq!(redis.ask(&["EXISTS", "raro:e2b_session:r"]), "0");
 }
 
-/// Ids of runs are the teams' own. What the first team's programs read is not another's to write.
+/// Run ids belong to their team. Another team cannot write what the first team's programs read.
 #[tokio::test]
 async fn two_teams_with_runs_of_one_name_have_nothing_in_common() {
     let redis = RedisServer::start();
@@ -437,13 +437,13 @@ async fn two_teams_with_runs_of_one_name_have_nothing_in_common() {
     let theirs = theirs_of(other.post("/runtime/r/execute", json!({ "code": "x" })).await);
     assert_ne!(mine, theirs);
     assert_eq!(redis.ask(&["GET", "raro:e2b_session:r"]), mine);
-    // Nor does the other team's end or come first.
+    // Nor does it if the other team's run ends or comes first.
     other.delete("/runtime/r/cleanup").await;
     assert_eq!(redis.ask(&["GET", "raro:e2b_session:r"]), mine);
     assert_eq!(sandbox_of(&execute(&server, "r", "x").await), mine);
     assert_eq!(other.post("/runtime/early/execute", json!({ "code": "x" })).await.status, 200);
     assert_eq!(redis.ask(&["EXISTS", "raro:e2b_session:early"]), "0");
-    // While one team's sandbox is being made, the other's call does not wait for it.
+    // While one team's sandbox is being created, the other's call does not wait for it.
     server.node.faults.create_takes.store(3_600_000, Ordering::Relaxed);
     let client = server.client.clone();
     let slow = tokio::spawn(async move { client.post("/runtime/locked/execute", json!({ "code": "x" })).await });
@@ -455,7 +455,7 @@ async fn two_teams_with_runs_of_one_name_have_nothing_in_common() {
     slow.abort();
 }
 
-/// Files that were put there for a run that never ran are not kept for ever.
+/// Files for a run that never ran are not kept forever.
 #[tokio::test]
 async fn files_of_runs_that_never_ran_go_and_those_of_others_stay() {
     let server = Server::start_with(|config| {
@@ -484,7 +484,7 @@ async fn files_of_runs_that_never_ran_go_and_those_of_others_stay() {
     assert!(team.join("open/input/a.txt").is_file(), "its session goes on");
 }
 
-/// Everything below was last written then.
+/// Sets the modification time of everything below.
 fn set_times(place: &std::path::Path, time: std::time::SystemTime) {
     if place.is_dir() {
         for entry in std::fs::read_dir(place).unwrap() {
@@ -516,7 +516,7 @@ async fn servers_that_share_a_redis_make_one_sandbox_for_a_run() {
     assert_eq!(again.status, 200, "after the cleanup anybody may: {again:?}");
 }
 
-/// Other code that uses the same key has made the sandbox with an SDK.
+/// Another program that uses the same key has created the sandbox with an SDK.
 #[tokio::test]
 async fn a_sandbox_that_other_code_noted_in_redis_is_used() {
     let redis = RedisServer::start();

@@ -1,4 +1,4 @@
-//! How long a request's body may be silent: an API's for a while, a sandbox's for ever.
+//! How long a request's body may be silent: an API's for a while, a sandbox's forever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

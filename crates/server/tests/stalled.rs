@@ -1,4 +1,4 @@
-//! Clients that begin to send and do not go on cost the server neither its threads nor anybody else an answer.
+//! Clients that start to send and stop cost the server no threads and delay nobody else.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -17,10 +17,10 @@ use support::Server;
 use support::client::Client;
 use support::server::until;
 
-/// More than tokio has threads that may block.
+/// More than tokio's limit of blocking threads.
 const MANY: usize = 600;
 
-/// An upload of which the first bytes have come.
+/// An upload whose first bytes have arrived.
 async fn begin(client: &Client, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).await.unwrap();
     let head = format!(
@@ -31,7 +31,7 @@ async fn begin(client: &Client, path: &str) -> TcpStream {
     stream
 }
 
-/// Files that are not whole yet, anywhere below.
+/// Incomplete files, anywhere below.
 fn unfinished(place: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(place) else { return 0 };
     let count = |entry: std::fs::DirEntry| match entry.file_type() {
@@ -69,7 +69,7 @@ async fn many_uploads_that_do_not_go_on_hold_up_nobody_else() {
     }
     let sessions = server.database().parent().unwrap().join("sessions");
     let begun = || async { unfinished(&sessions) + unfinished(root.path()) };
-    // Each asks the store first, which takes a while for so many.
+    // Each reads the store first, which takes a while for so many.
     for _ in 0..20 {
         if begun().await >= 500 {
             break;
@@ -89,7 +89,7 @@ async fn many_uploads_that_do_not_go_on_hold_up_nobody_else() {
     assert_eq!(server.client.get("/runtime/stalled/files/0.txt").await.status, 404, "nor half a file");
 }
 
-/// Raises the soft limit of open files towards the hard one. Says what it is then.
+/// Raises the soft limit of open files towards the hard one. Returns the new limit.
 fn raise_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

@@ -1,5 +1,5 @@
-//! Trouble with the store's disk and with the clock: clear errors, no orphans, and it goes on when the trouble is over.
-//! (A store that is locked is in `faults.rs`; the same with real sandboxes is case 20 of the escape suite.)
+//! Problems with the store's disk and with the clock: clear errors, no orphans, and recovery afterwards. (A locked
+//! store is in `faults.rs`; the same with real sandboxes is case 20 of the escape suite.)
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use support::Server;
 use support::server::until;
 
-/// A small disk; gone when dropped.
+/// A small disk, removed when dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -23,7 +23,7 @@ impl SmallDisk {
         Self(path.to_owned())
     }
 
-    /// Takes all that is left.
+    /// Takes all free space.
     fn fill(&self) {
         let chunk = vec![0; 4096];
         let mut file = std::fs::File::create(self.0.join("fill")).unwrap();
@@ -53,7 +53,7 @@ async fn a_full_disk_gives_a_clear_error_and_recovers_without_a_restart() {
     let (paused, killed) = (server.create(json!({})).await, server.create(json!({})).await);
     disk.fill();
     let mut refused = new_sandbox(&server).await;
-    // The log of the store may have room for a few more.
+    // The store's log may have room for a few more.
     for _ in 0..2000 {
         if refused.status != 201 {
             break;
@@ -98,7 +98,7 @@ async fn a_store_whose_file_was_removed_is_written_again() {
     assert_eq!(server.node.count(), 3);
 }
 
-/// What the wall clock said when a row was written may be years from what it says now.
+/// The wall clock when a row was written may differ by years from the current one.
 #[tokio::test]
 async fn a_clock_that_jumped_while_the_server_was_down_ends_or_keeps_sandboxes_but_never_for_ever() {
     let mut server = Server::start_with(|config| config.control.max_lifetime = Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! The catalogue of templates over the REST API: builds, tags, names, uploads, and what sandboxes are made of.
+//! The catalogue of templates over the REST API: builds, tags, names, uploads, and the templates of sandboxes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -17,7 +17,7 @@ use support::Server;
 use support::client::Client;
 use support::server::until;
 
-/// As an SDK builds: asks, starts, and polls as far as the end.
+/// Builds like an SDK: requests, starts, and polls until the end.
 async fn build(client: &Client, request: Value, start: Value) -> (Value, Value) {
     let asked = client.post("/v3/templates", request).await;
     assert_eq!(asked.status, 202, "{asked:?}");
@@ -143,7 +143,7 @@ async fn a_build_that_fails_says_why_and_changes_nothing() {
     );
 }
 
-/// What broke on the server is told without the server's own files.
+/// An internal error is reported without the server's own files.
 #[tokio::test]
 async fn a_build_that_breaks_the_server_tells_nothing_about_the_host() {
     let server = Server::start().await;
@@ -157,7 +157,7 @@ async fn a_build_that_breaks_the_server_tells_nothing_about_the_host() {
     }
 }
 
-/// Begins a build whose only step is this.
+/// Starts a build with this single step.
 async fn begin_build(client: &Client, name: &str, command: &str) -> (String, String, u16) {
     let asked = client.post("/v3/templates", json!({ "name": name })).await.json;
     let (id, build) = (asked["templateID"].as_str().unwrap().to_owned(), asked["buildID"].as_str().unwrap().to_owned());
@@ -202,7 +202,7 @@ async fn one_teams_builds_do_not_hold_up_anothers_and_only_so_many_wait() {
     assert_eq!(finished(&server.client, &id, &refused).await["status"], "ready", "a refused one can be started later");
 }
 
-/// Each of two uploads would fit, and both together do not.
+/// Each of two uploads would fit, but not both together.
 #[tokio::test]
 async fn uploads_at_the_same_time_share_one_allowance() {
     let server = Server::start_with(|config| {
@@ -227,7 +227,7 @@ async fn uploads_at_the_same_time_share_one_allowance() {
     until("both are under way", || async { under_way() == 2 }).await;
     let mut statuses = Vec::new();
     for mut stream in uploads {
-        // The answer may come before all of it has gone.
+        // The response may arrive before everything was sent.
         let _ = stream.write_all(&[b'x'; 899]).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -240,18 +240,18 @@ async fn uploads_at_the_same_time_share_one_allowance() {
     let context = client.raw(Method::POST, "/isopod/templates/builds?name=web", &header, large).await;
     assert_eq!(context.status, 413, "a context takes from the same allowance: {context:?}");
     assert_eq!(under_way(), 0, "and leaves nothing");
-    // Nor does it help to send little that becomes much.
+    // A small upload that unpacks to a lot does not help either.
     let unpacked = client.raw(Method::POST, "/isopod/templates/builds?name=web", &header, zeros(100_000).into()).await;
     assert_eq!(unpacked.status, 413, "{unpacked:?}");
     let contexts = server.database().parent().unwrap().join("uploads/contexts");
     assert_eq!(std::fs::read_dir(contexts).map_or(0, Iterator::count), 0);
     assert_eq!(server.node.builder.specs.lock().unwrap().len(), 0);
-    // What was refused is given back.
+    // The space of a refused upload is released.
     let small = client.raw(Method::POST, "/isopod/templates/builds?name=web", &header, zeros(10).into()).await;
     assert_ne!(small.status, 413, "{small:?}");
 }
 
-/// A compressed archive with one file of so many zeros.
+/// A compressed archive with one file of this many zeros.
 fn zeros(size: usize) -> Vec<u8> {
     let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best()));
     let mut header = tar::Header::new_gnu();
@@ -261,7 +261,7 @@ fn zeros(size: usize) -> Vec<u8> {
     archive.into_inner().unwrap().finish().unwrap()
 }
 
-/// What is not there is a clear 404; what is another team's is refused or not there.
+/// A missing template is a clear 404. Another team's is refused or not found.
 #[tokio::test]
 async fn templates_of_other_teams_are_theirs_until_they_are_public() {
     let server = Server::start().await;
@@ -296,7 +296,7 @@ async fn templates_of_other_teams_are_theirs_until_they_are_public() {
         let answer = other.call(method.clone(), &path, &[], body).await;
         assert_eq!(answer.status, 403, "{method} {path} {answer:?}");
     }
-    // A name of the other team's own comes before the public one, and nobody takes the place of the server's.
+    // A name of the other team's own has priority over the public one, and nobody can replace a built-in one.
     build(&other, json!({ "name": "web" }), steps(&["echo mine"])).await;
     assert_ne!(made_of(&server, &other, "web").await, made_of(&server, client, "web").await);
     build(client, json!({ "name": "base" }), steps(&["echo evil"])).await;
@@ -306,7 +306,7 @@ async fn templates_of_other_teams_are_theirs_until_they_are_public() {
     assert_eq!(other.get("/templates").await.json.as_array().unwrap().len(), 3, "their own and the server's two");
 }
 
-/// The node makes a sandbox of whatever template is named; its own ids of built ones are nothing that a client can say.
+/// The node creates a sandbox from any template, but clients cannot name the node's own ids of built ones.
 #[tokio::test]
 async fn the_nodes_id_of_a_template_opens_it_to_nobody() {
     let server = Server::start().await;
@@ -379,7 +379,7 @@ async fn nothing_starts_that_cannot_be_understood() {
         assert!(answer.json["message"].as_str().unwrap().contains(says), "{bad} {answer:?}");
     }
     assert_eq!(server.node.builder.specs.lock().unwrap().len(), 0);
-    // After all that the build is still there to be started, once.
+    // After all that, the build can still be started, once.
     assert_eq!(client.post(&path, steps(&["echo"])).await.status, 202);
     assert_eq!(client.post(&path, steps(&["echo"])).await.status, 409);
     assert_eq!(client.post("/v2/templates/nope/builds/x", steps(&[])).await.status, 404);
@@ -486,7 +486,7 @@ async fn a_build_is_cancelled_and_one_that_waits_has_its_turn() {
         async move { client.get(&path).await }
     };
     until("the first is being built", || async { status(&first, &hanging).await.json["status"] == "building" }).await;
-    // It was accepted; that it waits for its turn is ours to know.
+    // It was accepted. Clients do not see that it waits in the queue.
     assert_eq!(status(&second, &waiting).await.json["status"], "building");
     assert_eq!(server.node.builder.specs.lock().unwrap().len(), 1);
     let cancel = |build: &str| {
@@ -529,7 +529,7 @@ async fn a_removed_template_is_gone_and_its_sandboxes_go_on() {
     let client = &server.client;
     build(client, json!({ "name": "web" }), steps(&["echo one"])).await;
     build(client, json!({ "name": "web" }), steps(&["echo two"])).await;
-    // Built from the same steps: the node has one template for both.
+    // Built from the same steps, so the node has one template for both.
     build(client, json!({ "name": "twin" }), steps(&["echo one"])).await;
     build(client, json!({ "name": "web" }), steps(&["echo three"])).await;
     let used = made_of(&server, client, "web").await;
@@ -614,7 +614,7 @@ async fn older_clients_build_from_a_dockerfile_alone() {
     assert_eq!(client.post(&format!("/v2{path}"), steps(&["echo"])).await.status, 202);
 }
 
-/// A name that comes with the server stays usable while the team's own template of that name has no build.
+/// A built-in name stays usable while the team's own template with that name has no build.
 #[tokio::test]
 async fn a_template_that_was_never_built_does_not_hide_one_of_the_servers() {
     let server = Server::start().await;
@@ -627,7 +627,7 @@ async fn a_template_that_was_never_built_does_not_hide_one_of_the_servers() {
     assert_eq!(server.client.post("/v2/sandboxes", json!({ "templateID": "mine" })).await.status, 404);
 }
 
-/// A step of one team never counts as done for another, unless the operator says so.
+/// A step of one team never counts as cached for another, unless the operator allows it.
 #[tokio::test]
 async fn a_build_uses_what_its_own_team_made_and_others_only_where_that_is_shared() {
     for is_shared in [false, true] {

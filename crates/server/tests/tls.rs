@@ -1,4 +1,4 @@
-//! The listener with TLS: who gets through, who is told why not, and that nobody can hold it up.
+//! The listener with TLS: who gets through, who gets an error, and that nobody can block it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -61,7 +61,7 @@ async fn both_versions_of_http_are_offered_and_others_are_refused() {
     let mut plain = connect(&server, &certificate, &[]).await.unwrap();
     plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
-    // The connection may end without TLS's own farewell.
+    // The connection may end without a TLS close notification.
     let _ = plain.read_to_string(&mut answer).await;
     assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
 }
@@ -87,7 +87,7 @@ async fn who_never_finishes_the_handshake_is_let_go() {
         stream.write_all(beginning).await.unwrap();
         let started = Instant::now();
         let mut rest = Vec::new();
-        // Closed or reset: both say that the server did not wait.
+        // Closed or reset: both show that the server did not wait.
         let ended = tokio::time::timeout(HEAD_TIMEOUT * 10, stream.read_to_end(&mut rest)).await;
         assert!(ended.is_ok(), "{beginning:?} held the connection for {:?}", started.elapsed());
     }

@@ -1,4 +1,4 @@
-//! The toolkit's rules, with sandboxes that run nothing. What the tools do is tried with real ones in `cli`.
+//! The toolkit's rules, with sandboxes that run nothing. `cli` tests the tools with real ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -38,7 +38,7 @@ async fn the_status_tells_of_the_sandbox_and_of_no_secret() {
     assert!(!text.contains("token") && !text.contains("key"), "{text}");
 }
 
-/// A new sandbox in place of a lost one is told, once.
+/// The replacement of a lost sandbox is reported, once.
 #[tokio::test]
 async fn a_lost_sandbox_is_replaced_and_that_is_told() {
     let server = Server::start().await;
@@ -54,7 +54,7 @@ async fn a_lost_sandbox_is_replaced_and_that_is_told() {
     assert_eq!(call(&server, "get_sandbox_url", json!({})).await.1["restarted"], false);
 }
 
-/// What runs in a sandbox chooses these answers.
+/// The code in a sandbox chooses these responses.
 #[tokio::test]
 async fn what_a_sandbox_answers_is_bounded_however_much_it_sends() {
     let server = Server::start().await;
@@ -114,7 +114,7 @@ async fn a_sandbox_that_has_lived_long_enough_is_replaced_before_the_call() {
     assert_eq!(server.node.count(), 1);
 }
 
-/// However many call at once, there is one sandbox.
+/// However many callers race, there is one sandbox.
 #[tokio::test]
 async fn calls_at_once_share_one_sandbox() {
     let server = Server::start().await;
@@ -126,7 +126,7 @@ async fn calls_at_once_share_one_sandbox() {
     assert_eq!(server.client.delete(TOOLKIT).await.json, json!({ "killed": false }));
 }
 
-/// A caller that goes away leaves nothing; its sandbox ends by its own timeout.
+/// A caller that disconnects leaves nothing. Its sandbox ends by its own timeout.
 #[tokio::test]
 async fn a_sandbox_that_nobody_calls_any_more_ends_by_itself() {
     let server = Server::start().await;
@@ -169,7 +169,7 @@ async fn wrong_arguments_and_tools_are_refused_before_there_is_a_sandbox() {
     assert_eq!(config["exclude_tools"], json!(["run_command"]));
 }
 
-/// What the host refuses is an answer that clients know, not a result of a tool.
+/// A refusal of the host is an API error, not a result of a tool.
 #[tokio::test]
 async fn a_full_host_is_told_with_its_status() {
     let server = Server::start().await;

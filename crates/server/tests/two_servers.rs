@@ -1,5 +1,5 @@
-//! Several servers on one PostgreSQL: each has its own sandboxes, nothing is done twice, and a database that goes
-//! away for a while costs neither a record nor a sandbox.
+//! Several servers on one PostgreSQL: each has its own sandboxes, nothing is done twice, and a database outage loses
+//! neither a record nor a sandbox.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -40,7 +40,7 @@ async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
         beta.client.get(&format!("/sandboxes/{id}")).await,
         beta.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await,
         beta.client.delete(&format!("/sandboxes/{id}")).await,
-        // Its session cannot be had twice either.
+        // Its session cannot be taken twice either.
         beta.client.post("/v2/sandboxes", json!({ "templateID": "base", "metadata": { "isopod.session": "s" } })).await,
     ];
     for answer in refused {
@@ -50,7 +50,7 @@ async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
     let inside = beta.client.inside(&id, 8080, "/").await;
     assert_eq!(inside.status, 421);
     assert!(inside.text.contains("alpha"), "{inside:?}");
-    // Who does not own it is not told that it exists.
+    // Only the owner learns that it exists.
     assert_eq!(beta.other_team().await.get(&format!("/sandboxes/{id}")).await.status, 404);
     let made = alpha.client.post("/api/v1/sandboxes", json!({})).await;
     let of_service = format!("/api/v1/sandboxes/{}", made.json["id"].as_str().unwrap());
@@ -99,7 +99,7 @@ async fn a_server_that_starts_again_takes_over_its_own_and_nothing_else() {
             && beta.client.inside(&of_beta, 8080, "/").await.status == 200
     })
     .await;
-    // Several looks of both at rows and sandboxes.
+    // Several checks of both, of rows and sandboxes.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!((alpha.node.count(), beta.node.count()), (1, 1));
     assert_eq!(beta.client.get(&format!("/sandboxes/{of_alpha}")).await.status, 421);
@@ -128,7 +128,7 @@ async fn two_servers_that_reap_and_deliver_at_once_do_nothing_twice() {
     assert!(made.iter().all(|answer| answer.status == 201), "{made:?}");
     until("all are reaped", || async { alpha.node.count() + beta.node.count() == 0 }).await;
     until("all is told", || async { told.lock().unwrap().len() == 40 }).await;
-    // Time for what should not come.
+    // Time for what should not happen.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let told = told.lock().unwrap().clone();
     assert!(told.values().all(|times| *times == 1) && told.len() == 40, "{told:?}");
@@ -140,7 +140,7 @@ async fn two_servers_that_reap_and_deliver_at_once_do_nothing_twice() {
     assert_chains(&alpha, 2).await;
 }
 
-/// PostgreSQL restarted under load.
+/// PostgreSQL is restarted under load.
 #[tokio::test]
 async fn a_database_that_is_restarted_under_load_costs_no_record_and_no_sandbox() {
     let mut postgres = Postgres::start();
@@ -199,7 +199,7 @@ async fn assert_chains(server: &Server, count: usize) {
     assert_eq!(admin.get("/api/v1/audit/verify").await.status, 200);
 }
 
-/// Counts how often each event is told.
+/// Counts how often each event is delivered.
 async fn receive(told: Arc<Mutex<HashMap<String, u32>>>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());

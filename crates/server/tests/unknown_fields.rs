@@ -1,5 +1,5 @@
-//! SDKs that are newer than the server: every request of E2B's SDKs and CLI is sent again with fields and query parameters
-//! that nobody knows yet, and gets the answer it got without them.
+//! SDKs that are newer than the server: every request of E2B's SDKs and CLI is repeated with unknown fields and query
+//! parameters, and gets the same response as without them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -21,7 +21,7 @@ enum Sender {
     Future,
 }
 
-/// Maps of the user's own names, and the one place where an unknown field is refused.
+/// Maps with names of the user's own, and the one place where an unknown field is refused.
 const LEFT_ALONE: [&str; 3] = ["metadata", "envVars", "network"];
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn every_request_of_the_sdks_is_answered_the_same_with_fields_that_nobody_
     assert_eq!(today.len(), future.len());
 }
 
-/// The requests of a program that uses all of the API, in an order in which each works.
+/// The requests of a program that uses the whole API, in an order in which each succeeds.
 async fn responses(sender: Sender) -> Vec<(String, Answer)> {
     let workspace = tempfile::tempdir().unwrap();
     let path = workspace.path().to_owned();
@@ -111,7 +111,7 @@ impl Session {
         let start = json!({
             "fromImage": "debian:12", "force": false, "startCmd": "sleep 1", "readyCmd": "true",
             "fromImageRegistry": { "type": "registry", "username": "u", "password": "p" },
-            // What a COPY step of today's SDKs has besides, on a step that needs no upload.
+            // The additional fields of a COPY step in today's SDKs, on a step that needs no upload.
             "steps": [{ "type": "RUN", "args": ["true"], "force": true, "forceUpload": true, "resolveSymlinks": false }],
         });
         self.send(Method::POST, &format!("/v2/templates/{id}/builds/{build}"), Some(start)).await;
@@ -166,7 +166,7 @@ impl Session {
     }
 }
 
-/// Every object of a body with a field that nobody knows.
+/// Adds an unknown field to every object of a body.
 fn with_more(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -199,7 +199,7 @@ async fn an_unknown_field_of_the_network_is_refused_by_name() {
     assert_eq!(unset.status, 204);
 }
 
-/// Nobody's SDK calls them, and a field could limit what a key may do.
+/// No SDK calls them, and a field could limit what a key may do.
 #[tokio::test]
 async fn keys_and_webhooks_refuse_what_they_do_not_know() {
     let server = Server::start().await;

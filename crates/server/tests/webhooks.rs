@@ -48,7 +48,7 @@ impl Receiver {
         url
     }
 
-    /// Like [`Self::start`], over TLS with a certificate that certifies itself. Gives the certificate too.
+    /// Like [`Self::start`], over TLS with a self-signed certificate. Returns the certificate too.
     async fn start_tls(self: Arc<Self>) -> (String, Vec<u8>) {
         let service = hyper::service::service_fn(move |request| Arc::clone(&self).take(request));
         let (address, certificate) = serve_tls(service).await;
@@ -91,7 +91,7 @@ async fn webhooks_to_internal_addresses_are_refused() {
     {
         assert_eq!(server.client.post("/events/webhooks", body(url)).await.status, 400, "{url}");
     }
-    // Where a name leads in the network inside is not told.
+    // The error does not reveal where a name leads in the internal network.
     let named = server.client.post("/events/webhooks", body("http://localhost/")).await.text;
     assert!(named.contains("internal") && !named.contains("127.0.0.1") && !named.contains("::1"), "{named}");
     assert_eq!(server.client.post("/events/webhooks", body("https://127.0.0.1/")).await.status, 400);
@@ -136,7 +136,7 @@ async fn events_are_delivered_signed_and_again_after_a_failure() {
     assert_eq!(server.client.get(&path).await.status, 404);
 }
 
-/// A receiver that takes everything and answers nothing. Says how many wait for it.
+/// A receiver that accepts everything and never responds. Returns how many deliveries wait for it.
 async fn hanging() -> (String, Arc<AtomicU32>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -175,7 +175,7 @@ async fn receivers_that_do_not_answer_hold_up_only_their_own_team() {
     assert_eq!(ids.len(), 20, "each once");
 }
 
-/// What was allowed when the webhook was made says nothing about the moment of a delivery.
+/// A delivery is checked again, because the webhook's address may have been allowed only when it was created.
 #[tokio::test]
 async fn a_webhook_that_may_no_longer_be_reached_is_refused_at_its_delivery() {
     let allowed = Arc::new(AtomicBool::new(true));

@@ -1,5 +1,5 @@
-//! The client's types and the document. For each type there is an example of what the document promises, once with
-//! everything and once with as little as may be: the client reads both, and looks for no field that is not described.
+//! The client's types and the document. For each type, there is an example of what the document promises, once complete
+//! and once minimal. The client parses both, and looks for no field that is not described.
 
 use isopod_client::sandbox::{
     ApiKeyInfo, BegunBuild, BuildLogEntry, BuildProgress, BuildReason, Lifecycle, LogEntry, NewApiKey, NewKey,
@@ -38,7 +38,7 @@ async fn the_client_reads_what_is_described() {
     agrees::<ToolkitConfig>(&document, "ToolkitConfig");
 }
 
-/// What the client sends besides is refused by the server's strict bodies in the tests that send it.
+/// Other fields that the client sends are refused by the server's strict bodies in the tests that send them.
 #[tokio::test]
 async fn the_client_sends_what_is_described() {
     let server = Server::start().await;
@@ -75,7 +75,7 @@ fn reads<T: DeserializeOwned>(document: &Value, name: &str) {
 #[derive(Clone, Copy, PartialEq)]
 enum Amount {
     Everything,
-    /// Without what may be left out, and null where that may be.
+    /// Without optional fields, and with null where that is allowed.
     Least,
 }
 
@@ -107,7 +107,7 @@ fn object(document: &Value, schema: &Value, amount: Amount) -> Value {
     shown.map(|(name, schema)| (name.clone(), example(document, schema, amount))).collect()
 }
 
-/// A schema without references and combinations: one object with all their fields, `nullable` where null may be.
+/// A schema without references and combinations: one object with all their fields, `nullable` where null is allowed.
 fn resolved(document: &Value, schema: &Value) -> Value {
     if let Some(reference) = schema["$ref"].as_str() {
         return resolved(document, document.pointer(reference.strip_prefix('#').unwrap()).unwrap());
@@ -134,7 +134,7 @@ fn resolved(document: &Value, schema: &Value) -> Value {
     schema
 }
 
-/// The names that a type looks for; of one that takes in another by `flatten`, none.
+/// The names that a type looks for. None for a type with `flatten`.
 fn fields_of<T: DeserializeOwned>() -> Vec<&'static str> {
     let mut seen = Vec::new();
     let stopped = T::deserialize(FieldNames(&mut seen));
@@ -142,7 +142,7 @@ fn fields_of<T: DeserializeOwned>() -> Vec<&'static str> {
     seen
 }
 
-/// Gives nothing, and remembers what it was asked for.
+/// Returns nothing, and records what it was asked for.
 struct FieldNames<'a>(&'a mut Vec<&'static str>);
 
 impl<'de> Deserializer<'de> for FieldNames<'_> {

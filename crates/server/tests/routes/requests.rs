@@ -1,5 +1,4 @@
-//! A request to each route that its handler understands, so that the answer tells about access and not about a typing
-//! error.
+//! A valid request to each route, so that the result is about access and not about an invalid request.
 
 use bytes::Bytes;
 use http::Method;
@@ -35,7 +34,7 @@ pub(crate) fn request_to(things: &Things, route: &DeclaredRoute) -> Request {
     Request { method, path, headers, body: body.into() }
 }
 
-/// The path with the names of things that exist.
+/// The path with the names of existing resources.
 fn filled(things: &Things, pattern: &str) -> String {
     let id = match pattern.trim_start_matches("/api/v1").trim_start_matches("/v2").split('/').nth(1).unwrap() {
         "sandboxes" | "git" if pattern.starts_with("/api/v1") => &things.service_sandbox,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, Server, backend};
 
-/// Whose the things of the sandbox service are.
+/// The owner of the sandbox service's resources.
 pub(crate) const AGENT: &str = "ada";
 pub(crate) const RUN: &str = "run-1";
 pub(crate) const EXECUTION: &str = "execution-1";
@@ -66,7 +66,7 @@ impl Things {
         (server, things)
     }
 
-    /// Nobody changed or removed any of it.
+    /// Nothing of it was changed or removed.
     pub(crate) async fn are_all_there(&self, owner: &Client) {
         let paths = [
             format!("/sandboxes/{}", self.sandbox),

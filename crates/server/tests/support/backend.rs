@@ -1,4 +1,4 @@
-//! A backend of plain Rust: it keeps sandboxes in a map, runs a few words, and fails on demand.
+//! A backend in plain Rust: it keeps sandboxes in a map, understands a few commands, and fails on demand.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,11 +21,11 @@ pub struct FakeBackend {
     pub specs: Mutex<Vec<CreateSpec>>,
     pub commands: Mutex<Vec<Command>>,
     pub creates: AtomicU64,
-    /// The next creates fail so often, transiently.
+    /// This many of the next creates fail transiently.
     pub create_fails: AtomicU64,
-    /// Creates fail for good.
+    /// Creates fail permanently.
     pub create_broken: AtomicBool,
-    /// Creates make a sandbox and do not say so.
+    /// Creates succeed without a response.
     pub create_reply_lost: AtomicBool,
     pub create_takes_ms: AtomicU64,
     pub resume_takes_ms: AtomicU64,
@@ -37,12 +37,12 @@ impl FakeBackend {
         self.sandboxes.lock().unwrap().len()
     }
 
-    /// The sandbox is gone and nobody says why.
+    /// The sandbox vanishes without a report.
     pub fn lose(&self, id: &str) {
         self.sandboxes.lock().unwrap().remove(&id.parse::<SandboxId>().unwrap()).unwrap();
     }
 
-    /// A sandbox that nobody recorded.
+    /// A sandbox without a record.
     pub fn stray(&self, metadata: BTreeMap<String, String>) -> SandboxId {
         self.put("stray", metadata).id
     }
@@ -78,7 +78,7 @@ pub fn unavailable(effect: Effect) -> BackendError {
     }
 }
 
-/// Understands `echo WORDS`, `fail CODE`, `both`, `slow`, `break` and everything else as `echo` of itself.
+/// Understands `echo WORDS`, `fail CODE`, `both`, `slow` and `break`. Everything else is echoed.
 fn run(line: &str, timeout: Duration) -> Vec<Result<CommandEvent, BackendError>> {
     let end = |exit_code, timed_out| {
         let status = format!("exit status {exit_code}");
@@ -201,7 +201,7 @@ impl Backend for FakeBackend {
     }
 }
 
-/// Kept by the test, given to the server.
+/// Kept by the test, passed to the server.
 pub fn fake() -> Arc<FakeBackend> {
     Arc::default()
 }

@@ -1,5 +1,5 @@
-//! A builder that runs nothing. `RUN fail` fails, `RUN break` breaks the builder, `RUN hang` waits until it is cancelled, everything else is said and
-//! done; what comes of it has an id that follows from what was asked for.
+//! A builder that runs nothing. `RUN fail` fails, `RUN break` breaks the builder, `RUN hang` waits until it is
+//! cancelled, everything else is logged and succeeds. The id of the result is derived from the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 #[derive(Default)]
 pub struct FakeBuilder {
     built: Mutex<BTreeMap<String, BuiltTemplate>>,
-    /// Everything that was asked for.
+    /// All requests.
     pub specs: Mutex<Vec<BuildSpec>>,
-    /// The files of the contexts that builds were given, as they were at that time.
+    /// The files of the builds' contexts at that time.
     pub contexts: Mutex<Vec<BTreeSet<String>>>,
 }
 

@@ -21,7 +21,7 @@ pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
-    /// Null where the body is no JSON.
+    /// Null if the body is not JSON.
     pub json: Value,
 }
 
@@ -72,7 +72,7 @@ impl Client {
         Answer { status: parts.status.as_u16(), headers: parts.headers, text, json }
     }
 
-    /// The head of the answer, with its body still to come.
+    /// The head of the response, with its body still to come.
     pub async fn open(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Response<Incoming> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stands between a client and a server and does what networks and gateways do: it delays, loses, cuts and refuses.
+//! A proxy between a client and a server that behaves like networks and gateways: it delays, loses, cuts and refuses.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub enum Fault {
     Pass,
     Delay(Duration),
-    /// The connection is closed before the server hears of it.
+    /// The connection is closed before the server gets the request.
     Reset,
-    /// The server does as it is told and the reply is lost.
+    /// The server handles the request, and the reply is lost.
     ReplyLost,
-    /// A gateway answers instead.
+    /// A gateway responds instead.
     Status(u16, Option<&'static str>),
-    /// Nothing ever comes back, and nothing goes there.
+    /// Nothing is sent in either direction.
     BlackHole,
 }
 
@@ -39,12 +39,12 @@ pub struct FaultProxy {
 
 #[derive(Default)]
 pub struct State {
-    /// For the next requests; then everything passes, or [`Self::always`].
+    /// For the next requests. Then everything passes, or [`Self::always`].
     pub next: Mutex<VecDeque<Fault>>,
     pub always: Mutex<Option<Fault>>,
     /// Method and path of all requests.
     pub seen: Mutex<Vec<String>>,
-    /// The server does not know idempotency keys.
+    /// The server does not support idempotency keys.
     pub strip_keys: std::sync::atomic::AtomicBool,
 }
 

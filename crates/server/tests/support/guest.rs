@@ -1,4 +1,4 @@
-//! What listens inside the sandboxes of the fake node.
+//! The services inside the sandboxes of the fake node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,19 +28,19 @@ pub(super) type Body = BoxBody<Bytes, hyper::Error>;
 pub struct Printed {
     /// Stream and text.
     pub blocks: Mutex<Vec<(&'static str, String)>>,
-    /// Answered instead of the truth.
+    /// Returned instead of the real log.
     pub lie: Mutex<Option<String>>,
-    /// Answers neither for the log nor for a channel of reports.
+    /// Responds neither for the log nor for a report channel.
     pub hangs: AtomicBool,
     pub asked: AtomicU64,
     /// What the edge reported about output streams.
     pub reports: Mutex<Vec<Report>>,
-    /// Streams begun, and connections that are open.
+    /// Started streams, and open connections.
     pub streams: AtomicU64,
     pub connections: AtomicU64,
-    /// What answers in the guest's place: a port of `hostile`, or 0 for the guest itself.
+    /// What responds in the guest's place: a port of `hostile`, or 0 for the guest itself.
     pub imposter: AtomicU16,
-    /// What `/ws-flood` has sent, and whether nobody takes any more of it.
+    /// What `/ws-flood` has sent, and whether nobody reads any more of it.
     pub flooded: AtomicU64,
     pub is_flood_stuck: AtomicBool,
 }
@@ -87,7 +87,7 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
     let service = service_fn(move |request: Request<Incoming>| {
         let (printed, before) = (Arc::clone(&printed), served.fetch_add(1, Ordering::Relaxed));
         async move {
-            // Closes a connection that was kept, without an answer.
+            // Closes a kept-alive connection without a response.
             if before > 0 && request.headers().contains_key("x-hang-up") {
                 return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
             }
@@ -102,7 +102,7 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
     drop(open);
 }
 
-/// The port of a service that shows the head of a request as it came, under headers of odd spelling.
+/// The port of a service that returns the head of a request as received, with headers of odd spelling.
 pub const HEAD_ECHO: u16 = 7070;
 
 async fn echo_head(stream: DuplexStream) {
@@ -114,7 +114,7 @@ async fn echo_head(stream: DuplexStream) {
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// A connection that counts.
+/// A connection that is counted.
 struct Open(Arc<Printed>);
 
 impl Open {
@@ -148,7 +148,7 @@ async fn answer(
             let _ = request.into_body().collect().await;
             Response::new(text("[]"))
         }
-        // A page that is a stranger's, with every header that speaks for its whole origin.
+        // A page of a stranger, with every header that affects its whole origin.
         "/files" if request.uri().query().is_some_and(|query| query.contains("evil.html")) => {
             let cookie = format!("{:?}", request.headers().get("cookie"));
             Response::builder()
@@ -196,7 +196,7 @@ async fn answer(
     })
 }
 
-/// Code runs as if: it prints itself, and fails when it says so.
+/// Simulates code: it prints itself, and fails if it says so.
 async fn execute(request: Request<Incoming>) -> Response<Body> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let asked: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -220,7 +220,7 @@ fn describe(target: Target, request: &Request<Incoming>) -> Response<Body> {
     Response::builder().header("content-type", "application/json").body(text(&body.to_string())).unwrap()
 }
 
-/// One chunk, and then nothing for ever.
+/// One chunk, and then nothing forever.
 fn first_then_silence(first: &'static [u8]) -> Body {
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, hyper::Error>>(1);
     sender.try_send(Ok(Frame::data(Bytes::from_static(first)))).unwrap();
@@ -252,7 +252,7 @@ async fn echo(mut stream: TokioIo<Upgraded>) {
     }
 }
 
-/// A channel on which the edge reports what its clients have got.
+/// A channel on which the edge reports what its clients have received.
 fn reports(printed: Arc<Printed>, mut request: Request<Incoming>) -> Response<Body> {
     let switching = hyper::upgrade::on(&mut request);
     let open = Open::count(&printed);

@@ -1,4 +1,4 @@
-//! Answers of something that is no guest. What to answer stands in the code or the command.
+//! Responses of something that is not a guest. The code or the command selects the response.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream}
 
 use super::guest::Body;
 
-/// Far more than is kept of anything, and an end.
+/// Far more than any limit, but finite.
 pub const MUCH: &str = "much";
 /// The same without an end.
 pub const ENDLESS: &str = "endless";
-/// No JSON, no frames.
+/// Neither JSON nor frames.
 pub const NONSENSE: &str = "nonsense";
 
-/// Ports behind which no HTTP server listens: one whose head never ends, one that goes on saying that it will answer, one
-/// whose trailers never end, and one that speaks something else.
+/// Ports without an HTTP server: one whose head never ends, one that keeps announcing a response, one whose trailers
+/// never end, and one with another protocol.
 pub const ENDLESS_HEAD: u16 = 6600;
 pub const ENDLESS_PROMISES: u16 = 6601;
 pub const ENDLESS_TRAILERS: u16 = 6602;
 pub const NO_HTTP: u16 = 6603;
-/// Takes the request and never answers.
+/// Reads the request and never responds.
 pub const HANGING: u16 = 6604;
 
 /// How often a piece is sent for [`MUCH`].
@@ -68,7 +68,7 @@ pub async fn start(request: Request<Incoming>) -> Response<Body> {
     streamed(kind, [started].into_iter().chain(end))
 }
 
-/// Sends until nobody takes it any more.
+/// Sends until nobody reads any more.
 pub async fn serve(mut stream: DuplexStream, port: u16) {
     let (first, again): (&[u8], &[u8]) = match port {
         ENDLESS_HEAD => (b"HTTP/1.1 200 OK\r\n", b"x-more: and more\r\n"),
@@ -88,7 +88,7 @@ pub async fn serve(mut stream: DuplexStream, port: u16) {
     }
 }
 
-/// Sends on a connection that has switched, as fast as it is taken, and counts. Says when nobody takes any more.
+/// Sends on an upgraded connection as fast as possible, and counts. Records when nobody reads any more.
 pub async fn flood(mut stream: impl AsyncWrite + Unpin, sent: &AtomicU64, is_stuck: &AtomicBool) {
     loop {
         match tokio::time::timeout(Duration::from_secs(1), stream.write_all(&[b'x'; 4096])).await {

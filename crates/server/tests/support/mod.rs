@@ -1,4 +1,4 @@
-//! A server with a node made of plain Rust, for tests that go over real TCP.
+//! A server with a node in plain Rust, for tests over real TCP.
 
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, reason = "every test uses another part")]
 

@@ -1,4 +1,4 @@
-//! A node that runs no sandboxes but behaves as if: it keeps states, fails on demand, and serves a tiny guest.
+//! A node that simulates sandboxes: it keeps states, fails on demand, and serves a tiny guest.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,11 +24,11 @@ pub struct Faults {
     pub pause_fails: AtomicBool,
     pub resume_fails: AtomicBool,
     pub kill_fails: AtomicBool,
-    /// Milliseconds that a create takes.
+    /// The duration of a create in milliseconds.
     pub create_takes: AtomicU64,
-    /// Milliseconds that a pause, a resume or a kill takes, with the work done at their end.
+    /// The duration of a pause, a resume or a kill in milliseconds. The work is done at the end.
     pub change_takes: AtomicU64,
-    /// Calls of those that have begun.
+    /// Started calls of those.
     pub changes: AtomicU64,
 }
 
@@ -42,11 +42,11 @@ pub struct FakeNode {
     pub open_ports: Mutex<BTreeSet<u16>>,
     /// Whether sandboxes have a code interpreter.
     pub has_interpreter: AtomicBool,
-    /// What the processes of all its sandboxes have printed.
+    /// The output of the processes of all its sandboxes.
     pub printed: Arc<guest::Printed>,
     pub creates: AtomicU64,
     pub dials: AtomicU64,
-    /// What its builds have made.
+    /// The results of its builds.
     pub builder: super::builder::FakeBuilder,
     made: Mutex<HashMap<SandboxId, Made>>,
     executions: AtomicU64,
@@ -89,7 +89,7 @@ impl FakeNode {
         self.made.lock().unwrap().len()
     }
 
-    /// How many lives there have been.
+    /// The number of lives so far.
     pub fn executions(&self) -> u64 {
         self.executions.load(Ordering::Relaxed)
     }
@@ -101,12 +101,12 @@ impl FakeNode {
         self.events_in.send(NodeEvent::Ended { incarnation: made.found.incarnation, reason }).unwrap();
     }
 
-    /// The sandbox vanishes and nobody says why.
+    /// The sandbox vanishes without a report.
     pub fn lose(&self, id: &str) {
         self.made.lock().unwrap().remove(&id.parse::<SandboxId>().unwrap());
     }
 
-    /// Puts a sandbox into a state as a call that nobody saw the end of would.
+    /// Puts a sandbox into a state, like a call whose result was not seen.
     pub fn force_state(&self, id: &str, state: NodeState) {
         self.made.lock().unwrap().get_mut(&id.parse::<SandboxId>().unwrap()).unwrap().found.state = state;
     }
@@ -130,7 +130,7 @@ impl FakeNode {
         Ok(incarnation)
     }
 
-    /// Works on after the server that asked has died.
+    /// Continues after the server that called has died.
     async fn slowly<T: Send + 'static>(&self, act: impl FnOnce(&Self) -> T + Send + 'static) -> T {
         let this = self.this.upgrade().unwrap();
         this.faults.changes.fetch_add(1, Ordering::Relaxed);

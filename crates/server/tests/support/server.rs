@@ -1,5 +1,5 @@
-//! A server on a port of its own, with a store of its own, that can be stopped and started again. It has a runtime of
-//! its own too: when that is dropped, everything stops where it is, as with `kill -9`.
+//! A server on its own port, with its own store, that can be stopped and started again. It also has its own runtime:
+//! when that is dropped, everything stops at once, as with `kill -9`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct Server {
     store: Store,
 }
 
-/// A PostgreSQL database that several servers share: its URL, and what this server is called.
+/// A PostgreSQL database that several servers share: its URL, and the name of this server.
 type Shared = (String, &'static str);
 
 type Change = Arc<dyn Fn(&mut ServerConfig) + Send + Sync>;
@@ -55,7 +55,7 @@ impl Server {
         Self::launch(FakeNode::new(), dir, Some(shared), Arc::new(change)).await
     }
 
-    /// In a directory of the test's own, with that store.
+    /// In the test's own directory, with that store.
     pub async fn start_in(dir: tempfile::TempDir, change: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
         Self::launch(FakeNode::new(), Arc::new(dir), None, Arc::new(change)).await
     }
@@ -100,14 +100,14 @@ impl Server {
         Client::new(self.address, &key.0)
     }
 
-    /// A key of this scope, of the first team.
+    /// A key with this scope, of the first team.
     pub async fn key_of(&self, scope: Scope) -> Client {
         let grant = KeyGrant { scope, lifetime: None };
         let (_, key) = self.store.create_local_key_with("scoped", &grant).await.unwrap();
         Client::new(self.address, &key.0)
     }
 
-    /// What `/metrics` tells an admin.
+    /// The metrics for an admin.
     pub async fn metrics(&self) -> String {
         self.key_of(Scope::Admin).await.get("/metrics").await.text
     }
@@ -116,13 +116,13 @@ impl Server {
         &self.store
     }
 
-    /// Stops the server in an orderly way; the node goes on.
+    /// Stops the server gracefully. The node keeps running.
     pub async fn stop(&mut self) {
         drop(self.stop.take());
         (&mut self.running).await.unwrap();
     }
 
-    /// Stops the server at whatever it is doing.
+    /// Kills the server.
     pub async fn crash(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
         let _ = (&mut self.running).await;
@@ -139,12 +139,12 @@ impl Server {
         self.dir.path().join("isopod.db")
     }
 
-    /// What somebody else does to the database.
+    /// Changes the database behind the server's back.
     pub async fn sql(&self, script: impl Into<String>) {
         run_sql(self.dir.path(), script.into()).await;
     }
 
-    /// The first column of what this finds, as texts.
+    /// Returns the first column of a query's result as text.
     pub async fn texts(&self, select: &str) -> Vec<String> {
         let select = AssertSqlSafe(select.to_owned());
         if postgres::is_wanted() {
@@ -155,7 +155,7 @@ impl Server {
         sqlx::query_scalar(select).fetch_all(&mut database).await.unwrap()
     }
 
-    /// A sandbox with these fields besides the template.
+    /// A sandbox with these fields in addition to the template.
     pub async fn create(&self, fields: serde_json::Value) -> String {
         let mut body = serde_json::json!({ "templateID": "base" });
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -173,7 +173,7 @@ impl Drop for Server {
     }
 }
 
-/// The store of a directory, in a file or in PostgreSQL as the run of the tests wants it.
+/// The store of a directory, in a file or in PostgreSQL, depending on the test run.
 pub async fn open_store(dir: &Path) -> Store {
     if !postgres::is_wanted() {
         return Store::open(dir.join("isopod.db")).await.unwrap();
@@ -193,7 +193,7 @@ async fn run_sql(dir: &Path, script: String) {
     }
 }
 
-/// Waits until `check` holds; the state it looks at is reached without our doing.
+/// Waits until `check` holds, for a state that is reached by itself.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
     for _ in 0..6000 {
         if check().await {

@@ -1,4 +1,4 @@
-//! Somebody else's HTTPS server, which the server under test calls.
+//! An external HTTPS server that the server under test calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use rustls::crypto::ring::default_provider;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Serves HTTP/1.1 on 127.0.0.1 with a certificate that certifies itself, until the test ends. Gives the address and the
-/// certificate as PEM.
+/// Serves HTTP/1.1 on 127.0.0.1 with a self-signed certificate, until the test ends. Returns the address and the
+/// certificate in PEM.
 pub async fn serve_tls<S>(service: S) -> (SocketAddr, Vec<u8>)
 where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = hyper::Error> + Clone + Send + 'static,
