@@ -20,7 +20,7 @@ SDK_VERSION = "2.11.5"
 
 
 def main() -> None:
-    """Starts the suite in the environment that has the official SDK."""
+    """Starts the suite in the environment with the official SDK."""
     if os.geteuid() != 0:
         sys.exit("the chaos suite makes real sandboxes and must run as root")
     python = python_of(SDK_VERSION, "e2b-code-interpreter")

@@ -1,4 +1,4 @@
-"""An application written for E2B, of any age: it knows nothing but the key that stands in its environment."""
+"""An application written for E2B, of any age. It knows only the key in its environment."""
 
 import time
 import urllib.request
@@ -8,7 +8,7 @@ from e2b_code_interpreter import Sandbox
 
 
 def fetch(url):
-    """What the sandbox serves, as soon as it does."""
+    """Returns what the sandbox serves, as soon as it does."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -19,7 +19,7 @@ def fetch(url):
             time.sleep(0.1)
 
 
-# `create` is of version 2.
+# `create` exists since version 2.
 sandbox = Sandbox.create() if version("e2b") >= "2" else Sandbox()
 try:
     print(sandbox.run_code("40 + 2").text)

@@ -22,7 +22,7 @@ from harness.packages import node_project, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 TEMPLATE = "code-interpreter-v1"
-# 1.x knows no addresses but those below e2b.app, and 2.x before 2.9 runs code only there.
+# 1.x knows only addresses below e2b.app, and 2.x before 2.9 runs code only there.
 PYTHON = ["1.5.2", "2.4.0", "2.8.1", "2.11.5"]
 JS = [("e2b", "1.13.2"), ("e2b", "2.51.0"), ("@e2b/code-interpreter", "1.5.1"), ("@e2b/code-interpreter", "2.8.0")]
 PLAIN = ["from a command", "from a file", "from a file"]
@@ -66,7 +66,7 @@ def python_app(version):
 
 
 def node_app(place, package, version):
-    """Node looks for packages beside the program."""
+    """Node.js looks for packages beside the program."""
     (place / "node_modules").symlink_to(node_project(package, version) / "node_modules")
     (place / "app.mjs").write_bytes((HERE / "app.mjs").read_bytes())
     return ["node", str(place / "app.mjs"), package]
@@ -75,7 +75,7 @@ def node_app(place, package, version):
 def check(server, name, prepare, expected, before):
     with tempfile.TemporaryDirectory() as place:
         command = [server.isopod, "--state-dir", str(server.state), "env", "--", *prepare(Path(place))]
-        # A key of E2B's cloud, as such an application has it: the server does not know it.
+        # A key of E2B's cloud, as such an application has it. The server does not know it.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         environment["E2B_API_KEY"] = "e2b_" + "0" * 40
         running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""What schemathesis has to look for. What is missing says so with 501; any other 5xx is a failure of the server."""
+"""The checks of schemathesis. An unsupported feature returns 501; any other 5xx is a failure of the server."""
 
 import schemathesis
 

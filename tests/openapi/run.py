@@ -23,9 +23,9 @@ VERSION = "4.32.5"
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 ENDING = ["DELETE /sandboxes/{id}", "POST /sandboxes/{id}/timeout", "DELETE /api-keys/{id}",
           "POST /api-keys/{id}/rotate", "DELETE /templates/{id}", "DELETE /api/v1/executions/{id}", "DELETE /api/v1/sandboxes/{id}"]
-# They go on until the client leaves.
+# They run until the client disconnects.
 ENDLESS = ["GET /api/v1/sse"]
-# Its body is an archive, which the tool cannot make; control's own tests send broken ones.
+# Its body is an archive, which the tool cannot create. The server's own tests send broken ones.
 ARCHIVES = ["POST /isopod/templates/builds"]
 
 
@@ -54,7 +54,7 @@ def main():
 
 
 def install():
-    """The program, in an environment under the cache that is made once."""
+    """The program, in an environment below the cache that is created once."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     home = Path(base) / "isopod" / f"schemathesis-{VERSION}"
     ready = home / ".ready"
@@ -74,7 +74,7 @@ def run(schemathesis, address, place, seconds, endings):
         *(str(schemathesis), "--config-file", str(settings), "run", f"http://{address}/openapi.json"),
         *("-H", f"X-API-Key: {KEY}", "-H", f"Authorization: Bearer {volume['token']}"),
         *("--checks", "no_failure_of_the_server", "--continue-on-failure"),
-        # One worker: with two, threads of the tool itself stumble over each other now and then.
+        # One worker: with two, threads of the tool itself interfere with each other now and then.
         *("--max-examples", "25", "--max-time", str(seconds), "--workers", "1"),
         *("--request-timeout", "10", "--generation-database", "none", "--warnings", "off", "--no-color"),
         *(f"--{endings}-name={name}" for name in ENDING),
@@ -85,7 +85,7 @@ def run(schemathesis, address, place, seconds, endings):
 
 
 def known_ids(address, volume):
-    """Settings by which requests name things that exist."""
+    """Settings by which requests name existing resources."""
     sandbox = call(address, "POST", "/v2/sandboxes", {"templateID": "base", "timeout": 3600})["sandboxID"]
     webhook = {"name": "x", "url": "https://1.1.1.1/", "events": ["sandbox.lifecycle.created"], "enabled": False}
     webhook = call(address, "POST", "/events/webhooks", {**webhook, "signatureSecret": "s" * 32})["id"]

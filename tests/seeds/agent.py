@@ -17,7 +17,7 @@ LIFE_OF_KEY = 3600
 
 
 def sandbox_of(run, memory):
-    """The run's sandbox: the one that Redis names, else a new one."""
+    """The run's sandbox: the one that Redis names, or a new one."""
     key = f"raro:e2b_session:{run}"
     known = memory.get(key)
     if known:

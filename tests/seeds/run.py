@@ -66,12 +66,12 @@ def main():
 
 
 def package():
-    """What to install, what to ask then, and the answer."""
+    """What to install, what to run then, and the expected result."""
     return FROM_NETWORK if os.environ.get("ISOPOD_FULL") == "1" else FROM_FILE
 
 
 def with_the_sdk(server, redis, python):
-    """Every call connects to the sandbox that Redis names, or makes one; the end kills it."""
+    """Every call connects to the sandbox that Redis names, or creates one. The end kills it."""
     install, use, answer = package()
     assert redis.ask("EXISTS", "raro:e2b_session:sdk-run") == "0"
     first = agent(server, python, "sdk-run", "execute", install)
@@ -100,7 +100,7 @@ def through_rest(server, redis, _):
 
 
 def both_at_once(server, redis, python):
-    """An agent with the SDK and one through REST share a sandbox, whoever made it."""
+    """An agent with the SDK and one through REST share a sandbox, whichever created it."""
     made = execute(server, "mixed-1", "x = 1")
     seen = agent(server, python, "mixed-1", "execute", "x + 1")
     assert (seen["sandbox"], seen["text"]) == (made["sandbox_id"], "2"), seen
@@ -114,7 +114,7 @@ def both_at_once(server, redis, python):
 
 
 def the_page(server, *_):
-    """The example of docs/runs.md as it stands there."""
+    """The example of docs/runs.md, unchanged."""
     lines = re.search(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)[1].splitlines()
     said = []
     for line in lines:
@@ -151,7 +151,7 @@ def nothing_left(server):
 
 
 def environment():
-    """Python with the official packages, made once."""
+    """Python with the official packages, created once."""
     home = cache_root() / "seed-000"
 
     def install():
@@ -164,7 +164,7 @@ def environment():
 
 
 class Redis:
-    """A server of our own on loopback, in a directory of its own."""
+    """Our own server on loopback, in its own directory."""
 
     def __enter__(self):
         with socket.socket() as free:

@@ -26,7 +26,7 @@ from harness.server import Server  # noqa: E402
 
 BUCKET = "roma-storage"
 EXECUTION = "test_e2b_001"
-# moto wants to see a signature and does not check it.
+# moto requires a signature, but does not check it.
 SIGNED = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
 SDK_VERSION = "2.11.5"
 INSIDE = Path(__file__).resolve().parent / "storage_inside.py"
@@ -86,7 +86,7 @@ with open(file_path, 'r') as f:
     assert result["sandbox_id"] and result["ok"] and not result["restarted"], result
     status = tool(server, "get_sandbox_status")
     assert status["status"] == "running" and status["storage"]["healthy"], status
-    # The other way round: at once, without a wait.
+    # The other way round: at once, without waiting.
     tool(server, "run_python_code", code=f"open('/opt/sentient/executions/{EXECUTION}/outputs/o.bin','wb').write(bytes(range(256)))")
     assert rest(server, "GET", "/files/outputs/o.bin", raw=True) == bytes(range(256))
     info = rest(server, "GET", "/info")

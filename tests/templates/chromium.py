@@ -1,4 +1,4 @@
-"""A real Chromium without a window, steered over a pair of pipes with its debugging protocol."""
+"""A headless Chromium, controlled over a pair of pipes with its debugging protocol."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Chromium:
         self.answers, answers = os.pipe()
         command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--no-proxy-server"]
         command += [f"--user-data-dir={self.home}", "--remote-debugging-pipe", "about:blank"]
-        # The protocol wants descriptors 3 and 4.
+        # The protocol requires descriptors 3 and 4.
         shell = ["bash", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}']
         self.process = subprocess.Popen(
             [*shell, *command], pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -43,7 +43,7 @@ class Chromium:
         self._ask("Page.navigate", {"url": url}, self.session)
 
     def value(self, expression):
-        """What an expression gives in the page; none while the page is being replaced."""
+        """Evaluates an expression in the page. None while the page is being replaced."""
         try:
             asked = {"expression": expression, "returnByValue": True}
             return self._ask("Runtime.evaluate", asked, self.session)["result"].get("value")

@@ -57,7 +57,7 @@ class Rig:
         return next(line.split(": ")[1] for line in stdout.splitlines() if line.startswith("Template ID: "))
 
     def sdk(self, script, *words):
-        """A few lines for the official SDK, in a process of its own."""
+        """Runs a few lines with the official SDK, in a process of its own."""
         script = "import sys\nfrom e2b import Sandbox\n" + script
         environment = self.server.environment()
         done = subprocess.run([self.python, "-c", script, *words], env=environment, capture_output=True, text=True, timeout=300)
@@ -85,7 +85,7 @@ class Sandbox:
 
 @case()
 def a_preview_that_is_opened_too_early_waits(rig):
-    """The page loads itself again until the port opens."""
+    """The page reloads itself until the port opens."""
     with rig.sandbox("base") as sandbox, Chromium() as browser:
         browser.open(rig.preview(sandbox, 8000))
         browser.until("port is not open")
@@ -96,13 +96,13 @@ def a_preview_that_is_opened_too_early_waits(rig):
 
 @case()
 def a_next_js_page_is_seen_and_changes_live(rig):
-    """Up when the sandbox is there, and hot reload through the edge."""
+    """Running when the sandbox is created, and hot reload through the edge."""
     rig.build(ROOT / "templates" / "nextjs-developer")
     with rig.sandbox("nextjs-developer") as sandbox, Chromium() as browser:
         browser.open(rig.preview(sandbox, 3000))
         browser.until("Hello from Next.js", seconds=120)
         browser.value("window.sameDocument = true")
-        # Give the page's socket for changes a moment: what is written before it is open is not told to it.
+        # Wait a moment for the page's socket: changes before it is open are not reported to it.
         time.sleep(3)
         page = "export default function Home() { return <h1>Changed by the SDK</h1> }\n"
         rig.sdk("Sandbox.connect(sys.argv[1]).files.write(sys.argv[2], sys.argv[3])", sandbox, "/home/user/pages/index.tsx", page)
@@ -162,7 +162,7 @@ def main():
     parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
     parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
     args = parser.parse_args()
-    # So that a run that is told to stop still removes what it made.
+    # So that a run that is stopped still removes what it created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server, failed, passed = Server(args.isopod.resolve()), 0, 0
     try:

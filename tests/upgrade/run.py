@@ -50,14 +50,14 @@ def main():
 
 
 def enter_environment_of_the_sdk():
-    """Starts this program again with the Python that has the SDK."""
+    """Restarts this program with the Python that has the SDK."""
     python = python_of(SDK_VERSION, "e2b-code-interpreter")
     if Path(sys.prefix) != python.parent.parent:
         os.execv(python, [str(python), *sys.argv])
 
 
 def build_older():
-    """The program, built from the history of this repository, and kept."""
+    """The program, built from the history of this repository, and cached."""
     home = cache_root().parent / f"older-{OLDER[:12]}"
 
     def build():
@@ -77,7 +77,7 @@ def build_older():
 
 
 class OwnServer(Server):
-    """Its templates are its own: those of the older version are part of what has to go on."""
+    """Its templates are its own: those of the older version are part of what must keep working."""
 
     def _share_templates(self):
         self.state.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class OwnServer(Server):
 
 
 def upgrade(older, newer, way):
-    """The list of what went wrong."""
+    """Returns a list of errors."""
     server = OwnServer(older, prepare=INTERPRETER)
     problems = []
     try:
@@ -129,7 +129,7 @@ def upgrade(older, newer, way):
 
 
 class Case:
-    """Something that the older server makes and the new one must have."""
+    """Something that the older server creates and the new one must have."""
 
     def __init__(self, server):
         self.server = server

@@ -1,4 +1,4 @@
-"""One run, from the first directory to the last line of the report."""
+"""One run, from creating the directory to the end of the report."""
 
 import faulthandler
 import signal
@@ -15,7 +15,7 @@ from chaos.platform import Platform
 from chaos.sweep import sweep
 from chaos.violations import Violations
 
-# For everything besides the faults: preparing, the last checks, removing.
+# For everything besides the faults: preparation, the last checks, removal.
 AROUND = 900
 
 
@@ -64,7 +64,7 @@ def _remove(context: Context) -> None:
 
 
 def _bound(seconds: int) -> None:
-    """The run ends by itself, whatever hangs."""
+    """Ends the run, whatever hangs."""
     faulthandler.enable()
 
     def over(*_: object) -> None:

@@ -13,7 +13,7 @@ from harness.packages import moto_server
 from chaos.proxy import Proxy
 
 NAME = "chaos"
-# moto wants to see a signature and does not check it.
+# moto requires a signature, but does not check it.
 _SIGNED = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
 
 
@@ -27,7 +27,7 @@ class Bucket:
         self._ask("PUT", "")
 
     def variables(self) -> dict[str, str]:
-        """What a server needs to use it, through the proxy."""
+        """The settings for a server that uses it through the proxy."""
         keys = {"AWS_ACCESS_KEY_ID": "AKIACHAOS", "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20)}
         return {
             "ROMA_S3_BUCKET": NAME,
@@ -37,7 +37,7 @@ class Bucket:
         }
 
     def read(self, key: str) -> bytes | None:
-        """An object past the proxy; None if there is none."""
+        """Reads an object without the proxy. None if there is none."""
         try:
             return self._ask("GET", "/" + urllib.parse.quote(key))
         except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""The loop: clients work, a step of the schedule strikes, the server is started again, promises are checked."""
+"""The loop: clients work, a step of the schedule strikes, the server is restarted, guarantees are checked."""
 
 import random
 import time
@@ -20,9 +20,9 @@ from chaos.options import Options
 from chaos.schedule import Step, steps
 from chaos.server import LISTEN_DEADLINE
 
-# All files are compared every so many steps; in the others a sample.
+# All files are compared at this interval of steps, and a sample in the others.
 DEEP_EVERY = 10
-# A server that cannot start because of a lasting fault is given so long before the next step.
+# How long a server that cannot start because of a lasting fault may take before the next step.
 PATIENCE_IN_A_FAULT = 1.5
 CLIENT_DEADLINE = 150.0
 FIRST_SANDBOXES = 60.0
@@ -36,7 +36,7 @@ class Campaign:
         self.ended_because = ""
         self.seconds = 0.0
         self.slowest_start = 0.0
-        # Without a server there is nothing more to be learned from this run.
+        # Without a server, the run cannot continue.
         self.has_lost_the_server = False
         self._parts = Parts()
         self._draw = random.Random(f"checks/{context.seed}")
@@ -69,7 +69,7 @@ class Campaign:
         self._finish()
 
     def _why_it_is_over(self) -> str:
-        """Empty while it goes on."""
+        """Empty while the run continues."""
         if self.has_lost_the_server:
             return "early, because the server could not be started any more"
         if self.context.violations.is_too_many():
@@ -98,7 +98,7 @@ class Campaign:
         return hit
 
     def _recover(self) -> None:
-        """Starts the server again, as its supervisor would."""
+        """Restarts the server, as a service manager would."""
         server = self.context.platform.server
         is_known_to_be_away = self.context.outages.is_away("server")
         if not server.has_ended() and not is_known_to_be_away:
@@ -134,7 +134,7 @@ class Campaign:
             files.sample(self.context, self._draw)
 
     def _finish(self) -> None:
-        """Everything is reachable again; whatever was promised is compared, ended and removed."""
+        """Ends all faults, then compares, ends and removes everything that was acknowledged."""
         self.context.violations.enter(self.steps, "after the last step")
         self.context.platform.end_lasting_faults()
         time.sleep(1)

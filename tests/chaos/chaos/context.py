@@ -1,4 +1,4 @@
-"""What faults, clients and checks share."""
+"""The state that faults, clients and checks share."""
 
 import threading
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Context:
     platform: Platform
     ledger: Ledger
     violations: Violations
-    # Clients end their turn and stop.
+    # Set when clients should finish their turn and stop.
     stop: threading.Event = field(default_factory=threading.Event)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the server keeps its records, and how it is cut off: PostgreSQL behind a proxy, or SQLite with its write lock taken."""
+"""The server's database, and how to cut it off: PostgreSQL behind a proxy, or SQLite with its write lock taken."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ class Sqlite:
 
 
 class Postgres:
-    """A server of our own. PostgreSQL refuses to be root, so it runs as its package's user."""
+    """Our own server. PostgreSQL refuses to run as root, so it runs as its package's user."""
 
     def open(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="isopod-chaos-pg-"))
@@ -108,7 +108,7 @@ def _as_postgres(program: str) -> list[str]:
 
 
 def _program(name: str) -> str:
-    """Debian keeps the server's programs out of the path."""
+    """Debian does not put the server's programs into the path."""
     homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which(name, path=os.pathsep.join([*map(str, homes), os.environ.get("PATH", "")]))
     if found is None:

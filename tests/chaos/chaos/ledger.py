@@ -1,4 +1,4 @@
-"""What clients were promised: sandboxes, and the files in them. Checks compare it with what is there."""
+"""What was acknowledged to clients: sandboxes, and the files in them. Checks compare it with the actual state."""
 
 import random
 import threading
@@ -8,18 +8,18 @@ from enum import Enum
 
 class Life(Enum):
     ALIVE = "alive"
-    # Somebody asked for its end; it may be there or not.
+    # Its end was requested, so it may exist or not.
     ENDING = "ending"
     ENDED = "ended"
-    # Its guest was killed by us: it must end, with a reason.
+    # We killed its guest, so it must end, with a reason.
     VICTIM = "victim"
-    # A check found it missing and said so once.
+    # A check found it missing and reported that once.
     LOST = "lost"
 
 
 @dataclass(frozen=True)
 class Content:
-    """Bytes that can be made again instead of being kept."""
+    """Bytes that can be generated again instead of being stored."""
 
     tag: str
     size: int
@@ -31,17 +31,17 @@ class Content:
 @dataclass
 class File:
     path: str
-    # The last version that was acknowledged, and those sent since then without an answer.
+    # The last acknowledged version, and those sent since then without a response.
     acknowledged: Content | None = None
     pending: list[Content] = field(default_factory=list)
     in_workspace: bool = False
-    # When a write last ended without an answer.
+    # When a write last ended without a response.
     broke_off_at: float = 0.0
-    # Held while it is written or compared.
+    # Locked while it is written or compared.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def difference(self, data: bytes | None) -> tuple[str, str] | None:
-        """What was expected and what was found (None: no such file), or None if that is the same."""
+        """Returns the expected and the found content (None: no such file), or None if they are the same."""
         possible = [content.bytes() for content in [self.acknowledged, *self.pending] if content is not None]
         if data in possible or (data is None and self.acknowledged is None):
             return None
@@ -76,7 +76,7 @@ class Owned:
     _is_reserved: bool = False
 
     def enter(self) -> bool:
-        """Asks to use it. False while somebody pauses or ends it."""
+        """Requests shared use. False while another client pauses or ends it."""
         with self._lock:
             if self._is_reserved or self.life is not Life.ALIVE:
                 return False
@@ -88,7 +88,7 @@ class Owned:
             self._users -= 1
 
     def reserve(self) -> bool:
-        """Asks to have it alone. False while somebody uses it."""
+        """Requests exclusive use. False while another client uses it."""
         with self._lock:
             if self._is_reserved or self._users or self.life is not Life.ALIVE:
                 return False
@@ -104,9 +104,9 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sandboxes: dict[str, Owned] = {}
-        # Marks of creates that got no answer, to find what they may have left.
+        # Marks of creates without a response, to find what they may have left.
         self._unanswered: set[str] = set()
-        # Marks of creates whose client left before the answer, and when it did.
+        # Marks of creates whose client left before the response, and when it did.
         self._abandoned: dict[str, float] = {}
         self.counts: dict[str, int] = {}
 
@@ -130,7 +130,7 @@ class Ledger:
             return [one for one in self._sandboxes.values() if one.life is life]
 
     def make_victim(self, sandbox_id: str) -> None:
-        """Called before its guest is killed, so that nobody takes its end for a loss."""
+        """Called before its guest is killed, so that its end does not count as a loss."""
         with self._lock:
             found = self._sandboxes.setdefault(sandbox_id, Owned(sandbox_id, "unknown"))
             if found.life in (Life.ALIVE, Life.LOST):
@@ -158,9 +158,9 @@ class Ledger:
             return self._abandoned.get(mark)
 
     def workspace_files(self) -> list[tuple[Owned, File]]:
-        """All files of the workspace whose content is known, also of sandboxes that have ended."""
+        """Returns all files of the workspace with known content, including those of ended sandboxes."""
         with self._lock:
             sandboxes = list(self._sandboxes.values())
         files = [(one, file) for one in sandboxes for file in list(one.files.values()) if file.in_workspace]
-        # A write that died with its sandbox was undone by nobody.
+        # A write that died with its sandbox was not undone.
         return [(one, file) for one, file in files if one.life is Life.ALIVE or not file.pending]

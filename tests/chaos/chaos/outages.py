@@ -1,10 +1,10 @@
-"""When what was away. Clients ask whether a failure of theirs has an excuse."""
+"""Records outages. Clients check whether their failure is excused by one."""
 
 import threading
 import time
 from dataclasses import dataclass
 
-# Whoever was refused a moment after something came back had asked while it was away.
+# A request that failed just after an outage was sent during it.
 GRACE = 1.0
 
 
@@ -39,19 +39,19 @@ class Outages:
                     one.end, one.grace = time.monotonic(), grace
 
     def note(self, what: str, seconds: float) -> None:
-        """Something that lasts for a known time."""
+        """An outage of known length."""
         with self._lock:
             now = time.monotonic()
             self._all.append(_Outage(what, now, now + seconds))
 
     def is_away(self, *whats: str) -> bool:
-        """Whether one of these is away now."""
+        """Whether one of these is down now."""
         now = time.monotonic()
         with self._lock:
             return any(one.what in whats and one.is_now(now) for one in self._all)
 
     def excuses(self, start: float, *whats: str) -> bool:
-        """Whether one of these was away, or had just come back, at some moment since start."""
+        """Whether one of these was down, or had just come back, at some moment since start."""
         now = time.monotonic()
         with self._lock:
             return any(one.what in whats and one.touches(start, now) for one in self._all)

@@ -1,4 +1,4 @@
-"""Everything that a run needs on the host: directory, volume, bucket, database, server. Made at the start, removed at the end."""
+"""Everything a run needs on the host: directory, volume, bucket, database, server. Created at the start, removed at the end."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ class Platform:
         os.environ.update(self.server.environment())
 
     def end_lasting_faults(self) -> None:
-        """Everything is reachable again. May be called at any time."""
+        """Ends all outages. May be called at any time."""
         self.volume.free()
         self.bucket.proxy.restore()
         self.database.restore()
@@ -51,7 +51,7 @@ class Platform:
             self.outages.end(what)
 
     def close(self) -> list[str]:
-        """Removes all of it; the list of what went wrong."""
+        """Removes all of it. Returns a list of errors."""
         problems = self.volume.close()
         self.bucket.close()
         self.database.close()
@@ -59,7 +59,7 @@ class Platform:
         return problems
 
     def tag(self) -> str:
-        """What everything that the server makes outside of its state directory is named by; empty before it has started."""
+        """The tag in the names of everything outside of the state directory. Empty before the server has started."""
         try:
             return (self.state / "tag").read_text().strip()
         except OSError:

@@ -15,14 +15,14 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Process:
     pid: int
-    # From /proc/PID/stat: with the pid it names this process and no later one.
+    # From /proc/PID/stat: with the pid, it identifies this process and no later one.
     start_time: str
-    # The sandbox in which it runs; None for one that nobody has been given.
+    # The sandbox in which it runs. None for a pooled one.
     sandbox: str | None = None
     execution: str | None = None
 
     def kill(self) -> bool:
-        """Kills exactly this process. False if it is gone already."""
+        """Kills exactly this process. False if it is already gone."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
@@ -49,7 +49,7 @@ class Processes:
         return [one for one in self._storage() if self._is_worker(one.pid)]
 
     def spawner(self) -> list[Process]:
-        """Its errors go to a file of the state directory. So do those of launchers, which are in cgroups of ours."""
+        """Its errors go to a file of the state directory. So do those of launchers, which are in our cgroups."""
         log = _identity(str(self.state / "homes/serve/spawner.log"))
         launchers = {one.pid for one, _ in self._in_cgroups()}
         return [
@@ -62,7 +62,7 @@ class Processes:
         ]
 
     def launcher(self) -> list[Process]:
-        """Forked from the spawner and not yet something else."""
+        """Forked from the spawner, and still a launcher."""
         return [one for one, _ in self._in_cgroups() if "__spawner" in _words(one.pid)]
 
     def zygote(self) -> list[Process]:
@@ -71,7 +71,7 @@ class Processes:
         return [one for one in found if one.sandbox is None and "zygote" in _words(one.pid)]
 
     def guest(self) -> list[Process]:
-        """The first processes of sandboxes, those that wait in the pool too."""
+        """The first processes of sandboxes, including pooled ones."""
         return [one for one in self._first_processes() if "isopod-guest" in _words(one.pid)[0]]
 
     def kernel(self) -> list[Process]:
@@ -95,14 +95,14 @@ class Processes:
         return found
 
     def sandbox_of(self, process: Process) -> str | None:
-        """The sandbox that its execution is by now, if it is one."""
+        """The sandbox that its execution belongs to by now, if any."""
         for record in self.records():
             if record["execution"] == process.execution and record.get("spec"):
                 return record["spec"]["sandbox"]
         return None
 
     def everything(self) -> list[Process]:
-        """All of the above and whatever else is in our cgroups."""
+        """All of the above and everything else in our cgroups."""
         found = {one.pid: one for one in [*self._storage(), *self.spawner()]}
         found |= {one.pid: one for one, _ in self._in_cgroups()}
         return list(found.values())
@@ -148,7 +148,7 @@ def _all() -> Iterator[Process]:
 
 
 def _start_time(pid: int) -> str | None:
-    """Field 22 of stat; None for one that is gone or a zombie."""
+    """Field 22 of stat. None for a process that is gone or a zombie."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     return fields[19] if fields and fields[0] not in ("Z", "X") else None
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut: it drops its connections and takes no new ones, or it takes everything and passes nothing on."""
+"""A TCP proxy that can be cut: it drops connections and accepts no new ones, or it accepts everything and forwards nothing."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ class Mode(Enum):
     PASS = "pass"
     # New connections are closed at once.
     REFUSE = "refuse"
-    # What is sent is held back until the proxy passes again or closes.
+    # Sent data is held back until the proxy forwards again or closes.
     HANG = "hang"
 
 
@@ -33,10 +33,10 @@ class Proxy:
             self._drop_all()
 
     def restore(self) -> None:
-        """Passes everything on again. Does nothing if nothing was cut."""
+        """Forwards everything again. Does nothing if nothing was cut."""
         if self._mode is Mode.PASS:
             return
-        # Held bytes are not delivered late: whoever waits for them sees a broken connection and asks again.
+        # Held bytes are not delivered late: their receiver sees a broken connection and retries.
         self._drop_all()
         self._mode = Mode.PASS
         self._passes.set()

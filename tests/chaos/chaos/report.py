@@ -1,4 +1,4 @@
-"""What a run says in the end: JSON for machines, a summary for people, and the page in the documentation."""
+"""The report of a run: JSON for programs, a summary for people, and the page in the documentation."""
 
 import datetime
 import json
@@ -77,7 +77,7 @@ def summary(told: dict) -> str:
 
 
 def page(told: dict, before: str) -> str:
-    """The page with this run. What it said about runs with another database stays."""
+    """Updates the page with this run. Results with another database stay."""
     written = (Path(__file__).parent / "page.md").read_text()
     for database in DATABASES:
         result = summary(told).rstrip() if told["database"] == database else _recorded(before, database)
@@ -102,7 +102,7 @@ def _what_happened(fault: str) -> str:
 
 
 def _alike(violations: list[dict]) -> list[list[dict]]:
-    """Those that differ only in names and numbers belong together."""
+    """Groups those that differ only in names and numbers."""
     groups: dict[tuple[str, ...], list[dict]] = {}
     for one in violations:
         key = (one["check"], *[re.sub(r"\S*\d\S*", "#", one[part])[:80] for part in ("expected", "found")])

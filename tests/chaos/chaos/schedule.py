@@ -1,4 +1,4 @@
-"""Which fault comes when. Pure: the seed and the list of faults decide everything, so a seed can be replayed."""
+"""Decides which fault comes when. Pure: the seed and the list of faults determine everything, so a seed can be replayed."""
 
 import random
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ LONGEST_PAUSE = 0.9
 
 @dataclass(frozen=True)
 class Strike:
-    """One fault of a step. `choice` in [0, 1) says which of the possible victims is meant."""
+    """One fault of a step. `choice` in [0, 1) selects one of the possible victims."""
 
     fault: str
     choice: float
@@ -64,18 +64,18 @@ def steps(seed: int, faults: tuple[str, ...]) -> Iterator[Step]:
 
 
 def _duration(draw: random.Random, fault: str) -> int:
-    """In steps. Some outages of the store are longer than the deadlines of those who wait for it."""
+    """In steps. Some outages of the store are longer than the timeouts of waiting calls."""
     is_long = draw.random() < 0.3 and fault == "store"
     return draw.randint(20, 40) if is_long else draw.randint(1, 3)
 
 
 def _strikes(draw: random.Random, faults: tuple[str, ...], is_open: frozenset[str]) -> tuple[Strike, ...]:
-    """Mostly one fault, sometimes two or three within the same moment. A lasting fault that goes on is not begun again."""
+    """Mostly one fault, sometimes two or three at once. An ongoing lasting fault is not started again."""
     count = draw.choices([1, 2, 3], [6, 3, 1])[0]
     found: list[Strike] = []
     for _ in range(count):
         possible = [name for name in faults if name not in is_open and name not in [one.fault for one in found]]
-        # Only one lasting fault at a time: two at once say nothing about either.
+        # Only one lasting fault at a time, because two at once say nothing about either.
         if is_open or any(one.fault in LASTING for one in found):
             possible = [name for name in possible if name not in LASTING]
         if possible:

@@ -1,4 +1,4 @@
-"""The few calls of the official SDK that clients and checks make, with deadlines everywhere."""
+"""The few calls of the official SDK that clients and checks make, with timeouts everywhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from e2b_code_interpreter import Sandbox
 from chaos.ledger import Owned
 
 REQUEST = 40.0
-# Long enough never to end by itself in a run.
+# Long enough that it does not expire in a run.
 LIFETIME = 3600
 MARK = "chaos"
 
@@ -28,7 +28,7 @@ def kill(sandbox_id: str) -> bool:
 
 
 def listed(metadata: dict[str, str] | None = None) -> list:
-    """All sandboxes of the team that run or are paused."""
+    """Returns all running and paused sandboxes of the team."""
     query = SandboxQuery(metadata=metadata, state=[SandboxState.RUNNING, SandboxState.PAUSED])
     pages = Sandbox.list(query=query, request_timeout=REQUEST)
     found = []
@@ -39,7 +39,7 @@ def listed(metadata: dict[str, str] | None = None) -> list:
 
 @contextmanager
 def using(sandbox: Owned) -> Iterator[bool]:
-    """Whether it can be used now; nobody pauses or ends it meanwhile."""
+    """Whether it can be used now. No other client pauses or ends it meanwhile."""
     entered = sandbox.enter()
     try:
         yield entered

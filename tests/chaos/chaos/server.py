@@ -1,4 +1,4 @@
-"""The server under test: started, killed, started again on the same state directory, and in the end removed."""
+"""The server under test: started, killed, restarted on the same state directory, and removed at the end."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from harness.packages import cache_root
 from chaos.bucket import free_port
 from chaos.outages import Outages
 
-# Longer than that is a violation, whatever else is away.
+# Longer than that is a violation, whatever else is down.
 LISTEN_DEADLINE = 30.0
 STOP_DEADLINE = 60.0
 TEMPLATE_DEADLINE = 900.0
@@ -37,7 +37,7 @@ class Server:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def prepare(self) -> None:
-        """Built templates are kept from run to run, outside of the state directory: building one takes a minute."""
+        """Built templates are kept between runs, outside of the state directory, because building one takes a minute."""
         shared = cache_root().parent / "templates"
         shared.mkdir(parents=True, exist_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Server:
         self.starts += 1
 
     def kill(self) -> bool:
-        """Kills it with -9. From now on until it listens again, clients have an excuse."""
+        """Kills it with -9. Until it listens again, clients have an excuse."""
         if self.process is None or self.process.poll() is not None:
             return False
         self.outages.begin("server")
@@ -104,7 +104,7 @@ class Server:
 
     def terminate(self) -> list[str]:
         if self.process is None or self.has_ended():
-            # One that could not be started was told of when that was found.
+            # A failed start was reported when it was found.
             return [] if self.outages.is_away("server") else [f"the server had ended by itself:\n{self.tail()}"]
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -116,7 +116,7 @@ class Server:
         return [] if code == 0 else [f"the server ended with {code} after SIGTERM:\n{self.tail()}"]
 
     def run(self, *words: str, timeout: float = 180) -> str | None:
-        """A command of the program on this state directory; None if it did well, else what it said."""
+        """Runs a command of the program on this state directory. Returns None on success, otherwise its output."""
         command = [self.isopod, "--state-dir", str(self.state), *words]
         environment = os.environ | self.variables
         try:
@@ -126,7 +126,7 @@ class Server:
         return None if done.returncode == 0 else f"`isopod {' '.join(words)}` failed: {(done.stdout + done.stderr).strip()}"
 
     def environment(self) -> dict[str, str]:
-        """What the SDK reads."""
+        """The variables that the SDK reads."""
         return {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url}
 
     def tail(self, lines: int = 15) -> str:

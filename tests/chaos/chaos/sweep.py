@@ -1,4 +1,4 @@
-"""Removes by force what a broken server left of its state directory, so that a run that found something leaves the host clean.
+"""Removes by force what a broken server left, so that a run with findings leaves the host clean.
 
 Nothing here says that something was left: the check of residue has said so before.
 """
@@ -12,7 +12,7 @@ from chaos.processes import Processes
 
 
 def sweep(processes: Processes, tag: str, top: Path) -> None:
-    """Everything of that tag, and everything that is mounted below that directory."""
+    """Removes everything with that tag, and everything mounted below that directory."""
     for one in processes.everything():
         one.kill()
     time.sleep(0.5)
@@ -30,7 +30,7 @@ def sweep(processes: Processes, tag: str, top: Path) -> None:
 def _unmount_below(top: Path) -> None:
     fields = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     below = [line[4] for line in fields if line[4].startswith(f"{top}/")]
-    # The last one that was mounted goes first.
+    # In reverse order of mounting.
     for place in reversed(below):
         _run("umount", "--lazy", place)
 

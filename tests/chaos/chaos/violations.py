@@ -1,4 +1,4 @@
-"""Broken promises: printed when they are found, and kept for the report."""
+"""Violated guarantees: printed when they are found, and kept for the report."""
 
 import threading
 import time
@@ -25,14 +25,14 @@ class Violations:
         self._start = time.monotonic()
 
     def enter(self, step: int, faults: str) -> None:
-        """What is found from now on is found in this step."""
+        """Sets the step of the following findings."""
         with self._lock:
             self._step = step
             self._recent = [*self._recent[-4:], f"{step}: {faults}"]
 
     def add(self, check: str, expected: str, found: str) -> None:
         with self._lock:
-            # What comes after the last one that counts is the same story over and over.
+            # Findings after the last one that counts are repetitions.
             if self.is_too_many():
                 return
             seconds = round(time.monotonic() - self._start, 1)

@@ -1,4 +1,4 @@
-"""A small file system of the suite's own, in a file, for the state directory: it can be filled without harm to the host."""
+"""A small file system in a file for the state directory. It can be filled without harm to the host."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ class Volume:
         subprocess.run(["mount", "-o", "loop,noatime", str(self._image), str(self.path)], check=True)
 
     def fill(self) -> None:
-        """Takes every free block. What others free meanwhile is taken too, until the second pass finds nothing."""
+        """Takes every free block, including those freed meanwhile, until the second pass finds none."""
         descriptor = os.open(self._filler, os.O_CREAT | os.O_WRONLY, 0o600)
         try:
             size, piece = os.fstat(descriptor).st_size, 1 << 30
@@ -41,7 +41,7 @@ class Volume:
         self._filler.unlink(missing_ok=True)
 
     def close(self) -> list[str]:
-        """Unmounts it; the list of what went wrong."""
+        """Unmounts it. Returns a list of errors."""
         problems = []
         if os.path.ismount(self.path):
             for _ in range(100):

@@ -1,1 +1,1 @@
-"""One promise per file. A check adds to the violations, and takes what it found broken out of the ledger so that it is told once."""
+"""One guarantee per file. A check adds violations, and removes what it found from the ledger, so that it is reported once."""

@@ -1,4 +1,4 @@
-"""In the end the bucket has every acknowledged file of the workspace, byte by byte, also of sandboxes that have ended."""
+"""At the end, the bucket has every acknowledged file of the workspace, byte by byte, including those of ended sandboxes."""
 
 from chaos.context import Context
 

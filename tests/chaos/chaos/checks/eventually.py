@@ -1,4 +1,4 @@
-"""Waiting for a state, with a bound."""
+"""Waits for a state, with a time limit."""
 
 import time
 from collections.abc import Callable

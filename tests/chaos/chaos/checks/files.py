@@ -1,4 +1,4 @@
-"""Every acknowledged write reads back byte by byte. A write without an answer happened as a whole or not at all."""
+"""Every acknowledged write reads back byte by byte. A write without a response happened completely or not at all."""
 
 import random
 import time
@@ -12,13 +12,13 @@ from chaos.ledger import File, Life, Owned
 
 DEADLINE = 45.0
 LOCK_DEADLINE = 5.0
-# What arrived of an upload that broke off is removed after so long.
+# How long after an aborted upload its data is removed.
 UNDO_DEADLINE = 3.0
 
 
 def sample(context: Context, draw: random.Random) -> None:
     """A file of each sandbox."""
-    # One for all: where a file cannot be read, others wait no longer.
+    # Shared by all: if a file cannot be read, others wait no longer.
     deadline = time.monotonic() + DEADLINE
     for sandbox in context.ledger.alive():
         files = list(sandbox.files.values())
@@ -27,7 +27,7 @@ def sample(context: Context, draw: random.Random) -> None:
 
 
 def everything(context: Context) -> None:
-    # One for all: where a file cannot be read, others wait no longer.
+    # Shared by all: if a file cannot be read, others wait no longer.
     deadline = time.monotonic() + DEADLINE
     for sandbox in context.ledger.alive():
         _read(context, sandbox, list(sandbox.files.values()), deadline)
@@ -40,17 +40,17 @@ def _read(context: Context, sandbox: Owned, files: list[File], deadline: float) 
         try:
             opened = sdk.connect(sandbox.id)
         except Exception:
-            # The check of sandboxes speaks about that.
+            # The check of sandboxes reports that.
             return
         for file in files:
-            # A read that waits for the store would hold up the schedule.
+            # A read that waits for the store would delay the schedule.
             if not (file.in_workspace and context.outages.is_away("store", "mounts")):
                 compare(context, sandbox, opened, file, deadline)
 
 
 def compare(context: Context, sandbox: Owned, opened: Sandbox, file: File, deadline: float) -> None:
-    """Reads one file, again for a while if that fails, and says what is wrong with it."""
-    # A write that hangs is told by its client, and must not hold up the checks.
+    """Reads one file, with retries for a while, and returns what is wrong with it."""
+    # The client of a hanging write reports it, and it must not delay the checks.
     if not file.lock.acquire(timeout=LOCK_DEADLINE):
         return
     try:
@@ -81,7 +81,7 @@ def _compare(context: Context, sandbox: Owned, opened: Sandbox, file: File, dead
         if wrong and file.pending and time.monotonic() < file.broke_off_at + UNDO_DEADLINE:
             time.sleep(0.2)
             continue
-        # A sandbox that has just died has no files, and that is another story.
+        # A sandbox that has just died has no files, which is no violation.
         if wrong and sandbox.life is Life.ALIVE and not _has_excuse(context, file, start):
             expected, found = wrong
             context.violations.add("files", f"{file.path} in {sandbox.id} {expected}", found)

@@ -1,4 +1,4 @@
-"""Output without gap or repeat: a program that counts on both streams, and what was heard of it."""
+"""Output without gaps or repeats: a program that counts on both streams, and what was received of it."""
 
 import time
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ def program(lines: int, burst: int, silence: float) -> str:
 class Heard:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
-    # What broke the stream, and what joining it again met with, each with the lines heard by then.
+    # What broke the stream, and the errors of joining it again, each with the lines received by then.
     story: list[str] = field(default_factory=list)
 
     def add(self, out: str | None, err: str | None) -> None:
@@ -27,14 +27,14 @@ class Heard:
         self.story.append(f"{time.strftime('%H:%M:%S')} after {self.describe()}: {what}")
 
     def is_complete_up_to(self, line: int) -> bool:
-        """Whether both streams have given this many lines."""
+        """Whether both streams have produced this many lines."""
         return all("".join(stream).count("\n") >= line for stream in (self.out, self.err))
 
     def describe(self) -> str:
         return f"{''.join(self.out).count(chr(10))} lines of output and {''.join(self.err).count(chr(10))} of errors"
 
     def differences(self, lines: int) -> str:
-        """What is missing, repeated or broken; empty if nothing is."""
+        """Returns what is missing, repeated or broken. Empty if nothing is."""
         found = [_difference("stdout", "o", "".join(self.out), lines), _difference("stderr", "e", "".join(self.err), lines)]
         return "; ".join(one for one in found if one)
 

@@ -1,4 +1,4 @@
-"""What was killed and is needed is there again: supervisor and worker of the workspace, and the zygote."""
+"""Killed parts that are needed are running again: supervisor and worker of the workspace, and the zygote."""
 
 import time
 
@@ -12,15 +12,15 @@ PARTS = {"supervisor": "storage supervisor", "worker": "storage worker", "zygote
 class Parts:
     def __init__(self) -> None:
         self._missing_since: dict[str, float] = {}
-        # Told once; a part that never comes back would be told at every step.
+        # Reported once, because a part that never comes back would be reported at every step.
         self._told: set[str] = set()
 
     def was_killed(self, name: str) -> None:
-        """It lived until now."""
+        """Records that it was alive until now."""
         self._missing_since.pop(name, None)
 
     def check(self, context: Context) -> None:
-        """Looks, and waits for nothing: the next fault may well come while a part is missing."""
+        """Checks without waiting, because the next fault may come while a part is missing."""
         for name in PARTS:
             if getattr(context.platform.processes, name)():
                 self._missing_since.pop(name, None)

@@ -1,4 +1,4 @@
-"""After the end nothing is left: no process, mount, cgroup, interface, rule, loop device, slot or file."""
+"""Nothing is left at the end: no process, mount, cgroup, interface, rule, loop device, slot or file."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ from chaos.checks.eventually import eventually
 from chaos.context import Context
 from chaos.ledger import Life
 
-# The kernel takes network namespaces and killed processes down a moment after it says so.
+# The kernel removes network namespaces and killed processes a moment later.
 DEADLINE = 20.0
 
 
 def check_ended_sandboxes(context: Context) -> None:
-    """While the server runs: no sandbox is left of those that were ended."""
+    """While the server runs: nothing is left of ended sandboxes."""
     if context.ledger.of_life(Life.ENDING):
         return
     if not eventually(DEADLINE, lambda: not _owned(context), 0.2):
@@ -23,7 +23,7 @@ def check_ended_sandboxes(context: Context) -> None:
 
 
 def remove(context: Context, tag: str) -> None:
-    """Stops the server, uninstalls, and looks everywhere."""
+    """Stops the server, uninstalls, and checks everything."""
     platform = context.platform
     for problem in platform.server.terminate():
         context.violations.add("residue", "SIGTERM ends the server with 0", problem)
@@ -57,7 +57,7 @@ def _look(context: Context, tag: str) -> list[str]:
 
 
 def _processes(state: Path, tag: str) -> list[str]:
-    """Whoever names the state directory or is in one of its cgroups."""
+    """Processes that name the state directory or are in one of its cgroups."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         if int(name) == os.getpid():

@@ -1,4 +1,4 @@
-"""Every sandbox whose create was acknowledged is there and works, until somebody ended it. What was ended stays so."""
+"""Every sandbox whose create was acknowledged exists and works until it is ended. Ended ones stay ended."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from chaos.context import Context
 from chaos.ledger import Life, Owned
 
 DEADLINE = 30.0
-# A create that nobody waits for any more runs to its end, and is then undone.
+# A create whose client left runs to its end, and is then undone.
 STRAY_DEADLINE = 20.0
 AT_ONCE = 4
 
@@ -49,7 +49,7 @@ def _list(context: Context) -> list | None:
 
 
 def _probe(context: Context, sandbox: Owned) -> None:
-    """A command runs in it."""
+    """Whether a command runs in it."""
     with sdk.using(sandbox) as can:
         if not can:
             return
@@ -72,7 +72,7 @@ def _probe(context: Context, sandbox: Owned) -> None:
 
 
 def _missing(context: Context, sandbox: Owned, found: str) -> None:
-    # A guest that was killed in this moment is on its way into the ledger.
+    # A guest that was killed just now will be in the ledger in a moment.
     time.sleep(0.3)
     if sandbox.life is Life.ALIVE:
         sandbox.life = Life.LOST
@@ -85,7 +85,7 @@ def _missing(context: Context, sandbox: Owned, found: str) -> None:
 
 
 def _end_strays(context: Context, listed: list, listed_at: float) -> None:
-    """What creates without an answer have left is nobody's. A server that lives removes it itself if the client has left."""
+    """Removes what creates without a response have left. A running server does that itself if the client has left."""
     for one in listed:
         mark = (one.metadata or {}).get(sdk.MARK)
         if not mark or context.ledger.get(one.sandbox_id) is not None:

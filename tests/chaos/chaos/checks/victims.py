@@ -1,4 +1,4 @@
-"""A sandbox whose guest was killed has ended, with a reason that the records keep."""
+"""A sandbox whose guest was killed has ended, with a recorded reason."""
 
 import time
 
@@ -36,7 +36,7 @@ def _what_is_wrong(context: Context, sandbox: Owned) -> str | None:
         pass
     except Exception as error:
         return repr(error)
-    # It may have been killed before anybody was told of it; then there is no need for a record.
+    # It may have been killed before its create was acknowledged. Then no record is needed.
     if sandbox.template == "unknown" or context.platform.database.end_reason(sandbox.id):
         return None
     return "it is gone, and there is no reason"

@@ -1,4 +1,4 @@
-"""A client: turns until it is told to stop. A call that fails without an excuse is a violation."""
+"""A client: takes turns until it is stopped. A call that fails without an excuse is a violation."""
 
 import random
 import threading
@@ -15,13 +15,13 @@ from chaos.ledger import Life, Owned
 
 T = TypeVar("T")
 
-# Who was refused does not ask again at once.
+# A refused client does not retry at once.
 AFTER_A_FAILURE = 0.3
 RESUME_DEADLINE = 45.0
 
 
 class Failed(Exception):
-    """The call did not succeed; what there is to say about it was said."""
+    """The call failed, and that was already reported."""
 
 
 class Client(threading.Thread):
@@ -82,7 +82,7 @@ class Client(threading.Thread):
         return self._open[sandbox.id]
 
     def resume(self, sandbox: Owned) -> None:
-        """Whether the pause was acknowledged or not, connecting makes it run."""
+        """Connecting resumes it, whether the pause was acknowledged or not."""
         deadline = time.monotonic() + RESUME_DEADLINE
         while sandbox.life is Life.ALIVE:
             try:

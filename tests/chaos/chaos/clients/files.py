@@ -1,4 +1,4 @@
-"""Writes files, new ones and over existing ones, in sandboxes and in the workspace, and reads some back at once."""
+"""Writes new and existing files, in sandboxes and in the workspace, and reads some back at once."""
 
 import itertools
 import time
@@ -62,7 +62,7 @@ class Files(Client):
                 self.call(what, action, excuses, sandbox, is_given_up=way is upload.Way.ABANDONED)
             except Failed:
                 file.broke_off_at = time.monotonic()
-                # Writing in place on a full disk may leave anything, as everywhere.
+                # Writing in place on a full disk may leave anything, as on any system.
                 if self.context.outages.excuses(start, "disk"):
                     del sandbox.files[file.path]
                 raise

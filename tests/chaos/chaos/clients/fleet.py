@@ -1,4 +1,4 @@
-"""Makes sandboxes, pauses and resumes them, ends them, and makes others."""
+"""Creates, pauses, resumes and ends sandboxes."""
 
 import itertools
 import time
@@ -49,12 +49,12 @@ class Fleet(Client):
         self.context.ledger.count("creates acknowledged")
 
     def _hang_up(self) -> None:
-        """Leaves in the middle of a create. What was made by then is removed by the server."""
+        """Disconnects in the middle of a create. The server removes what was created by then."""
         mark = f"{self.name}-{next(self._numbers)}"
         wanted = {"templateID": "base", "timeout": sdk.LIFETIME, "metadata": {sdk.MARK: mark}}
         made = create_and_leave(self.context.platform.server, wanted, self.draw.uniform(0, LONGEST_WAIT))
         if made is not None:
-            # It was told of it after all.
+            # The response came after all.
             self.context.ledger.add_if_new(Owned(made, "base", life=Life.ENDING))
             return
         self.context.ledger.note_abandoned(mark, time.monotonic())
@@ -69,7 +69,7 @@ class Fleet(Client):
             sandbox.release()
 
     def _finish_ends(self) -> None:
-        """An end that was not acknowledged is asked for again."""
+        """An end that was not acknowledged is requested again."""
         for sandbox in self.context.ledger.of_life(Life.ENDING):
             self.call(f"kill of {sandbox.id}", partial(sdk.kill, sandbox.id), ("disk",))
             sandbox.life = Life.ENDED
@@ -82,7 +82,7 @@ class Fleet(Client):
             return
         try:
             keep_memory = self.draw.random() < 0.7
-            # A pause is refused while a call into the workspace is not answered.
+            # A pause is refused while a call into the workspace is blocked.
             excuses = ("disk",) + (("store", "mounts", "worker", "supervisor") if sandbox.execution else ())
             self.call(
                 f"pause of {sandbox.id}",

@@ -1,4 +1,4 @@
-"""A client that asks for a sandbox and leaves before it is told of it."""
+"""A client that requests a sandbox and disconnects before the response."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ DEADLINE = 40.0
 
 
 def create_and_leave(server: Server, wanted: dict, wait: float) -> str | None:
-    """Closes its side after so many seconds, and reads on: the id of the sandbox if the answer came all the same."""
+    """Closes its side after some seconds, but keeps reading. Returns the id of the sandbox if the response came anyway."""
     body = json.dumps(wanted).encode()
     head = (
         f"POST /sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {server.key}\r\n"
@@ -31,7 +31,7 @@ def create_and_leave(server: Server, wanted: dict, wait: float) -> str | None:
 
 
 def sandbox_in(answer: bytes) -> str | None:
-    """What a whole answer names."""
+    """Returns the id in a complete response."""
     head, _, body = answer.partition(b"\r\n\r\n")
     try:
         return json.loads(body)["sandboxID"] if head.startswith(b"HTTP/1.1 201 ") else None

@@ -12,9 +12,9 @@ from chaos.checks import output as check
 from chaos.clients.client import Client, Failed
 from chaos.ledger import Life, Owned
 
-# A burst, then silence long enough for a reader that got it to leave without anything on its way.
+# A burst, then silence long enough for a reader to leave without data in transit.
 BURST, SILENCE = 20, 0.3
-# How many of the streams are to be broken by a pause.
+# The share of the streams that a pause breaks.
 PAUSED = 0.3
 RECONNECT_DEADLINE = 45.0
 STREAM_DEADLINE = 120.0
@@ -29,12 +29,12 @@ class Output(Client):
             return
         sandbox = self.draw.choice(candidates)
         if self.draw.random() < PAUSED and sandbox.template == "base" and not sandbox.execution:
-            # A pause breaks the calls of others, so nobody else may use it.
+            # A pause breaks the calls of others, so no other client may use it.
             if sandbox.reserve():
                 try:
                     self._follow(sandbox, is_paused=True)
                 finally:
-                    # The command may have told its end just before it was paused.
+                    # The command may have ended just before it was paused.
                     self.resume(sandbox)
                     sandbox.release()
             return
@@ -45,7 +45,7 @@ class Output(Client):
     def _follow(self, sandbox: Owned, is_paused: bool = False) -> None:
         bursts = self.draw.randint(3, 20)
         lines = bursts * BURST
-        # It leaves by itself after so many bursts, as a client does that closes its window.
+        # It leaves after this many bursts, like a client that closes its window.
         leave_after = self.draw.randint(1, bursts) if self.draw.random() < 0.4 and not is_paused else None
         pause_after = self.draw.randint(1, bursts) if is_paused else None
         opened = self.open(sandbox)
@@ -62,7 +62,7 @@ class Output(Client):
     def _listen(
         self, handle, heard: check.Heard, leave_after: int | None, sandbox: Owned, pause_after: int | None
     ) -> CommandResult | None:
-        """Until its end, or until the stream breaks or is left. A pause of the sandbox breaks it."""
+        """Reads until its end, or until the stream breaks or is left. A pause of the sandbox breaks it."""
         try:
             for out, err, _ in handle:
                 heard.add(out, err)
@@ -76,7 +76,7 @@ class Output(Client):
         except Exception as error:
             heard.note(f"broken by {error!r}")
             return None
-        # `wait` would raise for a stream that ended without a result, and that is a break like any other.
+        # `wait` would raise for a stream that ended without a result, which is a break like any other.
         return handle._result
 
     def _pause(self, sandbox: Owned, heard: check.Heard) -> None:

@@ -1,4 +1,4 @@
-"""Several callers ask for the sandbox of one key at the same time, through the SDK or through the runs API. All get the same one."""
+"""Several callers request the sandbox of one key at once, through the SDK or the runs API. All get the same one."""
 
 import itertools
 import time
@@ -38,7 +38,7 @@ class Sessions(Client):
         ids = {answer for answer in answers if answer}
         self.context.ledger.count("sessions")
         kept = [self.context.ledger.add_if_new(Owned(one, template)) for one in ids]
-        # One that died in between was rightly replaced.
+        # One that died in between was replaced correctly.
         if len(ids) > 1 and all(one.life is Life.ALIVE for one in kept):
             self.context.violations.add(
                 "sessions", f"{CALLERS} callers get one sandbox for the key {key}", f"they got {sorted(ids)}"
@@ -49,7 +49,7 @@ class Sessions(Client):
         self.context.ledger.note_unanswered(key)
 
     def _insist(self, key: str, ask: Callable[[], str]) -> str | None:
-        """Asks until there is an answer, as a caller does who needs one."""
+        """Retries until there is a response, like a caller that needs one."""
         deadline = time.monotonic() + DEADLINE
         while not self.context.stop.is_set():
             start = time.monotonic()

@@ -1,4 +1,4 @@
-"""The ways in which a client sends a file: at once, in pieces over a while, or it gives up in the middle."""
+"""The ways in which a client sends a file: at once, in pieces over a while, or aborted in the middle."""
 
 import random
 import time
@@ -10,7 +10,7 @@ LONGEST = 1.5
 
 
 class Abandoned(Exception):
-    """The client gave up, by its own will."""
+    """The client aborted deliberately."""
 
 
 class Way(Enum):
@@ -24,7 +24,7 @@ def draw_way(draw: random.Random) -> Way:
 
 
 def body(data: bytes, way: Way, draw: random.Random) -> bytes | Iterator[bytes]:
-    """What is given to the SDK: bytes, or an iterator that it streams."""
+    """The SDK's argument: bytes, or an iterator that it streams."""
     if way is Way.AT_ONCE:
         return data
     return _pieces(data, way, draw.uniform(0.1, LONGEST) / PIECES)

@@ -1,4 +1,4 @@
-"""From the name of a fault to what it does."""
+"""Maps the name of a fault to its function."""
 
 from chaos.context import Context
 from chaos.faults import database, disk, guest, kernel, launcher, server, spawner, stop, store, supervisor, worker, zygote
@@ -19,7 +19,7 @@ _END = {"disk": disk.end, "store": store.end, "database": database.end}
 
 
 def strike(context: Context, fault: str, choice: float) -> str | None:
-    """Does it; in words whom it hit, or None."""
+    """Applies the fault. Returns a description of its victim, or None."""
     return (_HIT.get(fault) or _BEGIN[fault])(context, choice)
 
 

@@ -1,10 +1,10 @@
-"""The database cannot be reached (PostgreSQL), or somebody holds its write lock (SQLite)."""
+"""The database is unreachable (PostgreSQL), or another process holds its write lock (SQLite)."""
 
 import sqlite3
 
 from chaos.context import Context
 
-# A request may wait so long for a connection or a lock before it is refused.
+# How long a request may wait for a connection or a lock before it is refused.
 GRACE = 6.0
 
 

@@ -1,8 +1,8 @@
-"""The disk under the state directory is full. Writes fail; what was acknowledged stays."""
+"""The disk of the state directory is full. Writes fail, but acknowledged ones stay."""
 
 from chaos.context import Context
 
-# Who was stopped by the full disk is told a moment later.
+# Clients get the error of a full disk a moment later.
 GRACE = 5.0
 
 

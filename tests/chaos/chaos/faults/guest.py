@@ -1,4 +1,4 @@
-"""The first process of a sandbox dies, and with it the sandbox. It may be one that waits in the pool."""
+"""The first process of a sandbox dies, and with it the sandbox. It may be a pooled one."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from chaos.context import Context
 from chaos.faults.pick import pick
 from chaos.processes import Process
 
-# A sandbox of the pool may have been handed out in the moment in which it was killed.
+# A pooled sandbox may have been assigned just when it was killed.
 WATCHED = 2.0
 
 
@@ -15,7 +15,7 @@ def kill(context: Context, choice: float) -> str | None:
     victim = pick(context.platform.processes.guest(), choice)
     if victim is None:
         return None
-    # A create that was under way may have been given this one.
+    # A concurrent create may have got this one.
     context.outages.note("guest", WATCHED)
     if victim.sandbox is not None:
         context.ledger.make_victim(victim.sandbox)
@@ -26,7 +26,7 @@ def kill(context: Context, choice: float) -> str | None:
 
 
 def _watch(context: Context, victim: Process) -> None:
-    """Finds out whether somebody was given it."""
+    """Finds out whether it was assigned to a client."""
     end = time.monotonic() + WATCHED
     while time.monotonic() < end:
         sandbox = context.platform.processes.sandbox_of(victim)

@@ -1,9 +1,9 @@
-"""A Python process of the interpreter dies in its sandbox. The cell that runs fails; the next one gets a new kernel."""
+"""A Python process of the interpreter dies in its sandbox. The running cell fails, and the next one gets a new kernel."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
 
-# Both the kernel and what forks it may be killed one after the other.
+# The kernel and its forkserver may be killed one after the other.
 EXCUSED = 3.0
 
 

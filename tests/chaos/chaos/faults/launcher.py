@@ -1,10 +1,10 @@
-"""A process that prepares a sandbox dies. The create that would have had it takes another."""
+"""A process that prepares a sandbox dies. The affected create takes another one."""
 
 from chaos.checks.eventually import eventually
 from chaos.context import Context
 from chaos.faults.pick import pick
 
-# It waits in the pool only while the pool is being filled.
+# It exists only while the pool is being filled.
 PATIENCE = 0.5
 
 

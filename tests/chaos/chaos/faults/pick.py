@@ -1,4 +1,4 @@
-"""One of several victims, by the schedule's choice."""
+"""Selects one of several victims, by the schedule's choice."""
 
 from typing import TypeVar
 

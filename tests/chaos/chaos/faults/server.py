@@ -1,4 +1,4 @@
-"""`isopod serve` dies. The campaign starts it again."""
+"""`isopod serve` dies. The campaign restarts it."""
 
 from chaos.context import Context
 

@@ -1,4 +1,4 @@
-"""The process that forks launchers dies. Sandboxes live on, and the next start gets a new spawner."""
+"""The process that forks launchers dies. Sandboxes keep running, and the next start gets a new spawner."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick

@@ -1,4 +1,4 @@
-"""`isopod serve` is stopped with SIGTERM, as by an upgrade. Streams get their end; the campaign starts it again."""
+"""`isopod serve` is stopped with SIGTERM, as by an upgrade. Streams end cleanly, and the campaign restarts it."""
 
 from chaos.context import Context
 
@@ -8,7 +8,7 @@ def stop(context: Context, choice: float) -> str | None:
     if server.has_ended():
         return None
     context.outages.begin("server")
-    # Without its records or its disk it may say that it could not do everything.
+    # Without its records or its disk, it may report that it could not complete everything.
     is_excused = context.outages.is_away("database", "disk")
     for problem in server.terminate():
         if not is_excused:

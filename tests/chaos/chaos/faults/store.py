@@ -1,4 +1,4 @@
-"""The bucket cannot be reached, or does not answer."""
+"""The bucket is unreachable, or does not respond."""
 
 from chaos.context import Context
 from chaos.proxy import Mode

@@ -1,9 +1,9 @@
-"""The process that holds the workspace's connections dies. The worker goes on, and there is a supervisor again."""
+"""The process that holds the workspace's connections dies. The worker continues, and a new supervisor is started."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
 
-# Both dead within this time: nobody holds the connections, and mounts are made anew.
+# If both die within this time, the connections are lost, and mounts are created again.
 TOGETHER = 5.0
 REMOUNT = 20.0
 

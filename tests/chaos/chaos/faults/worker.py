@@ -1,9 +1,9 @@
-"""The process that serves the workspace dies. Its supervisor starts another, and whoever waits goes on."""
+"""The process that serves the workspace dies. Its supervisor starts another, and waiting calls continue."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
 
-# Both dead within this time: nobody holds the connections, and mounts are made anew.
+# If both die within this time, the connections are lost, and mounts are created again.
 TOGETHER = 5.0
 REMOUNT = 20.0
 

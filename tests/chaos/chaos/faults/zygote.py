@@ -1,4 +1,4 @@
-"""The warm interpreter outside of the sandboxes dies. Nobody may notice but for slower starts."""
+"""The warm interpreter outside of the sandboxes dies. The only visible effect is slower starts."""
 
 from chaos.context import Context
 from chaos.faults.pick import pick
