@@ -41,7 +41,7 @@ def arguments():
 
 
 def run(args, suites):
-    """Runs the suites; what is wrong besides failed cases."""
+    """Runs the suites. Returns what is wrong besides failed cases."""
     outside, problems = Outside(), []
     try:
         if not all(suite.has_interpreter for suite in suites):
@@ -57,7 +57,7 @@ def run(args, suites):
 
 
 def run_against(server, outside, args, suites):
-    """Runs the suites against one server, from its start to its last trace."""
+    """Runs the suites against one server, from its start until it is removed."""
     problems = []
     try:
         server.start()
@@ -69,7 +69,7 @@ def run_against(server, outside, args, suites):
             for suite in pool.map(lambda suite: run_one(suite, environment, args.only), suites):
                 report.print_suite(suite)
         finally:
-            # After Ctrl-C, what has not begun does not begin.
+            # After Ctrl-C, nothing new is started.
             pool.shutdown(cancel_futures=True)
     except Exception as error:
         problems.append(f"the run broke off: {error!r}")
@@ -84,7 +84,7 @@ def run_one(suite, environment, only):
 
 
 def main():
-    # So that a run that is told to stop still removes what it made.
+    # So that a run that is stopped still removes what it created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     args = arguments()
     suites = [s for s in all_suites(args.full) if not args.suite or any(text in s.name for text in args.suite)]

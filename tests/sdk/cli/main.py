@@ -1,4 +1,4 @@
-"""The official command line, run as a person or a script would: `main.py PROJECT [--only TEXT]`."""
+"""The official command line, as a user or a script runs it: `main.py PROJECT [--only TEXT]`."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ class Cli:
         self.program = str(Path(project) / "node_modules" / ".bin" / "e2b")
 
     def run(self, *words, stdin=None, code=0, errors=False, timeout=60):
-        """Its standard output, or what it says of errors; it must end with that code."""
+        """Returns its standard output, or its errors. It must exit with that code."""
         done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=timeout)
         shown = f"e2b {' '.join(words)} ended with {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
         assert done.returncode == code, shown
@@ -34,7 +34,7 @@ class Cli:
 
 
 class Sandbox:
-    """A sandbox for the length of a block."""
+    """A sandbox for the duration of a block."""
 
     def __init__(self, cli):
         self.cli = cli

@@ -1,1 +1,1 @@
-"""What the driver is made of. Standard library only."""
+"""The parts of the driver. Uses only the standard library."""

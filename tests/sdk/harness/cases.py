@@ -1,4 +1,4 @@
-"""A small test runner: cases register themselves, run a few at a time, and each gives one line of JSON."""
+"""A small test runner: cases register themselves, run a few at a time, and each prints one line of JSON."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ CASES = []
 
 
 class Absent(Exception):
-    """This version of the SDK does not have what the case is about."""
+    """This version of the SDK does not have the tested feature."""
 
 
 class Case:
@@ -46,14 +46,14 @@ def main(flavour, workers):
     parser.add_argument("--workers", type=int, default=workers)
     args = parser.parse_args()
     good = run_all(flavour(args.flavour), args.core, args.only, args.workers)
-    # Every result is printed. Threads of the SDK may still run, and have aborted Python while it took itself apart.
+    # All results are printed. Threads of the SDK may still run, and have crashed Python during its shutdown.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if good else 1)
 
 
 def run_all(context, core_only, chosen, workers):
-    """Runs the cases and prints a line for each. True when none failed."""
+    """Runs the cases and prints a line for each. Returns True if none failed."""
     cases = [c for c in CASES if (c.core or not core_only) and c.only in (None, context.name)]
     if chosen:
         cases = [c for c in cases if any(text in f"{c.feature}:{c.name}" for text in chosen)]

@@ -82,7 +82,7 @@ class _Empty(http.server.BaseHTTPRequestHandler):
 
 
 def _remove_abandoned():
-    """What a run left that was killed: its link has our address, and would get our packets."""
+    """Removes what a killed run left: its link has our address, and would get our packets."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     for name in (line.split()[0] for line in listed.splitlines() if line.startswith("sdk")):
         pid = name.removeprefix("sdk")

@@ -1,4 +1,4 @@
-"""The published packages, each version in a place of its own under the cache, installed once."""
+"""The published packages, each version in its own directory below the cache, installed once."""
 
 import contextlib
 import fcntl
@@ -13,9 +13,9 @@ JS_VERSIONS = ["2.51.0", "2.45.0", "2.19.5"]
 # Its bundle for `import` fails in Node with "Dynamic require of "undici" is not supported"; `require` works.
 JS_BY_REQUIRE = {"2.19.5"}
 CLI_VERSIONS = ["2.19.0"]
-# The first ones that go to `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
+# The first versions that use `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
 PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
-# Later versions of `e2b` have no longer what these call, although they ask for no upper bound.
+# Later versions of `e2b` no longer have what these call, although they declare no upper bound.
 CORE_OF = {
     ("e2b-code-interpreter", "1.5.2"): "e2b==1.11.1",
     ("e2b-code-interpreter", "2.4.0"): "e2b==2.15.0",
@@ -83,7 +83,7 @@ def _once(home, install):
 
 @contextlib.contextmanager
 def _locked(home):
-    """Suites run beside each other and share their packages: one installs, the others wait."""
+    """Suites run in parallel and share their packages: one installs, the others wait."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with open(home.parent / f".{home.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

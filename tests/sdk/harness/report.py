@@ -1,4 +1,4 @@
-"""What a run says: a summary for people, and the compatibility page."""
+"""The report of a run: a summary for people, and the compatibility page."""
 
 import datetime
 
@@ -46,7 +46,7 @@ def print_total(suites, problems):
 
 
 def compatibility_page(suites, problems, version):
-    """The page as text. Everything in it comes from the run."""
+    """Returns the page as text. Everything in it comes from the run."""
     today = datetime.date.today().isoformat()
     lines = [
         "# Compatibility with E2B's SDKs and CLI",

@@ -1,4 +1,4 @@
-"""An `isopod serve` of our own: started on a free port, stopped by SIGTERM, uninstalled, and looked after."""
+"""Our own `isopod serve`: started on a free port, stopped with SIGTERM, uninstalled, and checked for leftovers."""
 
 import json
 import os
@@ -56,14 +56,14 @@ class Server:
         self.tag = (self.state / "tag").read_text().strip()
 
     def _share_templates(self):
-        """Built templates are kept from run to run: building one takes a minute."""
+        """Built templates are kept between runs, because building one takes a minute."""
         shared = cache_root().parent / "templates"
         shared.mkdir(parents=True, exist_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
         (self.state / "templates").symlink_to(shared)
 
     def wait_for_template(self, name, deadline=900):
-        """Waits until sandboxes of a template come at once."""
+        """Waits until the pool has sandboxes of a template."""
         end = time.monotonic() + deadline
         while time.monotonic() < end:
             request = urllib.request.Request(f"{self.url}/templates", headers={"X-API-Key": self.key})
@@ -91,7 +91,7 @@ class Server:
             return False
 
     def environment(self):
-        """The variables that `serve` prints, with TLS the authority to trust, and nothing else that an SDK would look at."""
+        """The variables that `serve` prints, the authority to trust with TLS, and nothing else that an SDK would read."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         if self.tls:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
@@ -102,7 +102,7 @@ class Server:
         return "\n".join((self.home / "serve.log").read_text(errors="replace").splitlines()[-30:])
 
     def stop(self):
-        """Ends it and removes all of it. The list of what went wrong or stayed."""
+        """Ends it and removes all of it. Returns a list of errors and leftovers."""
         if self.process is None:
             shutil.rmtree(self.home, ignore_errors=True)
             return []
@@ -133,7 +133,7 @@ class Server:
         return [] if done.returncode == 0 else [f"uninstall failed: {done.stdout}{done.stderr}"]
 
     def _residue(self):
-        """What is still there of this state directory; the kernel takes a moment to let go of the last of it."""
+        """Returns what is left of this state directory. The kernel takes a moment to release the last of it."""
         deadline = time.monotonic() + 10
         while True:
             found = self._look()

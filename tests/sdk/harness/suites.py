@@ -1,4 +1,4 @@
-"""Which suites there are, and how one is run: a process that writes one line of JSON for each case."""
+"""The suites, and how to run one: a process that writes one line of JSON for each case."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ class Suite:
 
     @property
     def has_interpreter(self):
-        """Whether its sandboxes are of the code interpreter's template."""
+        """Whether its sandboxes use the code interpreter's template."""
         return self.kind in ("python-interpreter", "js-interpreter")
 
     @property
@@ -54,7 +54,7 @@ class Suite:
         return self.kind.startswith("python")
 
     def command(self, only):
-        """The words of the command, and the variables that it needs besides the common ones."""
+        """Returns the command, and the variables that it needs in addition to the common ones."""
         chosen = [word for text in only for word in ("--only", text)] + ([] if self.full else ["--core"])
         if self.is_python:
             entry = "interpreter.py" if self.has_interpreter else "main.py"
@@ -68,7 +68,7 @@ class Suite:
         directory = HERE / "js" / "interpreter" if self.has_interpreter else HERE / "js"
         files = sorted(str(path) for path in directory.glob("*.test.mjs"))
         program = ["node", "--test", f"--test-reporter={HERE / 'js' / 'reporter.mjs'}", "--test-concurrency=4"]
-        # Old versions leave timers behind that would keep the process for a minute.
+        # Old versions leave timers that would keep the process running for a minute.
         program += ["--test-force-exit", *files]
         variables = {"SDK_PROJECT": str(project), "SDK_PACKAGE": package, "SDK_ONLY": "\n".join(only), "SDK_CORE": "0" if self.full else "1"}
         variables["SDK_BUNDLE"] = "require" if self.version in packages.JS_BY_REQUIRE else "import"
@@ -106,7 +106,7 @@ def broken(why):
 
 
 def all_suites(full):
-    """The newest versions with everything, also over TLS; older ones with the core unless all is asked for."""
+    """The newest versions with everything, also over TLS. Older ones with the core, unless everything is requested."""
     suites = []
     for index, version in enumerate(packages.PYTHON_VERSIONS):
         suites += [Suite("python", version, flavour, full or index == 0) for flavour in ("sync", "async")]

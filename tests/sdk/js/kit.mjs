@@ -1,4 +1,4 @@
-// What the JavaScript cases share. The SDK is the one of the project that the driver names.
+// Shared by the JavaScript cases. The SDK is the one of the project that the driver names.
 import assert from 'node:assert/strict'
 import http from 'node:http'
 import https from 'node:https'
@@ -14,7 +14,7 @@ const packageName = process.env.SDK_PACKAGE ?? 'e2b'
 const home = join(process.env.SDK_PROJECT, 'node_modules', packageName)
 const manifest = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'))
 
-// The bundle for `import`, or the one for `require` where a release has broken the other.
+// The bundle for `import`, or the one for `require` if a release has broken the other.
 export const sdk =
   process.env.SDK_BUNDLE === 'require'
     ? createRequire(join(process.env.SDK_PROJECT, 'package.json'))(packageName)
@@ -46,17 +46,17 @@ class Absent extends Error {}
 
 const declarations = readFileSync(join(home, 'dist', 'index.d.ts'), 'utf8')
 
-// The SDK's types must know this, or the case is not for this version.
+// The types of the SDK must have this, otherwise the case is skipped for this version.
 export function declares(pattern) {
   if (!declarations.match(pattern)) throw new Absent(`no ${pattern}`)
 }
 
-// These versions cannot do it by a fault of their own.
+// A bug of these versions prevents it.
 export function cannot(versions, why) {
   if (versions.includes(manifest.version)) throw new Absent(why)
 }
 
-// The member, or the case is not for this version.
+// Returns the member, or skips the case for this version.
 export function has(owner, name) {
   if (typeof owner?.[name] !== 'function') throw new Absent(`no ${name}`)
   return owner[name].bind(owner)
@@ -91,7 +91,7 @@ export async function pages(paginator) {
 
 export const unique = (prefix = 'case') => `${prefix}-${randomUUID().slice(0, 13)}`
 
-// A plain request without any SDK; `fetch` would not let the Host be chosen.
+// A plain request without any SDK. `fetch` does not allow setting the Host header.
 export function plain(target, { method = 'GET', headers = {}, body } = {}) {
   return new Promise((resolve, reject) => {
     const { request: send } = new URL(target).protocol === 'https:' ? https : http

@@ -1,4 +1,4 @@
-// Create, kill, info, time-outs, connect, sessions, errors, metrics.
+// Create, kill, info, timeouts, connect, sessions, errors, metrics.
 import {
   Sandbox,
   assert,

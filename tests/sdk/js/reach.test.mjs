@@ -1,4 +1,4 @@
-// Signed URLs, ports, tokens, network switches, pause and resume, what is missing.
+// Signed URLs, ports, tokens, network switches, pause and resume, unsupported features.
 import { Sandbox, assert, declares, feature, has, plain, rejects, sdk, sleep, until, url, withSandbox } from './kit.mjs'
 
 const [first, second] = process.env.SDK_OUTSIDE.split(',')

@@ -1,4 +1,4 @@
-// Volumes: their contents through the SDK, and in sandboxes.
+// Volumes: their content through the SDK, and in sandboxes.
 import { randomUUID } from 'node:crypto'
 import { assert, declares, feature, rejects, sdk, withSandbox } from './kit.mjs'
 

@@ -131,7 +131,7 @@ async def a_command_ended_by_a_signal_says_so(sdk):
 
 @case("commands")
 async def endings_and_refusals_are_those_of_e2bs_daemon(sdk):
-    """The code, the error and the words, which programs look for."""
+    """The code, the error and the message, which programs look for."""
     async with sdk.sandbox() as sandbox:
         for signal, name in (("TERM", "terminated"), ("KILL", "killed"), ("HUP", "hangup")):
             async with raises(e2b.CommandExitException) as seen:
@@ -187,7 +187,7 @@ async def what_was_killed_is_gone_with_its_children(sdk):
             pids = (await go(sandbox.files.read(f"/tmp/pids-{round}"))).split()
             assert int(pids[0]) == handle.pid and len(pids) == 2
             assert await go(sandbox.commands.kill(handle.pid)) is True
-            # Before the next command starts, the file API looks: nothing else happens in between.
+            # The file API checks before the next command starts, with nothing else in between.
             for pid in pids:
                 assert await go(sandbox.files.exists(f"/proc/{pid}/stat")) is False, round
             left = await go(sandbox.commands.run(f"kill -0 {pids[0]} || kill -0 -- -{pids[0]} || echo gone"))

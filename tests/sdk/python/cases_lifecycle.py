@@ -1,4 +1,4 @@
-"""Create, kill, info, time-outs, connect, sessions, idempotency, errors."""
+"""Create, kill, info, timeouts, connect, sessions, idempotency, errors."""
 
 import datetime
 import importlib.metadata
@@ -241,9 +241,9 @@ async def a_sandbox_killed_under_a_command_ends_it_with_not_running(sdk):
 
 @case("errors", core=True)
 async def a_sandbox_killed_under_a_command_is_told_in_the_sdks_own_words(sdk):
-    """The SDK looks whether the sandbox is gone only when the stream breaks."""
+    """The SDK checks whether the sandbox is gone only if the stream breaks."""
     words = "killed or reached its end of life"
-    # This one calls a closed connection a fault of the protocol, and its SDKs look no further. With HTTP/2 they do.
+    # This one calls a closed connection a protocol error, and its SDKs check no further. With HTTP/2, they do.
     if importlib.metadata.version("pyqwest").startswith("0.10.") and URL.startswith("http:"):
         words = "likely due to sandbox timeout"
     for end in (lambda sandbox: sandbox.kill(), lambda sandbox: sandbox.set_timeout(0)):

@@ -1,4 +1,4 @@
-"""What the server does not have yet must say so, at once and in words."""
+"""Unsupported features must return a clear error at once."""
 
 import e2b
 from harness.cases import Absent, case

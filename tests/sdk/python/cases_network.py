@@ -1,4 +1,4 @@
-"""Network switches, tried on a piece of the outside world that the driver made on this host."""
+"""Network settings, tested with a simulated outside network on this host."""
 
 import os
 
@@ -12,7 +12,7 @@ HOST = os.environ["SDK_HOST"]
 
 
 async def reaches(sandbox, address, port=PORT):
-    """Whether a request from inside gets an answer."""
+    """Whether a request from inside gets a response."""
     command = f"curl --noproxy '*' -s -o /dev/null -w '%{{http_code}}' --max-time 2 http://{address}:{port}/ || true"
     return (await go(sandbox.commands.run(command))).stdout == "204"
 

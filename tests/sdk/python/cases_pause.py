@@ -1,4 +1,4 @@
-"""Pause and resume, with memory and with files only, by hand, by time-out and by traffic."""
+"""Pause and resume, with memory and with files only, explicitly, by timeout and by traffic."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ COUNTER = "i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tm
 
 
 def pause(sandbox, **options):
-    """`pause`, or what it was called before."""
+    """`pause`, or its former name."""
     for name in ("pause", "beta_pause"):
         if hasattr(sandbox, name):
             return getattr(sandbox, name)(**options)

@@ -1,4 +1,4 @@
-"""Terminals. The sync SDK iterates over output, the async one calls back; both give bytes."""
+"""Terminals. The sync SDK iterates over output, the async one uses callbacks. Both return bytes."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from kit import exception, go, has, raises, until
 
 
 class Terminal:
-    """A terminal whose output is gathered as it comes."""
+    """A terminal whose output is collected as it arrives."""
 
     def __init__(self, handle, output):
         self.handle, self.output, self.result = handle, output, None
@@ -113,7 +113,7 @@ async def control_c_interrupts(sdk):
         await send("sleep 4712 && echo no\n")
 
         async def is_in_front():
-            # The plus says that it is in the foreground of its terminal: before that, the shell might take the key.
+            # The plus shows that it is in the foreground of its terminal. Before that, the shell might take the key.
             found = await go(sandbox.commands.run("ps -eo stat,args | grep 'sleep 471[2]' || true"))
             return "+" in found.stdout
 

@@ -1,4 +1,4 @@
-"""Templates: building them with the SDK's builder, tags, and sandboxes of them."""
+"""Templates: the SDK's builder, tags, and sandboxes created from them."""
 
 import contextlib
 import os
@@ -165,7 +165,7 @@ async def what_a_start_command_says_is_in_the_logs(sdk):
 
 @case("builds")
 async def a_step_that_fails_is_told(sdk):
-    """The step's own words, and the template stays as it was."""
+    """The output of the step is reported, and the template stays as it was."""
     async with builder(sdk) as templates:
         name, _ = await templates.build(templates.Template().from_image("debian:12").run_cmd("echo good > /tmp/x"))
         lines = []
@@ -189,7 +189,7 @@ async def an_unknown_user_is_told_in_e2bs_words(sdk):
 
 @case("builds")
 async def a_build_in_the_background_is_asked_for(sdk):
-    """It is being built from the moment that it was accepted."""
+    """Its status is building from the moment it was accepted."""
     async with builder(sdk) as templates:
         name = templates.name()
         template = templates.Template().from_image("debian:12").run_cmd("sleep 1; echo done")
@@ -261,7 +261,7 @@ async def tags_name_versions_and_go_back(sdk):
 
 @case("tags")
 async def exists_tells(sdk):
-    """What is not there is a clear error."""
+    """A missing template is a clear error."""
     async with builder(sdk) as templates:
         name = templates.name()
         assert not await go(templates.Template.exists(name))

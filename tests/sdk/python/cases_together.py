@@ -1,4 +1,4 @@
-"""Several clients on one sandbox at once: one terminal, one process, one directory that all of them see."""
+"""Several clients on one sandbox at once: one terminal, one process, and one directory that all of them see."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from kit import go, has, until
 
 
 async def others(sdk, sandbox, count):
-    """More clients of the same sandbox, as other people's programs would have them."""
+    """More clients of the same sandbox, like programs of other users."""
     return [await go(sdk.Sandbox.connect(sandbox.sandbox_id)) for _ in range(count)]
 
 

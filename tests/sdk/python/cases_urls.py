@@ -1,4 +1,4 @@
-"""What is reached without the SDK: signed file URLs and ports of the sandbox; and the tokens that guard them."""
+"""Access without the SDK: signed file URLs, ports of the sandbox, and the tokens that protect them."""
 
 import socket
 import ssl
@@ -119,7 +119,7 @@ async def internals_of_the_guest_are_out_of_reach(sdk):
 
 
 async def serve(sandbox, port):
-    """A web server inside, which answers with a page and echoes what is posted."""
+    """A web server inside, which serves a page and echoes posted data."""
     program = (
         "import http.server\n"
         "class H(http.server.SimpleHTTPRequestHandler):\n"
@@ -159,7 +159,7 @@ socketserver.ThreadingTCPServer(("127.0.0.1", 8000), Echo).serve_forever()
 
 @case("ports")
 async def header_names_arrive_as_they_were_written(sdk):
-    """Old programs look for `Host:` and not for `host:`."""
+    """Old programs look for `Host:` rather than `host:`."""
     where = urllib.parse.urlsplit(URL)
 
     def ask(sandbox):

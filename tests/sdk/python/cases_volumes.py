@@ -1,4 +1,4 @@
-"""Volumes: their contents through the SDK, and in sandboxes."""
+"""Volumes: their content through the SDK, and in sandboxes."""
 
 import io
 import uuid
@@ -17,7 +17,7 @@ def volume_of(sdk):
 
 
 class Made:
-    """A volume for the length of a block."""
+    """A volume for the duration of a block."""
 
     def __init__(self, sdk):
         self.kind = volume_of(sdk)

@@ -9,7 +9,7 @@ from kit import exception, go, raises, until
 
 
 async def started(sdk, sandbox, path, **options):
-    """A function that gives all events so far, and one that stops the watch."""
+    """Returns a function for all events so far, and one that stops the watch."""
     seen = []
     try:
         if sdk.name == "async":

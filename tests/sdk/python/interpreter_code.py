@@ -70,7 +70,7 @@ async def callbacks_hear_everything_in_order(sdk):
                 on_error=lambda error: heard.append(("error", error.name)),
             )
         )
-    # What goes to stdout and stderr between two results has no order between the two streams.
+    # Between two results, stdout and stderr have no order relative to each other.
     assert heard[:2] == [("out", "a\n", False), ("result", "1")], heard
     assert sorted(heard[2:4]) == [("err", "b\n", True), ("out", "c\n", False)], heard
     assert heard[4:] == [("result", "2"), ("error", "KeyError")], heard
@@ -80,7 +80,7 @@ async def callbacks_hear_everything_in_order(sdk):
 
 @case("code-streams", core=True)
 async def output_comes_while_the_code_runs(sdk):
-    """The code goes on only when its first line has been heard outside."""
+    """The code continues only when its first line was received outside."""
     heard = []
     code = (
         "import os, time\nprint('first')\nend = time.monotonic() + 30\n"
@@ -91,7 +91,7 @@ async def output_comes_while_the_code_runs(sdk):
 
         def hear(message):
             heard.append(message)
-            # Done at once by the one SDK, waited for by the other.
+            # Done at once by one SDK, awaited by the other.
             return sandbox.files.write("/tmp/heard", "") if len(heard) == 1 else None
 
         execution = await go(sandbox.run_code(code, on_stdout=hear))

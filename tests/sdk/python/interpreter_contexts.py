@@ -1,4 +1,4 @@
-"""Contexts: made, listed, restarted, removed; each with its own state, directory and language."""
+"""Contexts: created, listed, restarted, removed; each with its own state, directory and language."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ async def contexts_are_listed_and_removed(sdk):
 
 @case("contexts", core=True)
 async def contexts_are_listed_in_e2bs_order(sdk):
-    """First the two that E2B has from the start, then by creation, however a context was made."""
+    """First the two that E2B creates at the start, then by creation, however a context was created."""
     async with sdk.sandbox() as sandbox:
         first = await go(sandbox.create_code_context(cwd="/tmp"))
         await go(sandbox.run_code("echo made by its first use", language="bash"))

@@ -1,4 +1,4 @@
-"""Time-outs, deaths, restarts under way, killed and reconnected sandboxes."""
+"""Timeouts, crashes, restarts during execution, killed and reconnected sandboxes."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The example of an agent's tool, as it stands in examples/."""
+"""The example of an agent's tool in examples/."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ async def the_practices_of_the_seed_hold(sdk):
             async with raises(ValueError):
                 await tool.write_files({"": "x"})
             inside = await tool.run_code("import os; print(os.getuid(), 'E2B_API_KEY' in os.environ)")
-            # As on E2B, code is the sandbox's root, which is nobody outside; commands are not.
+            # As on E2B, code runs as the sandbox's root, which has no rights outside. Commands do not.
             assert inside["stdout"] == "0 False\n", inside
             async with raises(TimeoutException):
                 await tool.sandbox.run_code("while True: pass", timeout=1)

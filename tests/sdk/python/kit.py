@@ -1,4 +1,4 @@
-"""What the Python cases share. A case is written once, for the sync and the async SDK: `go` awaits what needs it."""
+"""Shared by the Python cases. A case is written once, for the sync and the async SDK: `go` awaits if necessary."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ URL = os.environ["E2B_SANDBOX_URL"]
 
 
 async def go(value):
-    """The value, awaited when it is awaitable."""
+    """Returns the value, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -30,7 +30,7 @@ class Flavour:
 
     @contextlib.asynccontextmanager
     async def sandbox(self, *args, **options):
-        """A sandbox for the length of a block."""
+        """A sandbox for the duration of a block."""
         options.setdefault("timeout", 120)
         sandbox = await go(self.Sandbox.create(*args, **options))
         try:
@@ -39,7 +39,7 @@ class Flavour:
             await go(self.Sandbox.kill(sandbox.sandbox_id))
 
     async def together(self, calls):
-        """The results of all calls, made at the same time."""
+        """Returns the results of concurrent calls."""
         if self.name == "async":
             return await asyncio.gather(*(call() for call in calls))
         with ThreadPoolExecutor(len(calls)) as pool:
@@ -56,7 +56,7 @@ async def pages(paginator):
 
 
 async def until(condition, seconds=20, every=0.1):
-    """Waits until the condition gives something true, and returns that."""
+    """Waits until the condition returns something true, and returns that."""
     deadline = time.monotonic() + seconds
     while True:
         value = await go(condition())
@@ -68,7 +68,7 @@ async def until(condition, seconds=20, every=0.1):
 
 @contextlib.asynccontextmanager
 async def raises(*kinds):
-    """The block must end in one of these exceptions, given as `seen.error`."""
+    """The block must raise one of these exceptions, available as `seen.error`."""
 
     class Seen:
         error = None
@@ -83,14 +83,14 @@ async def raises(*kinds):
 
 
 def has(owner, name):
-    """The attribute, or the case is not for this version."""
+    """Returns the attribute, or skips the case for this version."""
     if not hasattr(owner, name):
         raise Absent(f"no {name}")
     return getattr(owner, name)
 
 
 def takes(function, name):
-    """The function must know the option, or the case is not for this version."""
+    """The function must have the option, otherwise the case is skipped for this version."""
     if name not in inspect.signature(function).parameters:
         raise Absent(f"no option {name}")
 

@@ -123,7 +123,7 @@ feature('languages', 'Bash', { core: true }, () =>
   })
 )
 
-// Of an answer with 500 this SDK shows only the status.
+// For a response with status 500, this SDK shows only the status.
 feature('languages', 'a missing language is refused', () =>
   withSandbox(async (sandbox) => {
     await rejects(sandbox.runCode('1', { language: 'klingon' }), sdk.SandboxError)

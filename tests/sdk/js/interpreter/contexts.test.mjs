@@ -1,4 +1,4 @@
-// Contexts, time-outs, deaths, restarts under way, killed and reconnected sandboxes.
+// Contexts, timeouts, crashes, restarts during execution, killed and reconnected sandboxes.
 import { Sandbox, assert, feature, has, rejects, sdk, sleep, withSandbox } from '../kit.mjs'
 
 feature('contexts', 'contexts have their own state and directory', { core: true }, () =>
