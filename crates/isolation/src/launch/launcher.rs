@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::ZygoteProgram;
+use super::boot_clock::start_boot_clock;
 use super::channel::Channel;
 use super::init;
 use super::message::{PrepareOrder, Progress, RoleOrder};
@@ -102,12 +103,13 @@ fn clone_init(
         return clone_zygote(order, program, handed);
     }
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
+    let has_boot_clock = start_boot_clock()?;
     let namespaces =
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
             keep_only(&[handed.channel.socket(), handed.guest.as_fd()]);
-            init::run(order, &handed.channel, &handed.guest, filter);
+            init::run(order, has_boot_clock, &handed.channel, &handed.guest, filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),

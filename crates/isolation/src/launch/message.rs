@@ -10,7 +10,7 @@ use super::{RootStyle, ZygoteProgram};
 use crate::cgroup::CgroupView;
 
 /// Raised whenever a message changes, or what a spawner does for security: a server does not use one of another version.
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]

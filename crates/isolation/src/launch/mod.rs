@@ -12,6 +12,7 @@
 //! launcher exits once it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
 mod admission;
+mod boot_clock;
 mod channel;
 mod enter;
 mod init;
@@ -32,8 +33,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use admission::{Admission, AdmissionError, Expected, socket_number};
+pub use boot_clock::has_time_namespaces;
 use channel::Channel;
-pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
+pub use enter::{Enter, ZygoteMessage, ZygoteSocket, namespaces_of, zygote_pair};
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
 pub use proc_overrides::ProcOverrides;
 pub use root::takes_many_layers;

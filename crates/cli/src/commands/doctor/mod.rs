@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use isopod_disk::{Disk, DiskOptions};
 use isopod_isolation::cgroup::Layout;
-use isopod_isolation::launch::exposes_privileged_processes;
+use isopod_isolation::launch::{exposes_privileged_processes, has_time_namespaces};
 use isopod_network::{NetworkConfig, preflight};
 use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
 use isopod_node::{StateRoot, guest_program_bytes};
@@ -81,6 +81,7 @@ async fn examine(state_dir: &Path) -> Vec<Finding> {
     }
     findings.extend(network_findings());
     findings.extend(inotify());
+    findings.push(boot_clock(has_time_namespaces()));
     match StateRoot::open(state_dir) {
         Ok(state) => {
             let disk = disk(&state);
@@ -184,6 +185,17 @@ fn inotify() -> Option<Finding> {
     })
 }
 
+fn boot_clock(has_time_namespaces: bool) -> Finding {
+    if has_time_namespaces {
+        return Finding::ok("boot clock", "uptime and process times count from a sandbox's own start");
+    }
+    Finding::warn(
+        "boot clock",
+        "this kernel gives out no time namespaces, so `ps` shows wrong start times in sandboxes",
+        "use a kernel with CONFIG_TIME_NS, and sysctl user.max_time_namespaces above 0",
+    )
+}
+
 fn disk(state: &StateRoot) -> Finding {
     match Disk::open(state.path(), &DiskOptions::default()) {
         Err(error) => Finding::fail("disk", error.to_string(), "give another directory with --state-dir"),
@@ -223,4 +235,17 @@ fn facts(facts: &BaseFacts) -> Vec<Finding> {
         });
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_time_namespaces_is_told() {
+        assert_eq!(boot_clock(true).verdict, Verdict::Ok);
+        let told = boot_clock(false);
+        assert_eq!(told.verdict, Verdict::Warn);
+        assert!(told.hint.is_some_and(|hint| hint.contains("CONFIG_TIME_NS")));
+    }
 }
