@@ -215,7 +215,7 @@ fn disk(state: &StateRoot) -> Finding {
 
 fn base(state: &StateRoot) -> Vec<Finding> {
     match ensure_base(&state.layers(), guest_program_bytes(), &BaseOptions::default()) {
-        Ok(base) => facts(&base.facts),
+        Ok(base) => facts(&base.facts).into_iter().chain(withheld(&base.facts)).collect(),
         Err(error) => vec![Finding::fail("base", error.to_string(), "try --frozen, which copies /usr")],
     }
 }
@@ -237,9 +237,25 @@ fn facts(facts: &BaseFacts) -> Vec<Finding> {
     findings
 }
 
+/// Packages of the host that have to be installed in a sandbox before they work there.
+fn withheld(facts: &BaseFacts) -> Option<Finding> {
+    let names = &facts.withheld_packages;
+    (!names.is_empty()).then(|| {
+        let detail = format!("not installed inside, because `base` has no settings of services: {}", names.join(", "));
+        Finding::ok("packages", detail)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_that_are_not_whole_inside_are_named() {
+        assert!(withheld(&BaseFacts::default()).is_none());
+        let facts = BaseFacts { withheld_packages: vec!["redis-server".to_owned()], ..BaseFacts::default() };
+        assert!(withheld(&facts).is_some_and(|told| told.detail.ends_with(": redis-server")));
+    }
 
     #[test]
     fn a_kernel_without_time_namespaces_is_told() {
