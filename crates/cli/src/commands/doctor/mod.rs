@@ -10,7 +10,7 @@ use isopod_isolation::cgroup::Layout;
 use isopod_isolation::launch::{exposes_privileged_processes, has_time_namespaces};
 use isopod_network::{NetworkConfig, preflight};
 use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
-use isopod_node::{StateRoot, guest_program_bytes};
+use isopod_node::{PackageDifference, StateRoot, guest_program_bytes, package_differences};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
@@ -215,7 +215,10 @@ fn disk(state: &StateRoot) -> Finding {
 
 fn base(state: &StateRoot) -> Vec<Finding> {
     match ensure_base(&state.layers(), guest_program_bytes(), &BaseOptions::default()) {
-        Ok(base) => facts(&base.facts).into_iter().chain(withheld(&base.facts)).collect(),
+        Ok(base) => {
+            let packages = package_differences(state, &base.facts).map(|found| interpreter(&found));
+            facts(&base.facts).into_iter().chain(withheld(&base.facts)).chain(packages).collect()
+        }
         Err(error) => vec![Finding::fail("base", error.to_string(), "try --frozen, which copies /usr")],
     }
 }
@@ -246,9 +249,30 @@ fn withheld(facts: &BaseFacts) -> Option<Finding> {
     })
 }
 
+fn interpreter(differences: &[PackageDifference]) -> Finding {
+    if differences.is_empty() {
+        return Finding::ok("interpreter", "the template has E2B's versions of its Python packages");
+    }
+    let list = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Finding::warn(
+        "interpreter",
+        format!("Python packages of the template differ from E2B's: {list}"),
+        "this Python may have no others, or recipes/code-interpreter-v1/packages.txt in the state directory asks for them",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_that_differ_from_e2bs_are_named() {
+        assert_eq!(interpreter(&[]).verdict, Verdict::Ok);
+        let numpy = PackageDifference { name: "numpy".to_owned(), wanted: "2.3.5".to_owned(), found: None };
+        let told = interpreter(&[numpy]);
+        assert_eq!(told.verdict, Verdict::Warn);
+        assert!(told.detail.contains("no numpy (E2B: 2.3.5)"), "{}", told.detail);
+    }
 
     #[test]
     fn packages_that_are_not_whole_inside_are_named() {
