@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isopod_outbound::Policy;
 use isopod_store::{Retention, Store};
-use isopod_wire::{Cidr, Limits};
+use isopod_wire::{Cidr, FeatureGrants, Limits};
 
 use crate::delivery::Unacknowledged;
 use crate::files::FileLimits;
@@ -37,6 +37,8 @@ pub struct ServeConfig {
     pub outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
     pub sandbox_networks: Vec<Cidr>,
+    /// Which teams may have parts of the kernel that others do without.
+    pub features: FeatureGrants,
     /// Webhooks may go to loopback and private addresses.
     pub allow_internal_webhooks: bool,
     /// `/metrics` answers without a key; otherwise it wants an admin's.
@@ -90,6 +92,7 @@ impl ServeConfig {
             allowed_hosts: Vec::new(),
             outbound: Policy::default(),
             sandbox_networks: Vec::new(),
+            features: FeatureGrants::default(),
             allow_internal_webhooks: false,
             open_metrics: false,
             webhook_authorities: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use isopod_wire::KernelFeatures;
+
 use crate::sys::cred::{Capabilities, clear_ambient_set, drop_from_bounding_set};
 
 /// What is kept, with the reason. Everything else leaves the bounding set and can never come back.
@@ -20,6 +22,9 @@ const KEPT: &[(u32, &str)] = &[
     (29, "AUDIT_WRITE: su and login write audit records, and fail without it"),
     (31, "SETFCAP: packages with file capabilities"),
 ];
+
+/// Kept as well in a sandbox with `fuse`. SYS_ADMIN over its own user namespace is what mounting takes.
+const FOR_FUSE: u32 = 21;
 
 const LAST_POSSIBLE: u32 = 63;
 
@@ -44,9 +49,9 @@ pub(crate) fn drop_all() -> io::Result<()> {
     Capabilities { effective: 0, permitted: 0, inheritable: 0 }.apply()
 }
 
-/// Reduces the calling process, and whatever it will exec, to the list.
-pub(crate) fn drop_all_but_kept() -> io::Result<()> {
-    let kept = kept_mask();
+/// Reduces the calling process, and whatever it will exec, to the list and what these features add.
+pub(crate) fn drop_all_but_kept(features: KernelFeatures) -> io::Result<()> {
+    let kept = kept_mask() | u64::from(features.fuse) << FOR_FUSE;
     for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {
         drop_from_bounding_set(capability)?;
     }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use isopod_store::StoreError;
+use isopod_wire::FeatureError;
 use isopod_wire::node::{CreateError, NodeError};
 use serde_json::{Value, json};
 
@@ -239,7 +240,8 @@ impl From<CreateRefusal> for ApiError {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::NoPlace(refusal) => refusal.into(),
-            CreateRefusal::Network(_) => Self::bad_request(message),
+            CreateRefusal::Network(_) | CreateRefusal::Features(FeatureError::Unknown(_)) => Self::bad_request(message),
+            CreateRefusal::Features(FeatureError::NotGranted(_)) => Self::forbidden(message),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))
             }

@@ -66,6 +66,9 @@ const MASKED_FILES: &[(&str, &str)] = &[
 /// Directories of `/proc` that are covered by an empty one.
 const MASKED_DIRECTORIES: &[&str] = &["acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi"];
 
+/// How many namespaces of each kind a user of a sandbox with `userns` can have. A browser takes a few for each page.
+const MAX_NAMESPACES: &str = "256";
+
 /// Where programs look for the number of CPUs, below the root.
 const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
 const CPU_FILES: [&str; 3] = ["online", "possible", "present"];
@@ -121,7 +124,7 @@ fn prepare(order: &PrepareOrder, has_boot_clock: bool, filter: &[Instruction]) -
     set_up_process(&order.host_name)?;
     // Before the capabilities go: without CAP_SYS_ADMIN the kernel would want no_new_privs, which breaks sudo.
     seccomp::load(filter).step("load the system call filter")?;
-    drop_all_but_kept().step("drop capabilities")
+    drop_all_but_kept(order.features).step("drop capabilities")
 }
 
 fn become_guest(
@@ -154,6 +157,9 @@ fn enter_root(order: &PrepareOrder, has_boot_clock: bool) -> Result<(), Failure>
     let root = openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the new root")?;
     let proc = mount_proc(&root)?;
+    if order.features.userns {
+        limit_namespaces()?;
+    }
     mask_proc(&proc)?;
     mount_overrides(&order.proc_overrides, has_boot_clock, &root)?;
     mount_cgroups(&order.cgroup_views, &root)?;
@@ -168,6 +174,15 @@ fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
     let proc = filesystem("proc", "", attributes)?;
     attach(&proc, directory_in(root, "proc")?).step("attach /proc")?;
     Ok(proc)
+}
+
+/// Namespaces take memory and time of the host that no cgroup counts.
+fn limit_namespaces() -> Result<(), Failure> {
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let setting = format!("proc/sys/user/max_{kind}_namespaces");
+        std::fs::write(setting, MAX_NAMESPACES).step("limit the namespaces inside")?;
+    }
+    Ok(())
 }
 
 /// By path, which is one call where descriptors take six: the present directory is the new root, `dev` and `proc` in it

@@ -14,7 +14,7 @@ use super::spawner::keep_only;
 use super::step::{Failure, Step};
 use super::user_namespace::{self, Namespace, Wanted};
 use super::zygote;
-use crate::seccomp::zygote_filter;
+use crate::seccomp::{sandbox_filter, zygote_filter};
 use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, exit_now, fork_into};
 use crate::sys::seccomp::Instruction;
@@ -31,6 +31,8 @@ struct Handed {
 /// Runs the launcher's life. Errors are told to the server; there is nobody else to tell.
 pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) {
     let Some(handed) = sort_fds(order, fds) else { return };
+    let own_filter = (!order.features.is_none()).then(|| sandbox_filter(order.features));
+    let filter = own_filter.as_deref().unwrap_or(filter);
     let made = prepare(order, &handed).and_then(|made| {
         let (pid, pidfd) = clone_init(order, &handed, &made.user_namespace, filter)?;
         Ok((pid, pidfd, made.memory))

@@ -1,6 +1,7 @@
 //! What server, spawner and launcher say to each other. File descriptors travel beside the text, in the order that
 //! the comments give.
 
+use isopod_wire::KernelFeatures;
 use serde::{Deserialize, Serialize};
 
 use super::proc_overrides::ProcOverrides;
@@ -10,7 +11,7 @@ use super::{RootStyle, ZygoteProgram};
 use crate::cgroup::CgroupView;
 
 /// Raised whenever a message changes, or what a spawner does for security: a server does not use one of another version.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +50,7 @@ pub(super) struct PrepareOrder {
     pub(super) host_name: String,
     #[serde(rename = "figures")]
     pub(super) proc_overrides: ProcOverrides,
+    pub(super) features: KernelFeatures,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

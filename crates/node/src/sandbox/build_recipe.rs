@@ -11,7 +11,7 @@ use isopod_guest_client::guest::{Event, GuestError, StartProcess};
 use isopod_image::unpack::Quota;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, PauseMode, SandboxSpec};
-use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
+use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 use super::Fleet;
 use crate::boot::ProcessIdentity;
@@ -150,6 +150,7 @@ pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<S
         access_token: None,
         labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
         mounts: Vec::new(),
+        features: KernelFeatures::default(),
     }
 }
 
