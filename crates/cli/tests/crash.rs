@@ -16,7 +16,7 @@ use isopod_wire::SandboxId;
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
 /// Calls between which the steps lie: they make, name, hand over or remove something.
-const STEPS: &str = "mkdir,mkdirat,rename,unlink,unlinkat,rmdir,sendmsg,clone3,mount,move_mount,mount_setattr,setns,\
+const STEPS: &str = "mkdir,mkdirat,rename,unlink,unlinkat,rmdir,sendmsg,clone3,mount,move_mount,mount_setattr,setns,unshare,\
                      pivot_root,execveat,seccomp,connect,accept4,bind";
 
 /// The same for a server, without the calls that a guest makes too: a guest that is killed is a sandbox that is lost.

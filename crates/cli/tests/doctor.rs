@@ -13,7 +13,7 @@ fn every_limit_was_tried_in_a_sandbox_and_bites() {
         let found = findings.iter().find(|finding| finding["what"] == what);
         found.unwrap_or_else(|| panic!("nothing about {what}: {findings:#?}"))["verdict"].clone()
     };
-    for what in ["kernel", "cgroups", "sandbox", "memory limit", "cpu limit", "pids limit"] {
+    for what in ["kernel", "cgroups", "boot clock", "sandbox", "memory limit", "cpu limit", "pids limit"] {
         assert_eq!(verdict_of(what), "ok", "{what}: {findings:#?}");
     }
     // A host without btrfs tools says so instead.

@@ -143,6 +143,31 @@ async fn a_boot_id_belongs_to_one_boot_of_one_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn uptime_and_the_start_times_of_processes_agree() {
+    const TIMES: &str = "date +%s; cut -d. -f1 /proc/uptime; awk '/btime/{print $2}' /proc/stat; \
+        ps -o etimes= -p $$; ps -o etimes= -p 1; date -d \"$(ps -o lstart= -p $$)\" +%s; \
+        python3 -c 'import time; print(int(time.clock_gettime(time.CLOCK_BOOTTIME)), int(time.monotonic()))'";
+    let platform = Platform::start(BINARY).await;
+    let sandbox = platform.sandbox().await;
+    let told = sandbox.sh(&format!("sleep 1; {TIMES}")).await.ok();
+    let numbers: Vec<i64> = told.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let [now, uptime, boot, shell_age, init_age, shell_start, boot_clock, monotonic] = numbers[..] else {
+        panic!("{told}")
+    };
+    let near = |one: i64, other: i64| (one - other).abs() <= 2 * SLOW_HOST_SECONDS;
+    let host = std::fs::read_to_string("/proc/uptime").unwrap();
+    let host: f64 = host.split(' ').next().unwrap().parse().unwrap();
+    assert!((1..host as i64).contains(&uptime), "{told}");
+    assert!(near(now - uptime, boot) && near(uptime, init_age) && near(uptime, boot_clock), "{told}");
+    assert!((1..=uptime).contains(&shell_age) && near(now - shell_age, shell_start), "{told}");
+    assert!(near(monotonic, host as i64), "timers stay comparable on one boot of the host: {told}");
+    platform.finish().await;
+}
+
+/// How far apart two programs in one command line may run on a busy host.
+const SLOW_HOST_SECONDS: i64 = 10;
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_sandbox_can_be_stopped_and_keeps_its_files() {
     let platform = Platform::start(BINARY).await;
     let before = platform.sandbox().await;

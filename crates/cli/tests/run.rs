@@ -164,6 +164,30 @@ fn packages_can_be_installed_and_the_host_is_unchanged() {
     state.assert_nothing_left();
 }
 
+/// This host has both services: the test tier installs them.
+#[test]
+fn services_of_the_host_can_be_installed_and_work() {
+    let state = StateDir::new(BINARY);
+    let script = "set -e
+        sudo apt-get check -qq
+        sudo apt-get update -qq
+        sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server postgresql >/tmp/log 2>&1 || cat /tmp/log
+        pgrep redis-server >/dev/null || sudo service redis-server start >/dev/null
+        redis-cli ping
+        sudo pg_ctlcluster --skip-systemctl-redirect $(ls /etc/postgresql) main status >/dev/null ||
+            sudo service postgresql start >/dev/null
+        cd /tmp && sudo -u postgres psql -tAc 'select 6 * 7'
+        sudo apt-get check -qq";
+    let withheld =
+        std::process::Command::new("dpkg-query").args(["-W", "redis-server", "postgresql"]).output().unwrap();
+    assert!(withheld.status.success(), "apt-get install redis-server postgresql");
+    let known =
+        state.isopod().run(&["run", "--", "sh", "-c", "dpkg-query -W -f '${Status}' redis-server || true"]).ok();
+    assert!(!known.contains("ok installed"), "it has no settings inside: {known}");
+    assert_eq!(state.isopod().run(&["run", "--memory", "2G", "--", "bash", "-c", script]).ok(), "PONG\n42\n");
+    state.assert_nothing_left();
+}
+
 #[test]
 fn programs_find_the_limits_of_their_sandbox() {
     let state = StateDir::new(BINARY);

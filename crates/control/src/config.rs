@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isopod_outbound::Policy;
 use isopod_store::{Retention, Store};
-use isopod_wire::{Cidr, Limits};
+use isopod_wire::{Cidr, FeatureGrants, Limits};
 
 use crate::delivery::Unacknowledged;
 use crate::files::FileLimits;
@@ -38,6 +38,8 @@ pub struct ServeConfig {
     pub outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
     pub sandbox_networks: Vec<Cidr>,
+    /// The kernel features that teams may ask for.
+    pub features: FeatureGrants,
     /// Whether webhooks may go to loopback and private addresses.
     pub allow_internal_webhooks: bool,
     /// Whether `/metrics` needs no key. Otherwise it requires an admin key.
@@ -92,6 +94,7 @@ impl ServeConfig {
             allowed_hosts: Vec::new(),
             outbound: Policy::default(),
             sandbox_networks: Vec::new(),
+            features: FeatureGrants::default(),
             allow_internal_webhooks: false,
             open_metrics: false,
             webhook_authorities: Vec::new(),

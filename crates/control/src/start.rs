@@ -125,6 +125,7 @@ pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connect
 fn fleet_settings(config: &ServeConfig) -> FleetSettings {
     FleetSettings {
         team_limits: config.team_limits,
+        features: config.features.clone(),
         sandbox_limits: config.sandbox_limits,
         max_lifetime: config.max_lifetime,
         create_timeout: config.create_timeout,

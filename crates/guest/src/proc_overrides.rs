@@ -1,6 +1,7 @@
 //! Makes programs see the sandbox's own memory, CPU, uptime and load in `/proc`.
 //!
-//! The host mounts files of its own over those in `/proc`. The guest rewrites them once a second while a process or a cell
+//! The host mounts files of its own over those in `/proc`, except over `/proc/uptime` in a sandbox with a boot clock of its
+//! own, where the kernel tells it right. The guest rewrites them once a second while a process or a cell
 //! of a client runs, and leaves them alone while the sandbox is idle. Outside a sandbox these files do not exist, and the
 //! guest does nothing.
 
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::metrics::Meters;
 
@@ -76,12 +78,15 @@ impl ProcOverrides {
     fn refresh(&self) {
         let mut state = self.state();
         let State { files: Some(Some(files)), load, active, .. } = &mut *state else { return };
-        let now = Reading { uptime: self.started.elapsed(), cpu_nanos: self.meters.cpu_nanos().unwrap_or(0) };
+        let uptime = if files.uptime.is_some() { self.started.elapsed() } else { boot_clock() };
+        let now = Reading { uptime, cpu_nanos: self.meters.cpu_nanos().unwrap_or(0) };
         if let Some((charged, cache)) = self.meters.memory() {
             files.memory.write(&memory(files.memory_kib, charged / 1024, cache / 1024));
         }
         files.stat.write(&stat(&now, files.cpus));
-        files.uptime.write(&uptime(&now, files.cpus));
+        if let Some(file) = &mut files.uptime {
+            file.write(&uptime_text(&now, files.cpus));
+        }
         load.add(&now);
         files.load.write(&load.text(*active));
     }
@@ -168,7 +173,12 @@ fn stat(now: &Reading, cpus: u64) -> String {
     text
 }
 
-fn uptime(now: &Reading, cpus: u64) -> String {
+/// The clock by which the kernel tells when a process was started.
+fn boot_clock() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
+fn uptime_text(now: &Reading, cpus: u64) -> String {
     let idle = Duration::from_nanos(now.idle_nanos(cpus));
     format!("{:.2} {:.2}\n", now.uptime.as_secs_f64(), idle.as_secs_f64())
 }
@@ -205,7 +215,8 @@ impl Load {
 struct Files {
     memory: OverrideFile,
     stat: OverrideFile,
-    uptime: OverrideFile,
+    /// Only in a sandbox that has the host's boot clock.
+    uptime: Option<OverrideFile>,
     load: OverrideFile,
     memory_kib: u64,
     cpus: u64,
@@ -220,7 +231,7 @@ impl Files {
         Some(Self {
             memory,
             stat,
-            uptime: OverrideFile::open("uptime")?.0,
+            uptime: OverrideFile::open("uptime").map(|(file, _)| file),
             load: OverrideFile::open("loadavg")?.0,
             memory_kib: total.trim().trim_end_matches("kB").trim().parse().ok()?,
             cpus: cpus.max(1) as u64,
@@ -287,7 +298,7 @@ mod tests {
     fn cpu_time_and_idle_time_add_up() {
         let now = Reading { uptime: Duration::from_secs(10), cpu_nanos: 5_000_000_000 };
         assert!(stat(&now, 2).starts_with("cpu  500 0 0 1500 0 0 0 0 0 0\ncpu0 250 0 0 750 "));
-        assert_eq!(uptime(&now, 2), "10.00 15.00\n");
+        assert_eq!(uptime_text(&now, 2), "10.00 15.00\n");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use isopod_wire::KernelFeatures;
+
 use crate::sys::cred::{Capabilities, clear_ambient_set, drop_from_bounding_set};
 
 /// The capabilities that are kept, with the reason. All others are dropped from the bounding set and can never come
@@ -21,6 +23,9 @@ const KEPT: &[(u32, &str)] = &[
     (29, "AUDIT_WRITE: su and login write audit records, and fail without it"),
     (31, "SETFCAP: packages with file capabilities"),
 ];
+
+/// Kept as well in a sandbox with `fuse`. SYS_ADMIN over its own user namespace is what mounting takes.
+const FOR_FUSE: u32 = 21;
 
 const LAST_POSSIBLE: u32 = 63;
 
@@ -45,9 +50,9 @@ pub(crate) fn drop_all() -> io::Result<()> {
     Capabilities { effective: 0, permitted: 0, inheritable: 0 }.apply()
 }
 
-/// Reduces the calling process, and the programs it starts, to the kept capabilities.
-pub(crate) fn drop_all_but_kept() -> io::Result<()> {
-    let kept = kept_mask();
+/// Reduces the calling process, and the programs it starts, to the kept capabilities and those that the features add.
+pub(crate) fn drop_all_but_kept(features: KernelFeatures) -> io::Result<()> {
+    let kept = kept_mask() | u64::from(features.fuse) << FOR_FUSE;
     for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {
         drop_from_bounding_set(capability)?;
     }

@@ -116,6 +116,7 @@ fn prepare(state: &Path, role: Role) -> Launcher {
             netns: (!has_own_network).then(|| netns.as_fd()),
             cgroup_entrances: &[entrance],
             cgroup_views: &[],
+            features: isopod_wire::KernelFeatures::default(),
             layers: RootLayers {
                 root: vec![&layer],
                 usr: Vec::new(),

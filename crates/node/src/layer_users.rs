@@ -72,6 +72,7 @@ mod tests {
             access_token: None,
             labels: BTreeMap::new(),
             mounts: Vec::new(),
+            features: Default::default(),
         });
         record.save(&directory).unwrap();
         directory

@@ -49,6 +49,7 @@ pub use spawner::SpawnerProgram;
 pub use state::{StateError, StateRoot};
 pub use sweep::{SweepError, SweepReport, sweep_abandoned};
 pub use template::{
-    LayerInfo, Made, can_make, layer_names, list_layers, made_templates, remove_layer, remove_unfinished,
+    LayerInfo, Made, PackageDifference, can_make, layer_names, list_layers, made_templates, package_differences,
+    remove_layer, remove_unfinished,
 };
 pub use workspace::{MountedPart, ServedPart, WorkspaceServer, WorkspaceUnavailable};

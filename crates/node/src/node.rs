@@ -218,7 +218,7 @@ impl Node {
         on_step: impl Fn(TemplateProgress),
     ) -> Result<BuiltTemplate, BuildTemplateError> {
         let recipe = find_recipe(name).ok_or_else(|| BuildTemplateError::Unknown(name.to_owned()))?;
-        let id = recipe.layer_id(self.fleet.template_pools.base().template().facts());
+        let id = recipe.layer_id(self.fleet.template_pools.base().template().facts(), self.fleet.state_path());
         let templates = self.fleet.templates_directory();
         if !rebuild && Layer::open(&templates, &id).is_ok() {
             return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });

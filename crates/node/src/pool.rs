@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isopod_wire::node::TemplatePoolStatus;
-use isopod_wire::{ExecutionId, Limits};
+use isopod_wire::{ExecutionId, KernelFeatures, Limits};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -318,7 +318,8 @@ impl Shared {
             }
             Job::Prepare(template) => {
                 let execution: ExecutionId = random_execution_id();
-                let result = self.provisioner.prepare(execution, &template, &self.limits, None);
+                let result =
+                    self.provisioner.prepare(execution, &template, &self.limits, KernelFeatures::default(), None);
                 self.inventory().making_prepared -= 1;
                 result.map(|prepared| self.add_prepared(&template, prepared))
             }

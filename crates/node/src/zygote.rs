@@ -7,7 +7,6 @@
 //! template's sandboxes and nothing else. It holds no state either. When it dies, sandboxes start their own interpreter
 //! until there is another zygote.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_isolation::launch::{
-    Admission, AdmissionError, Enter, Expected, Role, ZygoteMessage, ZygoteProgram, ZygoteSocket, socket_number,
+    Admission, AdmissionError, Enter, Expected, Role, ZygoteMessage, ZygoteProgram, ZygoteSocket, namespaces_of,
+    socket_number,
 };
 use isopod_wire::{Bytes, Limits};
 
@@ -85,10 +85,7 @@ impl Zygote {
     /// Sends an interpreter into the sandbox of this first process, to serve the given end of a connection. It waits
     /// outside until [`Entering::let_in`].
     pub(crate) fn enter(&self, pid: u32, forkserver: &OwnedFd) -> io::Result<Entering> {
-        let namespaces = Enter::NAMESPACES
-            .iter()
-            .map(|name| File::open(format!("/proc/{pid}/ns/{name}")))
-            .collect::<io::Result<Vec<File>>>()?;
+        let namespaces = namespaces_of(pid)?;
         let (admission, theirs) = Admission::new(ENTER_TIMEOUT)?;
         let enter = Enter {
             user: ROOT,

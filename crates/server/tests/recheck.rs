@@ -39,6 +39,7 @@ async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
         access_token: None,
         labels: BTreeMap::from([("isopod.owner".to_owned(), owner.to_owned())]),
         mounts: Vec::new(),
+        features: Default::default(),
     };
     server.node.create(spec).await.unwrap()
 }

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use isopod_wire::node::{EndReason, NodeState};
+use isopod_wire::{FeatureGrants, KernelFeatures};
 use serde_json::json;
 
 use support::Server;
@@ -20,6 +23,28 @@ async fn requests_without_a_valid_key_are_refused() {
     assert_eq!(answer.status, 401);
     assert_eq!(server.client.get("/v2/sandboxes").await.status, 200);
     assert_eq!(server.client.raw(Method::GET, "/health", &[], "".into()).await.status, 204);
+}
+
+#[tokio::test]
+async fn kernel_features_are_for_teams_that_the_operator_lists() {
+    let ask = |features: &str| json!({ "templateID": "base", "metadata": { "isopod.allow": features } });
+    let plain = Server::start().await;
+    let refused = plain.client.post("/v2/sandboxes", ask("userns")).await;
+    assert_eq!(refused.status, 403);
+    assert!(refused.json["message"].as_str().unwrap().contains("kernel feature userns"), "{}", refused.json);
+    assert_eq!(plain.client.post("/v2/sandboxes", ask("everything")).await.status, 400);
+    assert_eq!(plain.client.post("/v2/sandboxes", ask("")).await.status, 201);
+
+    let grants = |team: &str| {
+        let teams = BTreeMap::from([(team.to_owned(), vec!["userns".to_owned()])]);
+        FeatureGrants::parse(&teams).unwrap()
+    };
+    let other = Server::start_with(move |config| config.control.features = grants("somebody-else")).await;
+    assert_eq!(other.client.post("/v2/sandboxes", ask("userns")).await.status, 403);
+    let server = Server::start_with(move |config| config.control.features = grants("*")).await;
+    assert_eq!(server.client.post("/v2/sandboxes", ask("userns,fuse")).await.status, 403);
+    let id = server.create(ask("userns")).await;
+    assert_eq!(server.node.spec_of(&id).unwrap().features, KernelFeatures { userns: true, fuse: false });
 }
 
 #[tokio::test]

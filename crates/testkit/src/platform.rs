@@ -9,7 +9,7 @@ use isopod_guest_client::guest::Guest;
 use isopod_node::base::{BaseOptions, HostEnvironment};
 use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram, StateRoot};
 use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
-use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
+use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 use crate::residue::{Residue, assert_nothing_left};
 use crate::{Isopod, TestSandbox};
@@ -58,6 +58,7 @@ pub fn spec() -> SandboxSpec {
         access_token: None,
         labels: BTreeMap::new(),
         mounts: Vec::new(),
+        features: KernelFeatures::default(),
     }
 }
 

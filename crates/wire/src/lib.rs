@@ -8,6 +8,7 @@ mod error_chain;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod id;
+mod kernel_features;
 mod limits;
 mod network;
 pub mod node;
@@ -17,6 +18,7 @@ mod secret;
 
 pub use error_chain::error_chain;
 pub use id::{ExecutionId, IdError, SandboxId};
+pub use kernel_features::{ALLOW, FeatureError, FeatureGrants, KernelFeature, KernelFeatures};
 pub use limits::{Bytes, Limits, LimitsError};
 pub use network::{Cidr, NetworkPolicy, NetworkPolicyError, PRIVATE_NETWORKS};
 pub use secret::Secret;

@@ -21,7 +21,7 @@ use crate::build::{
 };
 // Users of the node API find the type of its tokens here too.
 pub use crate::secret::Secret;
-use crate::{Bytes, ExecutionId, Limits, NetworkPolicy, SandboxId};
+use crate::{Bytes, ExecutionId, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 /// One incarnation of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub struct SandboxSpec {
     /// Parts of the workspace to mount. Every incarnation mounts them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<WorkspaceMount>,
+    /// What of the kernel it has besides. Every incarnation has the same.
+    #[serde(default, skip_serializing_if = "KernelFeatures::is_none")]
+    pub features: KernelFeatures,
 }
 
 /// A part of the workspace that is mounted in a sandbox. The sandbox cannot reach any other part.

@@ -26,6 +26,14 @@ feature('commands', 'envs, cwd and user hold', { core: true }, () =>
   })
 )
 
+feature('commands', 'processes have an age', () =>
+  withSandbox(async ({ commands }) => {
+    const { stdout } = await commands.run('ps -o etimes= -p $$; cut -d. -f1 /proc/uptime')
+    const [shell, uptime] = stdout.split('\n').map(Number)
+    assert(shell >= 0 && shell <= uptime, stdout)
+  })
+)
+
 feature('commands', 'a missing directory or user is refused', () =>
   withSandbox(async ({ commands }) => {
     await rejects(commands.run('true', { cwd: '/no/such' }), sdk.InvalidArgumentError)

@@ -29,6 +29,15 @@ async def a_failing_command_raises_with_its_output(sdk):
         assert seen.error.exit_code == 127 and "not found" in seen.error.stderr
 
 
+@case("commands")
+async def processes_have_an_age(sdk):
+    async with sdk.sandbox() as sandbox:
+        line = "ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d \"$(ps -o lstart= -p $$)\" +%s; date +%s"
+        shell, uptime, started, now = map(int, (await go(sandbox.commands.run(line))).stdout.split())
+        assert 0 <= shell <= uptime, (shell, uptime)
+        assert abs(now - shell - started) < 30, (now, shell, started)
+
+
 @case("commands", core=True)
 async def envs_cwd_and_user_hold(sdk):
     async with sdk.sandbox(envs={"A": "1", "B": "1"}) as sandbox:

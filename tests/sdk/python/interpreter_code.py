@@ -28,6 +28,16 @@ async def an_error_has_name_value_and_traceback(sdk):
 
 
 @case("code")
+async def the_packages_of_e2b_can_be_imported(sdk):
+    names = "numpy pandas matplotlib scipy sklearn plotly PIL cv2 bokeh docx xarray nltk gensim imageio numba sympy".split()
+    versions = "from importlib.metadata import version\n[version(n) for n in ('pandas', 'plotly', 'scikit-learn')]"
+    async with sdk.sandbox() as sandbox:
+        imported = await go(sandbox.run_code("\n".join("import %s" % name for name in names)))
+        assert imported.error is None, imported.error
+        assert (await go(sandbox.run_code(versions))).text == "['2.2.3', '6.0.1', '1.6.1']"
+
+
+@case("code")
 async def leaving_and_asking_are_errors_and_the_state_stays(sdk):
     async with sdk.sandbox() as sandbox:
         await go(sandbox.run_code("kept = 1"))

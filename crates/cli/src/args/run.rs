@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use isopod_wire::{Bytes, Cidr};
+use isopod_wire::{Bytes, Cidr, KernelFeature};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
@@ -33,6 +33,9 @@ pub(crate) struct RunArgs {
     /// Address or CIDR to deny.
     #[arg(long, value_name = "CIDR")]
     pub(crate) deny_out: Vec<Cidr>,
+    /// Kernel features that the sandbox has besides: `userns` (namespaces inside), `fuse` (/dev/fuse and mounting).
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    pub(crate) allow: Vec<KernelFeature>,
     /// Set an environment variable; NAME alone passes on its current value.
     #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,

@@ -88,6 +88,7 @@ impl Rig {
             netns: Some(netns.as_fd()),
             cgroup_entrances: &[],
             cgroup_views: &[],
+            features: isopod_wire::KernelFeatures::default(),
             layers: RootLayers {
                 root: vec![template],
                 usr: vec![Path::new("/usr")],

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use isopod_api::{ApiError, body_error};
+use isopod_wire::FeatureError;
 use isopod_wire::node::{CreateError, NodeError};
 
 use crate::files::FileError;
@@ -58,7 +59,8 @@ impl From<CreateRefusal> for ApiError {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::TeamLimit(refusal) => refusal.into(),
-            CreateRefusal::Network(_) => Self::bad_request(message),
+            CreateRefusal::Network(_) | CreateRefusal::Features(FeatureError::Unknown(_)) => Self::bad_request(message),
+            CreateRefusal::Features(FeatureError::NotGranted(_)) => Self::forbidden(message),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))
             }

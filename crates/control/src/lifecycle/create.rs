@@ -11,8 +11,8 @@ use isopod_store::secrets::{new_sandbox_id, new_token};
 use isopod_store::{
     Ending, EventType, InsertError, Level, NetworkSettings, SandboxRow, State, StoreError, TeamId, VolumeMount,
 };
-use isopod_wire::NetworkPolicyError;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, WorkspaceMount};
+use isopod_wire::{FeatureError, KernelFeatures, NetworkPolicyError};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
@@ -52,6 +52,8 @@ pub enum CreateRefusal {
     TeamLimit(#[from] TeamLimitReached),
     #[error(transparent)]
     Network(#[from] NetworkPolicyError),
+    #[error(transparent)]
+    Features(#[from] FeatureError),
     /// The session has a sandbox that differs from the request.
     #[error("the session has a sandbox of template {0:?}")]
     SessionDiffers(String),
@@ -85,11 +87,12 @@ impl Fleet {
     }
 
     async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let features = self.settings.features.check(&wanted.team.0, &wanted.metadata)?;
         let slot = self.slots.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _creating = self.mark_creating(row.id.clone());
-        let spec = spec_of(&row, wanted.template.node_template, wanted.env, wanted.mounts)?;
+        let spec = spec_of(&row, wanted.template.node_template, wanted.env, wanted.mounts, features)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
             Ok(incarnation) => incarnation,
@@ -217,6 +220,7 @@ fn spec_of(
     template: NodeTemplate,
     mut env: BTreeMap<String, String>,
     mounts: Vec<WorkspaceMount>,
+    features: KernelFeatures,
 ) -> Result<SandboxSpec, NetworkPolicyError> {
     // The template id that clients know. The node has an id of its own for what was built.
     env.insert("E2B_TEMPLATE_ID".to_owned(), row.template.clone());
@@ -230,6 +234,7 @@ fn spec_of(
         access_token: row.access_token.clone(),
         labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         mounts,
+        features,
     })
 }
 

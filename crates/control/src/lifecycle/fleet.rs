@@ -7,7 +7,7 @@ use std::time::Duration;
 use isopod_lease::Leases;
 use isopod_store::{Ending, Store, TeamId};
 use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
-use isopod_wire::{Limits, SandboxId};
+use isopod_wire::{FeatureGrants, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Sandbox;
@@ -48,9 +48,10 @@ impl Drop for Creating<'_> {
 }
 
 /// The settings of controllers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FleetSettings {
     pub(crate) team_limits: TeamLimits,
+    pub(crate) features: FeatureGrants,
     pub(crate) sandbox_limits: Limits,
     pub(crate) max_lifetime: Duration,
     pub(crate) create_timeout: Duration,

@@ -13,6 +13,7 @@ NUMBERS = {
 }
 
 NAMESPACES = {
+    "time": 0x00000080,
     "mnt": 0x00020000,
     "cgroup": 0x02000000,
     "uts": 0x04000000,

@@ -12,8 +12,8 @@ import unittest
 
 from support import DRIVER, TIMEOUT, Kernel
 
-ORDER = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"]
-FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
+ORDER = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"]
+FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000 | 0x00000080
 RANGE = 400_000
 # Allows everything except `sethostname`, which fails with EPERM: this shows that the filter is installed.
 SETHOSTNAME = {"x86_64": 170, "aarch64": 161}[os.uname().machine]

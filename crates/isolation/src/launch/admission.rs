@@ -192,7 +192,7 @@ fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
 
 /// Checks namespaces and cgroups.
 fn check_place(pid: u32, init: u32) -> Result<(), String> {
-    for name in super::Enter::NAMESPACES {
+    for name in super::enter::names() {
         let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{name}")).map_err(|error| error.to_string());
         if of(pid)? != of(init)? {
             return Err(format!("it is in another {name} namespace"));
@@ -368,6 +368,7 @@ mod tests {
                 ("ipc", Namespaces::IPC),
                 ("uts", Namespaces::UTS),
                 ("cgroup", Namespaces::CGROUP),
+                ("time", Namespaces::TIME),
             ];
             assert_eq!(namespaces.map(|(name, _)| name), super::super::Enter::NAMESPACES);
             for (name, namespace) in namespaces {

@@ -1,8 +1,9 @@
 //! Messages to a zygote: JSON over a sequenced-packet socket.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -21,8 +22,8 @@ pub struct Enter<'a> {
     pub group: u32,
     /// Its working directory.
     pub home: &'a str,
-    /// One for each of [`Enter::NAMESPACES`].
-    pub namespaces: &'a [File],
+    /// Those of [`Enter::NAMESPACES`] that the sandbox has: see [`namespaces_of`].
+    pub namespaces: &'a [(&'static str, File)],
     /// The connection to serve once inside.
     pub forkserver: BorrowedFd<'a>,
     /// The fork's end of an [`super::Admission`].
@@ -31,7 +32,24 @@ pub struct Enter<'a> {
 
 impl Enter<'_> {
     /// In the order in which they are entered. The user namespace grants the right to enter the others.
-    pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
+}
+
+/// Those of [`Enter::NAMESPACES`] that this kernel has: `CONFIG_TIME_NS` is an option.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    Enter::NAMESPACES.iter().copied().filter(|name| *name != "time" || link("self", name).is_ok())
+}
+
+/// Opens the namespaces of a sandbox by its first process. A boot clock that is the host's is left out: whoever comes from
+/// outside has it already, and may not enter it.
+pub fn namespaces_of(init: u32) -> io::Result<Vec<(&'static str, File)>> {
+    let is_hosts = |name: &str| name == "time" && link("self", name).ok() == link(&init.to_string(), name).ok();
+    let entered = names().filter(|name| !is_hosts(name));
+    entered.map(|name| Ok((name, File::open(format!("/proc/{init}/ns/{name}"))?))).collect()
+}
+
+fn link(process: &str, name: &str) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/{name}"))
 }
 
 /// Descriptors: namespaces, the filter, the fork's end of its admission, the connection.
@@ -42,7 +60,7 @@ struct EnterOrder<'a> {
     gid: u32,
     groups: [u32; 0],
     home: &'a str,
-    namespaces: &'static [&'static str],
+    namespaces: Vec<&'static str>,
     caps_kept: Vec<u32>,
 }
 
@@ -98,10 +116,10 @@ impl ZygoteSocket {
             gid: enter.group,
             groups: [],
             home: enter.home,
-            namespaces: Enter::NAMESPACES,
+            namespaces: enter.namespaces.iter().map(|(name, _)| *name).collect(),
             caps_kept: kept_capabilities().collect(),
         };
-        let files = enter.namespaces.iter().chain([&self.filter]);
+        let files = enter.namespaces.iter().map(|(_, file)| file).chain([&self.filter]);
         let fds: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).chain([enter.admission, enter.forkserver]).collect();
         self.channel.send(&order, &fds)
     }

@@ -66,6 +66,9 @@ const MASKED_FILES: &[(&str, &str)] = &[
 /// Directories of `/proc` that are covered by an empty one.
 const MASKED_DIRECTORIES: &[&str] = &["acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi"];
 
+/// How many namespaces of each kind a user of a sandbox with `userns` can have. A browser takes a few for each page.
+const MAX_NAMESPACES: &str = "256";
+
 /// Where programs look for the number of CPUs, relative to the root.
 const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
 const CPU_FILES: [&str; 3] = ["online", "possible", "present"];
@@ -89,8 +92,14 @@ struct Handed {
 }
 
 /// Prepares the sandbox, waits for the order and becomes the guest.
-pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filter: &[Instruction]) {
-    let ready = prepare(order, filter);
+pub(super) fn run(
+    order: &PrepareOrder,
+    has_boot_clock: bool,
+    channel: &Channel,
+    guest: &OwnedFd,
+    filter: &[Instruction],
+) {
+    let ready = prepare(order, has_boot_clock, filter);
     let told = match ready {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
         Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
@@ -103,25 +112,30 @@ pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filt
     let forkserver = if has_forkserver { fds.next() } else { None };
     let has_interpreter = order.interpreter.is_some();
     let handed = Handed { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
-    let Err(failure) = become_guest(&order, &handed, guest);
+    let Err(failure) = become_guest(&order, has_boot_clock, &handed, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     // If the server is gone, nobody reads the error.
     let _ = rustix::io::write(&handed.ready, &text);
 }
 
-fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> {
+fn prepare(order: &PrepareOrder, has_boot_clock: bool, filter: &[Instruction]) -> Result<(), Failure> {
     become_root_of_the_sandbox()?;
-    enter_root(order)?;
+    enter_root(order, has_boot_clock)?;
     set_up_process(&order.host_name)?;
     // Before the capabilities are dropped: without CAP_SYS_ADMIN, the kernel would require no_new_privs, which breaks
     // sudo.
     seccomp::load(filter).step("load the system call filter")?;
-    drop_all_but_kept().step("drop capabilities")
+    drop_all_but_kept(order.features).step("drop capabilities")
 }
 
-fn become_guest(order: &LaunchOrder, handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+fn become_guest(
+    order: &LaunchOrder,
+    has_boot_clock: bool,
+    handed: &Handed,
+    guest: &OwnedFd,
+) -> Result<std::convert::Infallible, Failure> {
     if let Some(overrides) = &order.proc_overrides {
-        change_overrides(overrides)?;
+        change_overrides(overrides, has_boot_clock)?;
     }
     if let Some(cpus) = &order.cpus {
         let mut set = CpuSet::new();
@@ -137,15 +151,18 @@ fn become_root_of_the_sandbox() -> Result<(), Failure> {
     set_user_ids(Some(0), Some(0), Some(0)).step("become the sandbox's root")
 }
 
-fn enter_root(order: &PrepareOrder) -> Result<(), Failure> {
+fn enter_root(order: &PrepareOrder, has_boot_clock: bool) -> Result<(), Failure> {
     // Mounts from another user namespace are locked, but a copy of them can become the root.
     mount_bind_recursive(NEW_ROOT, NEW_ROOT).step("copy the root's mounts")?;
     chdir(NEW_ROOT).step("go to the new root")?;
     let root = openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the new root")?;
     let proc = mount_proc(&root)?;
+    if order.features.userns {
+        limit_namespaces()?;
+    }
     mask_proc(&proc)?;
-    mount_overrides(&order.proc_overrides, &root)?;
+    mount_overrides(&order.proc_overrides, has_boot_clock, &root)?;
     mount_cgroups(&order.cgroup_views, &root)?;
     pivot_to_current_directory().step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
@@ -158,6 +175,15 @@ fn mount_proc(root: &OwnedFd) -> Result<OwnedFd, Failure> {
     let proc = filesystem("proc", "", attributes)?;
     attach(&proc, directory_in(root, "proc")?).step("attach /proc")?;
     Ok(proc)
+}
+
+/// Namespaces take memory and time of the host that no cgroup counts.
+fn limit_namespaces() -> Result<(), Failure> {
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let setting = format!("proc/sys/user/max_{kind}_namespaces");
+        std::fs::write(setting, MAX_NAMESPACES).step("limit the namespaces inside")?;
+    }
+    Ok(())
 }
 
 /// By path, which needs one call where descriptors need six. This is safe: the current directory is the new root, `dev`
@@ -189,9 +215,9 @@ fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
 }
 
 /// Mounts files with the sandbox's values over those of `/proc` and into `/sys`, which is an empty tmpfs.
-fn mount_overrides(overrides: &ProcOverrides, root: &OwnedFd) -> Result<(), Failure> {
+fn mount_overrides(overrides: &ProcOverrides, has_boot_clock: bool, root: &OwnedFd) -> Result<(), Failure> {
     let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
-    for (name, text) in &overrides.proc {
+    for (name, text) in overrides.files(has_boot_clock) {
         create(&texts, name, text)?;
         cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
@@ -231,13 +257,13 @@ fn cgroup_filesystem(view: &CgroupView) -> Result<OwnedFd, Failure> {
 }
 
 /// The files mounted over those of `/proc` stay the same. Only their content changes.
-fn change_overrides(overrides: &ProcOverrides) -> Result<(), Failure> {
+fn change_overrides(overrides: &ProcOverrides, has_boot_clock: bool) -> Result<(), Failure> {
     let change = |path: String, text: &str| {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = open(path, flags, Mode::empty()).step("open a figure")?;
         File::from(file).write_all(text.as_bytes()).step("change a figure")
     };
-    for (name, text) in &overrides.proc {
+    for (name, text) in overrides.files(has_boot_clock) {
         change(format!("/sys/isopod/proc/{name}"), text)?;
     }
     CPU_FILES.iter().try_for_each(|name| change(format!("/{CPU_DIRECTORY}/{name}"), &overrides.cpu_range))

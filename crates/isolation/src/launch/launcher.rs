@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::ZygoteProgram;
+use super::boot_clock::start_boot_clock;
 use super::channel::Channel;
 use super::init;
 use super::message::{PrepareOrder, Progress, RoleOrder};
@@ -13,7 +14,7 @@ use super::spawner::keep_only;
 use super::step::{Failure, Step};
 use super::user_namespace::{self, Namespace, Wanted};
 use super::zygote;
-use crate::seccomp::zygote_filter;
+use crate::seccomp::{sandbox_filter, zygote_filter};
 use crate::sys::ns::{Namespaces, enter};
 use crate::sys::process::{Fork, exit_now, fork_into};
 use crate::sys::seccomp::Instruction;
@@ -30,6 +31,8 @@ struct Handed {
 /// Runs the launcher. Reports errors to the server.
 pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) {
     let Some(handed) = sort_fds(order, fds) else { return };
+    let own_filter = (!order.features.is_none()).then(|| sandbox_filter(order.features));
+    let filter = own_filter.as_deref().unwrap_or(filter);
     let made = prepare(order, &handed).and_then(|made| {
         let (pid, pidfd) = clone_init(order, &handed, &made.user_namespace, filter)?;
         Ok((pid, pidfd, made.memory))
@@ -102,12 +105,13 @@ fn clone_init(
         return clone_zygote(order, program, handed);
     }
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
+    let has_boot_clock = start_boot_clock()?;
     let namespaces =
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
             keep_only(&[handed.channel.socket(), handed.guest.as_fd()]);
-            init::run(order, &handed.channel, &handed.guest, filter);
+            init::run(order, has_boot_clock, &handed.channel, &handed.guest, filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),

@@ -1,6 +1,7 @@
 //! The messages between server, spawner and launcher. File descriptors are passed beside the text, in the order of the
 //! comments.
 
+use isopod_wire::KernelFeatures;
 use serde::{Deserialize, Serialize};
 
 use super::proc_overrides::ProcOverrides;
@@ -11,7 +12,7 @@ use crate::cgroup::CgroupView;
 
 /// Incremented whenever a message changes, or what a spawner does for security. A server does not use a spawner of
 /// another version.
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 9;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +51,7 @@ pub(super) struct PrepareOrder {
     pub(super) host_name: String,
     #[serde(rename = "figures")]
     pub(super) proc_overrides: ProcOverrides,
+    pub(super) features: KernelFeatures,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

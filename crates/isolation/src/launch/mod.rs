@@ -12,6 +12,7 @@
 //! exits after it has cloned, and the spawner inherits the sandbox. A launch is one message and one exec.
 
 mod admission;
+mod boot_clock;
 mod channel;
 mod enter;
 mod init;
@@ -32,8 +33,10 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use admission::{Admission, AdmissionError, Expected, socket_number};
+pub use boot_clock::has_time_namespaces;
 use channel::Channel;
-pub use enter::{Enter, ZygoteMessage, ZygoteSocket, zygote_pair};
+pub use enter::{Enter, ZygoteMessage, ZygoteSocket, namespaces_of, zygote_pair};
+use isopod_wire::KernelFeatures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
 pub use proc_overrides::ProcOverrides;
 pub use root::takes_many_layers;
@@ -176,6 +179,8 @@ pub struct Preparation<'a> {
     pub host_name: &'a str,
     /// What `/proc` and `/sys` show about CPUs and memory.
     pub proc_overrides: &'a ProcOverrides,
+    /// What of the kernel the sandbox has besides.
+    pub features: KernelFeatures,
 }
 
 /// What is passed to the sandbox's first process.
@@ -245,6 +250,7 @@ impl Spawner {
             cgroup_views: preparation.cgroup_views.to_vec(),
             host_name: preparation.host_name.to_owned(),
             proc_overrides: preparation.proc_overrides.clone(),
+            features: preparation.features,
         };
         let mut fds = vec![theirs.as_fd(), preparation.guest];
         fds.extend(preparation.netns);

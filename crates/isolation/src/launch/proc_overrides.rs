@@ -6,6 +6,10 @@ use std::sync::OnceLock;
 use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
 
+/// The kernel's own file is right in a sandbox with its own boot clock. A copy would be up to a second old, and `ps` would
+/// show garbage for a process that is younger than that.
+const UPTIME: &str = "uptime";
+
 /// The content of files under `/proc` and `/sys`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProcOverrides {
@@ -25,11 +29,16 @@ impl ProcOverrides {
                 ("cpuinfo".to_owned(), first_cpus(host_cpuinfo(), cpus)),
                 ("stat".to_owned(), stat(cpus)),
                 ("loadavg".to_owned(), "0.00 0.00 0.00 1/1 1\n".to_owned()),
-                ("uptime".to_owned(), "0.00 0.00\n".to_owned()),
+                (UPTIME.to_owned(), "0.00 0.00\n".to_owned()),
                 ("swaps".to_owned(), "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n".to_owned()),
             ],
             cpu_range: if cpus == 1 { "0\n".to_owned() } else { format!("0-{}\n", cpus - 1) },
         }
+    }
+
+    /// Name and text of each file of `/proc` that is covered.
+    pub(super) fn files(&self, has_boot_clock: bool) -> impl Iterator<Item = &(String, String)> {
+        self.proc.iter().filter(move |(name, _)| !has_boot_clock || name != UPTIME)
     }
 }
 

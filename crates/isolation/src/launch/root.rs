@@ -11,6 +11,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use isopod_wire::KernelFeatures;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, mkdirat, mknodat, open, openat2,
     symlinkat,
@@ -60,6 +61,8 @@ const TTY_GROUP: u32 = 5;
 
 const DEVICES: &[(&str, u32, u32)] =
     &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+/// In a sandbox with `fuse`.
+const FUSE: (&str, u32, u32) = ("fuse", 10, 229);
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -95,7 +98,7 @@ pub(super) fn build(trees: &Trees, order: &PrepareOrder, user_namespace: &OwnedF
     let PrepareOrder { first_id, tmpfs_bytes, .. } = *order;
     leave_mount_namespace()?;
     let host_proc = clone_tree(CWD, c"/proc").step("copy /proc")?;
-    let stage = build_stage(first_id)?;
+    let stage = build_stage(first_id, order.features)?;
     attach_layers(trees, user_namespace, &stage)?;
     mount_overlays(trees, order)?;
 
@@ -147,11 +150,11 @@ pub(super) fn resize_memory(memory: &OwnedFd, bytes: u64) -> Result<(), Failure>
 
 /// The host's root creates the nodes of `/dev`, because a user namespace cannot create devices. Each sandbox has its
 /// own, because locks and watches on a shared node would affect other sandboxes.
-fn make_devices(stage: &OwnedFd) -> Result<(), Failure> {
+fn make_devices(stage: &OwnedFd, features: KernelFeatures) -> Result<(), Failure> {
     mkdirat(stage, "dev", Mode::from_raw_mode(0o755)).step("make /dev")?;
     let devices = open_directory(stage, "dev")?;
     let everyone = Mode::from_raw_mode(0o666);
-    for (name, major, minor) in DEVICES {
+    for (name, major, minor) in DEVICES.iter().chain(features.fuse.then_some(&FUSE)) {
         let device = rustix::fs::makedev(*major, *minor);
         mknodat(&devices, *name, FileType::CharacterDevice, everyone, device).step("make a device node")?;
         // mknod is subject to the umask.
@@ -173,7 +176,7 @@ pub(super) fn leave_mount_namespace() -> Result<(), Failure> {
 
 /// Creates the tmpfs that becomes the launcher's root, with directories for the layers, the device nodes, and the
 /// content of `/sys`.
-fn build_stage(first_id: u32) -> Result<OwnedFd, Failure> {
+fn build_stage(first_id: u32, features: KernelFeatures) -> Result<OwnedFd, Failure> {
     let stage = tmpfs("mode=0755,size=1m,nr_inodes=1024", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     attach(&stage, open_directory(CWD, SPAWNER_STAGE)?).step("attach the stage")?;
     fchdir(&stage).step("go to the stage")?;
@@ -181,7 +184,7 @@ fn build_stage(first_id: u32) -> Result<OwnedFd, Failure> {
         mkdirat(CWD, directory, Mode::from_raw_mode(0o755)).step("make a directory on the stage")?;
     }
     make_empty_directory(&stage)?;
-    make_devices(&stage)?;
+    make_devices(&stage, features)?;
     own_directory(&stage, c"sys", 0o755, first_id)?;
     Ok(stage)
 }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use isopod_wire::KernelFeatures;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -52,8 +53,8 @@ pub fn run_spawner(listener: OwnedFd, options: &SpawnerOptions) -> io::Result<()
     ignore_signals()?;
     let host = host_mounts()?;
     enter_spawner_root().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
-    // Built once. Launchers inherit it.
-    let filter = sandbox_filter();
+    // Built once. Launchers inherit it, and most need no other.
+    let filter = sandbox_filter(KernelFeatures::default());
 
     let mut channels: Vec<Channel> = Vec::new();
     let mut had_server = false;

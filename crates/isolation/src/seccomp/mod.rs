@@ -6,11 +6,13 @@
 mod filter;
 mod rules;
 
+use isopod_wire::KernelFeatures;
+
 use crate::sys::seccomp::Instruction;
 
-/// Returns the program for every sandbox on this architecture.
-pub(crate) fn sandbox_filter() -> Vec<Instruction> {
-    filter::assemble(&rules::table())
+/// Returns the program for a sandbox on this architecture.
+pub(crate) fn sandbox_filter(features: KernelFeatures) -> Vec<Instruction> {
+    filter::assemble(&rules::table_with(features))
 }
 
 /// Returns the program for a zygote: what a sandbox may do, plus what entering one requires.
@@ -18,7 +20,7 @@ pub(crate) fn zygote_filter() -> Vec<Instruction> {
     filter::assemble(&rules::zygote_table())
 }
 
-/// Returns the sandbox's program in the kernel's format, for processes that come from outside and load it themselves.
+/// Returns the program of a sandbox without features in the kernel's format, for processes that come from outside and load it themselves.
 pub fn sandbox_filter_bytes() -> Vec<u8> {
     let bytes = |instruction: &Instruction| {
         let Instruction { code, jump_true, jump_false, operand } = *instruction;
@@ -26,5 +28,5 @@ pub fn sandbox_filter_bytes() -> Vec<u8> {
         let [a, b, c, d] = operand;
         [code_low, code_high, jump_true, jump_false, a, b, c, d]
     };
-    sandbox_filter().iter().flat_map(bytes).collect()
+    sandbox_filter(KernelFeatures::default()).iter().flat_map(bytes).collect()
 }

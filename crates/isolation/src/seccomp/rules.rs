@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use isopod_wire::KernelFeatures;
+
 /// The decision for one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -187,6 +189,47 @@ pub(super) fn table() -> BTreeMap<u32, Action> {
     allowed.chain(missing).chain(checked).chain(pretended).collect()
 }
 
+/// Additional calls for a sandbox with `userns`. Its root has no right to any of this in the sandbox itself, but a process
+/// that creates a user namespace has all rights in it. The masks of `/proc` are locked in it.
+const FOR_USERNS: &[(libc::c_long, Action)] = &[
+    (libc::SYS_clone, Action::Allow),
+    (libc::SYS_unshare, Action::Check(Check::WithoutBits { argument: 0, bits: CLONE_NEWTIME, errno: libc::EPERM })),
+    (libc::SYS_setns, Action::Allow),
+    (libc::SYS_mount, Action::Allow),
+    (libc::SYS_umount2, Action::Allow),
+    (libc::SYS_pivot_root, Action::Allow),
+    (libc::SYS_sethostname, Action::Allow),
+    (libc::SYS_setdomainname, Action::Allow),
+];
+
+/// Additional calls for a sandbox with `fuse`: mounting something new, and unmounting.
+const FOR_FUSE: &[(libc::c_long, Action)] = &[
+    (libc::SYS_mount, Action::Check(Check::WithoutBits { argument: 3, bits: CHANGES_OF_MOUNTS, errno: libc::EPERM })),
+    (libc::SYS_umount2, Action::Allow),
+];
+
+/// What makes `mount` change mounts that exist, such as those that are read-only.
+const CHANGES_OF_MOUNTS: u32 = (libc::MS_REMOUNT
+    | libc::MS_BIND
+    | libc::MS_MOVE
+    | libc::MS_SHARED
+    | libc::MS_PRIVATE
+    | libc::MS_SLAVE
+    | libc::MS_UNBINDABLE) as u32;
+
+/// As [`table`], for a sandbox with these features.
+pub(super) fn table_with(features: KernelFeatures) -> BTreeMap<u32, Action> {
+    let number = |call: libc::c_long| u32::try_from(call).expect("numbers of system calls are small");
+    let mut table = table();
+    if features.fuse {
+        table.extend(FOR_FUSE.iter().map(|(call, action)| (number(*call), *action)));
+    }
+    if features.userns {
+        table.extend(FOR_USERNS.iter().map(|(call, action)| (number(*call), *action)));
+    }
+    table
+}
+
 /// Additional calls for zygotes: their children enter a sandbox and start a session keyring there.
 const FOR_ZYGOTES: &[(libc::c_long, Action)] = &[
     (libc::SYS_setns, Action::Allow),
@@ -220,6 +263,8 @@ pub(super) fn zygote_table() -> BTreeMap<u32, Action> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -245,6 +290,22 @@ mod tests {
             })
         };
         assert_eq!(others(zygote), others(table()));
+    }
+
+    #[test]
+    fn features_add_their_calls_and_no_others() {
+        let with = |userns, fuse| table_with(KernelFeatures { userns, fuse });
+        let added = |table: BTreeMap<u32, Action>| -> BTreeSet<u32> {
+            let plain = self::table();
+            table.into_iter().filter(|(call, action)| plain.get(call) != Some(action)).map(|(call, _)| call).collect()
+        };
+        let calls = |calls: &[libc::c_long]| calls.iter().map(|call| *call as u32).collect::<BTreeSet<u32>>();
+        let userns: Vec<libc::c_long> = FOR_USERNS.iter().map(|(call, _)| *call).collect();
+        assert_eq!(added(with(false, false)), BTreeSet::new());
+        assert_eq!(added(with(false, true)), calls(&[libc::SYS_mount, libc::SYS_umount2]));
+        assert_eq!(added(with(true, false)), calls(&userns));
+        assert_eq!(with(true, true), with(true, false));
+        assert_ne!(with(false, true).get(&(libc::SYS_mount as u32)), Some(&Action::Allow), "no remounts");
     }
 
     #[test]

@@ -24,6 +24,8 @@ impl Namespaces {
     pub const UTS: Self = Self(libc::CLONE_NEWUTS as u64);
     /// The view of cgroups.
     pub const CGROUP: Self = Self(libc::CLONE_NEWCGROUP as u64);
+    /// The clocks that count from boot.
+    pub const TIME: Self = Self(0x80);
 
     /// Both.
     #[must_use]
@@ -40,7 +42,7 @@ impl Namespaces {
     }
 }
 
-/// Moves to new namespaces. `PID` takes effect only for children.
+/// Moves to new namespaces. `PID` and `TIME` take effect only for children.
 pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
     // SAFETY: unshare takes one integer. None of the flags in `Namespaces` unshares memory or fd tables.
     check(unsafe { libc::syscall(libc::SYS_unshare, namespaces.bits()) }).map(drop)

@@ -18,11 +18,28 @@ if ! python3 -m pip --version >/dev/null 2>&1; then
   apt-get install -y -qq --no-install-recommends python3 python3-pip python3-venv
 fi
 
+# Later groups must not change what earlier ones installed.
+versions=$(mktemp)
+printf '%s\n' "${groups[@]}" | grep -oE '[A-Za-z0-9_.-]+==[^ ]+' >"$versions" || true
+install() { python3 -m pip install --quiet --constraint "$versions" "$@"; }
+index_answers() { python3 -m pip download --quiet --no-deps --dest /tmp/probe six; }
+
+# A version that this Python cannot have gives way to another one, and a package that it cannot have at all is left out.
+install_one() {
+  local name=${1%%[<>=~!]*}
+  install "$1" && return
+  sed -i "/^$name==/d" "$versions"
+  install "$name" && return
+  index_answers || exit 1
+  echo "$name is not available for $(python3 --version)"
+}
+
 for group in "${groups[@]}"; do
   step "Installing $(sed -E 's/[<>=~!][^ ]*//g' <<<"$group")"
-  # shellcheck disable=SC2086 # each word is a package
-  python3 -m pip install --quiet $group
+  read -ra packages <<<"$group"
+  install "${packages[@]}" || for package in "${packages[@]}"; do install_one "$package"; done
 done
+python3 -c 'import IPython'
 
 step "Registering kernels"
 if command -v deno >/dev/null; then

@@ -30,6 +30,7 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/bindresvport.blacklist", "read by libc"),
     allow("etc/ca-certificates", "hooks of update-ca-certificates"),
     allow("etc/ca-certificates.conf", "which certificates the host trusts"),
+    allow("etc/chromium*", "chromium's start script ends without its settings"),
     allow("etc/crypto-policies", "OpenSSL's settings where rpm is used"),
     allow("etc/debconf.conf", "package configuration"),
     allow("etc/debian_version", "asked by installers"),

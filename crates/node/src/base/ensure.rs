@@ -19,6 +19,7 @@ use super::host::{Host, HostRoot};
 use super::inside::Inside;
 use super::layer::{Layer, Meta};
 use super::manifest::{Manifest, Masked};
+use super::packages::withhold_packages;
 use super::root_layer::{build_root, write_settings};
 use super::usr_layer::{UsrPlan, build_usr, write_usr_settings};
 use super::usr_scan::{Mounts, scan_usr};
@@ -172,7 +173,8 @@ fn fill(directory: &Path, fingerprint: &str, identity: &Identity<'_>, applet: &[
     let inside = Inside { root: &root_path, usr: &usr_path, host_usr: host_usr.as_deref() };
     write_settings(host, &root, &inside)?;
     write_usr_settings(host, &usr, &inside)?;
-    let facts = collect_facts(host, &scan, &pip);
+    let withheld = withhold_packages(host, &root)?;
+    let facts = collect_facts(host, &scan, &pip, withheld);
     let masked = scan.masked.iter().map(|(path, why)| Masked { path: path.as_path().into(), why: *why }).collect();
     let fingerprint = fingerprint.to_owned();
     Manifest { format: FORMAT, fingerprint, host_usr, facts, skipped, masked }.write(directory)?;

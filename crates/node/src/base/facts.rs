@@ -17,7 +17,7 @@ pub(super) enum PipSource {
 }
 
 /// Collects the facts.
-pub(super) fn collect_facts(host: &Host, scan: &UsrScan, pip: &PipSource) -> BaseFacts {
+pub(super) fn collect_facts(host: &Host, scan: &UsrScan, pip: &PipSource, withheld_packages: Vec<String>) -> BaseFacts {
     let packages = Packages::read(host);
     let has = |program: &str| host.resolve(&Path::new("usr/bin").join(program)).is_some();
     let version = |program: &str, package: &str| has(program).then(|| packages.version(package));
@@ -35,6 +35,7 @@ pub(super) fn collect_facts(host: &Host, scan: &UsrScan, pip: &PipSource) -> Bas
         curl: version("curl", "curl"),
         sudo: Sudo::Applet,
         missing: Vec::new(),
+        withheld_packages,
         set_id_programs: scan.set_id_programs,
         capability_programs: scan.capability_programs,
         mounts_below_usr: scan.mounts.clone(),

@@ -17,7 +17,7 @@ use super::host::{Host, kind};
 use super::mounts::mounts_below;
 
 /// Grows whenever the same host would give other layers.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// Files and trees whose contents count, besides the allow-list of `/etc`.
 const CONTENTS: &[&str] = &[

@@ -149,6 +149,11 @@ impl Layer {
             .map_err(|source| self.failed(relative, source))
     }
 
+    /// Takes a file out again. Nothing happens if there is none.
+    pub(super) fn remove(&self, relative: &Path) -> Written {
+        self.make_room(relative).map(drop)
+    }
+
     /// What is at this name, links not followed.
     pub(super) fn stat(&self, relative: &Path) -> Option<Stat> {
         let (parent, name) = split(relative)?;

@@ -39,6 +39,8 @@ pub struct BaseFacts {
     pub sudo: Sudo,
     /// Things that agents expect and this host has not; package names as Debian has them.
     pub missing: Vec<String>,
+    /// Packages of the host that count as not installed inside, because parts of them are not there.
+    pub withheld_packages: Vec<String>,
     /// Set-uid and set-gid programs of the host that are seen inside, where they reach no further than the sandbox.
     pub set_id_programs: usize,
     /// Programs with file capabilities that are seen inside.

@@ -24,6 +24,7 @@ mod inside;
 mod layer;
 mod manifest;
 mod mounts;
+mod packages;
 mod root_layer;
 mod secrets;
 mod settings;

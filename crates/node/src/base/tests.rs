@@ -3,6 +3,7 @@
 mod fake_host;
 mod frozen_base;
 mod generations;
+mod package_database;
 mod real_host;
 mod traps;
 

@@ -18,7 +18,7 @@ use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
 use isopod_isolation::launch::{AdmissionError, LaunchError, Preparation, ProcOverrides, Role};
 use isopod_network::{NetworkError, make_network_namespace};
-use isopod_wire::{ExecutionId, Limits};
+use isopod_wire::{ExecutionId, KernelFeatures, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use workspace::lost_mounts;
@@ -103,8 +103,17 @@ pub(crate) struct PreparedSandbox {
 /// What is being prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    Sandbox,
+    Sandbox(KernelFeatures),
     Zygote,
+}
+
+impl Purpose {
+    fn features(self) -> KernelFeatures {
+        match self {
+            Self::Sandbox(features) => features,
+            Self::Zygote => KernelFeatures::default(),
+        }
+    }
 }
 
 /// Where a network namespace comes from.
@@ -122,8 +131,8 @@ impl NetworkSource {
     fn of(purpose: Purpose, zygote: Option<&Arc<Zygote>>) -> Self {
         match (purpose, zygote) {
             (Purpose::Zygote, _) => Self::Nothing,
-            (Purpose::Sandbox, Some(_)) => Self::Launcher,
-            (Purpose::Sandbox, None) => Self::Host,
+            (Purpose::Sandbox(_), Some(_)) => Self::Launcher,
+            (Purpose::Sandbox(_), None) => Self::Host,
         }
     }
 }
@@ -163,12 +172,13 @@ impl Provisioner {
         execution: ExecutionId,
         template: &Arc<Template>,
         limits: &Limits,
+        features: KernelFeatures,
         area: Option<&str>,
     ) -> Result<PreparedSandbox, ProvisionError> {
         let mut record = Record::new(execution, &template.name, template.generation(), *limits);
         record.area = area.is_none().then(|| record.execution.as_str().to_owned());
         let remains = Remains::of(&record, &self.home);
-        let prepared = self.prepare_steps(record, template, limits, area, Purpose::Sandbox);
+        let prepared = self.prepare_steps(record, template, limits, area, Purpose::Sandbox(features));
         prepared.inspect_err(|_| dispose(&self.host, &remains))
     }
 
@@ -185,8 +195,10 @@ impl Provisioner {
         if !self.host.recycled_directories.take(&directory) {
             make_private_directory(&directory)?;
         }
-        // A writable layer that comes back is its owner's work: nothing that has rights for a moment may read from it.
-        let zygote = template.zygote().filter(|_| purpose == Purpose::Sandbox && area.is_none()).cloned();
+        // A writable layer that comes back is its owner's work: nothing that has rights for a moment may read from it. And
+        // who enters has the usual filter, whatever the sandbox's own is.
+        let is_usual = purpose == Purpose::Sandbox(KernelFeatures::default()) && area.is_none();
+        let zygote = template.zygote().filter(|_| is_usual).cloned();
         record.owner = zygote.as_ref().map(|zygote| zygote.slot());
         record.save(&directory).map_err(ProvisionError::Record)?;
         let source = NetworkSource::of(purpose, zygote.as_ref());
@@ -203,7 +215,7 @@ impl Provisioner {
             self.host.disk.set_limit(&name, limits.disk)?;
         }
         let role = match purpose {
-            Purpose::Sandbox => {
+            Purpose::Sandbox(_) => {
                 Role::Sandbox { owner: zygote.as_ref().map_or(slot.first_id(), |zygote| zygote.owner()) }
             }
             Purpose::Zygote => role(slot.first_id()),
@@ -228,6 +240,7 @@ impl Provisioner {
             tmpfs_bytes: tmpfs_bytes(limits),
             host_name: HOST_NAME,
             proc_overrides: &ProcOverrides::for_limits(limits),
+            features: purpose.features(),
         })?;
         let listener = listen_in(&directory).map_err(ProvisionError::Socket)?;
         let stat_files = cgroup.stat_files()?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use isopod_guest_client::guest::{Event, GuestError, StartProcess};
 use isopod_image::unpack::Quota;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, PauseMode, SandboxSpec};
-use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
+use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 use super::Fleet;
 use crate::boot::ProcessIdentity;
@@ -76,7 +76,7 @@ impl Fleet {
         on_step: impl Fn(Step),
     ) -> Result<Layer, BuildError> {
         let directory = self.guest_directory(incarnation).ok_or(BuildError::Gone)?;
-        let run = run_recipe(recipe, &directory, on_step);
+        let run = run_recipe(recipe, self.state_path(), &directory, on_step);
         tokio::time::timeout(DEADLINE, run).await.map_err(|_| BuildError::TooLong)??;
         self.pause(incarnation, PauseMode::Filesystem).await?;
         let area = incarnation.execution.as_str();
@@ -99,6 +99,10 @@ impl Fleet {
             init: life.record.init.clone()?,
             first_id: processes.slot.first_id(),
         })
+    }
+
+    pub(crate) fn state_path(&self) -> &Path {
+        self.provisioner.host.state.path()
     }
 
     pub(crate) fn templates_directory(&self) -> PathBuf {
@@ -146,12 +150,13 @@ pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<S
         access_token: None,
         labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
         mounts: Vec::new(),
+        features: KernelFeatures::default(),
     }
 }
 
-async fn run_recipe(recipe: &Recipe, directory: &File, on_step: impl Fn(Step)) -> Result<(), BuildError> {
+async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: impl Fn(Step)) -> Result<(), BuildError> {
     let guest = guest_request::client(directory).with_user("root");
-    for (name, text) in recipe.texts() {
+    for (name, text) in recipe.texts(state) {
         guest.write_file(&format!("{PLACE}/{name}"), text.as_bytes().to_vec()).await?;
     }
     // Programs that are chatty on standard error write to the same place, so that a failure tells all.

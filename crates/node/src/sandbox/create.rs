@@ -88,7 +88,12 @@ impl Fleet {
         if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
         }
-        let ready = match template_pool.pool.take_ready(template_pool.template().generation(), &spec.limits) {
+        // Those that wait have the usual filter and devices.
+        let pooled = spec
+            .features
+            .is_none()
+            .then(|| template_pool.pool.take_ready(template_pool.template().generation(), &spec.limits));
+        let ready = match pooled.flatten() {
             Some(ready) => Ok(ready),
             None => {
                 let _waiting = template_pool.pool.wait();
@@ -110,7 +115,8 @@ impl Fleet {
         let ready = match self.launch_prepared(template_pool, &template, spec) {
             Some(ready) => ready,
             None => {
-                let prepared = self.provisioner.prepare(random_execution_id(), &template, &spec.limits, None)?;
+                let (limits, features) = (&spec.limits, spec.features);
+                let prepared = self.provisioner.prepare(random_execution_id(), &template, limits, features, None)?;
                 self.provisioner.launch(prepared, &spec.limits)?
             }
         };
@@ -125,6 +131,9 @@ impl Fleet {
         template: &Template,
         spec: &SandboxSpec,
     ) -> Option<ReadySandbox> {
+        if !spec.features.is_none() {
+            return None;
+        }
         while let Some(prepared) = template_pool.pool.take_prepared(template.generation()) {
             match self.provisioner.launch(prepared, &spec.limits) {
                 Ok(ready) => return Some(ready),

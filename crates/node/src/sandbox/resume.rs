@@ -76,7 +76,7 @@ impl Fleet {
         area: Option<&str>,
         mounting: Mounting,
     ) -> Result<ReadySandbox, ProvisionError> {
-        let prepared = self.provisioner.prepare(random_execution_id(), template, &spec.limits, area)?;
+        let prepared = self.provisioner.prepare(random_execution_id(), template, &spec.limits, spec.features, area)?;
         let ready = self.provisioner.launch(prepared, &spec.limits)?;
         match self.apply_spec(&ready, spec, mounting) {
             Ok(()) => Ok(ready),

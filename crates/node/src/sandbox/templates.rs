@@ -67,7 +67,7 @@ impl Fleet {
 
     async fn find_or_build(self: &Arc<Self>, recipe: &'static Recipe) -> Result<Layer, String> {
         let base = self.template_pools.base().template();
-        let id = recipe.layer_id(base.facts());
+        let id = recipe.layer_id(base.facts(), self.state_path());
         let templates = self.provisioner.host.state.templates();
         if let Ok(layer) = Layer::open(&templates, &id) {
             return Ok(layer);
@@ -181,7 +181,8 @@ impl Fleet {
                 continue;
             }
             let Some(recipe) = find_recipe(&old.name) else { continue };
-            let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == recipe.layer_id(base.facts()));
+            let id = recipe.layer_id(base.facts(), self.state_path());
+            let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == id);
             if !is_for_this_host {
                 // Its packages are for another Python. The next create builds it anew.
                 self.template_pools.forget(recipe.name);

@@ -6,6 +6,7 @@ mod layer;
 mod layer_users;
 mod manifest;
 mod progress;
+mod python_packages;
 mod recipe;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ pub(crate) use layer::{Layer, LayerError, Scratch, make_layer};
 pub use layer::{LayerInfo, layer_names, list_layers, remove_layer, remove_unfinished};
 pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
 pub(crate) use progress::{Step, read_progress};
+pub use python_packages::{PackageDifference, package_differences};
 pub use recipe::{Made, can_make, made_templates};
 pub(crate) use recipe::{Recipe, facts_key, find_recipe, recipes};
 

@@ -1,8 +1,15 @@
 //! The templates that come with Isopod, as recipes: a script that is run once as root in a sandbox of the base.
 
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+
 use sha2::{Digest, Sha256};
 
 use crate::base::BaseFacts;
+
+/// Where an operator puts files of their own in the place of a recipe's: `recipes/<name>/<file>` below the state directory.
+const OWN_FILES: &str = "recipes";
 
 /// How a template is made.
 #[derive(Debug)]
@@ -69,16 +76,20 @@ pub fn can_make(name: &str) -> bool {
 }
 
 impl Recipe {
-    /// The script, and what it finds beside itself.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        std::iter::once(("build.sh", self.script)).chain(self.files.iter().copied())
+    /// The script, and what it finds beside itself: the operator's own file if there is one.
+    pub(crate) fn texts(&self, state: &Path) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
+        let own = state.join(OWN_FILES).join(self.name);
+        let files = self.files.iter().map(move |(name, text)| {
+            (*name, fs::read_to_string(own.join(name)).map_or(Cow::Borrowed(*text), Cow::Owned))
+        });
+        std::iter::once(("build.sh", Cow::Borrowed(self.script))).chain(files)
     }
 
     /// The name of the layer that this recipe gives on such a host. Packages for one Python do not work with another,
     /// and libraries of one distribution not with another's; nothing else of the host matters.
-    pub(crate) fn layer_id(&self, facts: &BaseFacts) -> String {
+    pub(crate) fn layer_id(&self, facts: &BaseFacts, state: &Path) -> String {
         let mut hash = Sha256::new();
-        for (name, text) in self.texts() {
+        for (name, text) in self.texts(state) {
             hash.update(name.as_bytes());
             hash.update([0]);
             hash.update(text.as_bytes());
@@ -119,12 +130,30 @@ mod tests {
 
     #[test]
     fn a_layer_is_used_again_until_python_or_the_system_change() {
+        let state = tempfile::tempdir().unwrap();
         let recipe = find_recipe("python3").unwrap();
-        let id = recipe.layer_id(&facts("3.11.2-6"));
-        assert_eq!(recipe.layer_id(&facts("3.11.9")), id);
-        assert_ne!(recipe.layer_id(&facts("3.12.1")), id);
-        assert_ne!(recipe.layer_id(&BaseFacts { system: "Ubuntu".to_owned(), ..facts("3.11.2") }), id);
-        assert_ne!(find_recipe("nodejs").unwrap().layer_id(&facts("3.11.2-6")), id);
+        let id = |python: &str| recipe.layer_id(&facts(python), state.path());
+        let first = id("3.11.2-6");
+        assert_eq!(id("3.11.9"), first);
+        assert_ne!(id("3.12.1"), first);
+        let ubuntu = BaseFacts { system: "Ubuntu".to_owned(), ..facts("3.11.2") };
+        assert_ne!(recipe.layer_id(&ubuntu, state.path()), first);
+        assert_ne!(find_recipe("nodejs").unwrap().layer_id(&facts("3.11.2-6"), state.path()), first);
+    }
+
+    #[test]
+    fn an_operators_own_list_of_packages_gives_another_layer() {
+        let state = tempfile::tempdir().unwrap();
+        let recipe = find_recipe("python3").unwrap();
+        let before = recipe.layer_id(&facts("3.11.2"), state.path());
+        let own = state.path().join("recipes/code-interpreter-v1");
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("packages.txt"), "ipython\n").unwrap();
+        assert_ne!(recipe.layer_id(&facts("3.11.2"), state.path()), before);
+        let texts: Vec<_> = recipe.texts(state.path()).collect();
+        assert_eq!(texts.last().map(|(name, text)| (*name, text.as_ref())), Some(("packages.txt", "ipython\n")));
+        fs::write(own.join("build.sh"), "exit 1\n").unwrap();
+        assert!(recipe.texts(state.path()).all(|(_, text)| text != "exit 1\n"), "the script is ours");
     }
 
     #[test]

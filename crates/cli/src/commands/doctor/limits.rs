@@ -85,6 +85,7 @@ fn spec(with_disk: bool) -> anyhow::Result<SandboxSpec> {
         access_token: None,
         labels: Default::default(),
         mounts: Vec::new(),
+        features: Default::default(),
     })
 }
 

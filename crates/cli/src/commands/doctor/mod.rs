@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use isopod_disk::{Disk, DiskOptions};
 use isopod_isolation::cgroup::Layout;
-use isopod_isolation::launch::exposes_privileged_processes;
+use isopod_isolation::launch::{exposes_privileged_processes, has_time_namespaces};
 use isopod_network::{NetworkConfig, preflight};
 use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
-use isopod_node::{StateRoot, guest_program_bytes};
+use isopod_node::{PackageDifference, StateRoot, guest_program_bytes, package_differences};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
@@ -81,6 +81,7 @@ async fn examine(state_dir: &Path) -> Vec<Finding> {
     }
     findings.extend(network_findings());
     findings.extend(inotify());
+    findings.push(boot_clock(has_time_namespaces()));
     match StateRoot::open(state_dir) {
         Ok(state) => {
             let disk = disk(&state);
@@ -184,6 +185,17 @@ fn inotify() -> Option<Finding> {
     })
 }
 
+fn boot_clock(has_time_namespaces: bool) -> Finding {
+    if has_time_namespaces {
+        return Finding::ok("boot clock", "uptime and process times count from a sandbox's own start");
+    }
+    Finding::warn(
+        "boot clock",
+        "this kernel gives out no time namespaces, so `ps` shows wrong start times in sandboxes",
+        "use a kernel with CONFIG_TIME_NS, and sysctl user.max_time_namespaces above 0",
+    )
+}
+
 fn disk(state: &StateRoot) -> Finding {
     match Disk::open(state.path(), &DiskOptions::default()) {
         Err(error) => Finding::fail("disk", error.to_string(), "give another directory with --state-dir"),
@@ -203,7 +215,10 @@ fn disk(state: &StateRoot) -> Finding {
 
 fn base(state: &StateRoot) -> Vec<Finding> {
     match ensure_base(&state.layers(), guest_program_bytes(), &BaseOptions::default()) {
-        Ok(base) => facts(&base.facts),
+        Ok(base) => {
+            let packages = package_differences(state, &base.facts).map(|found| interpreter(&found));
+            facts(&base.facts).into_iter().chain(withheld(&base.facts)).chain(packages).collect()
+        }
         Err(error) => vec![Finding::fail("base", error.to_string(), "try --frozen, which copies /usr")],
     }
 }
@@ -223,4 +238,54 @@ fn facts(facts: &BaseFacts) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// Packages of the host that have to be installed in a sandbox before they work there.
+fn withheld(facts: &BaseFacts) -> Option<Finding> {
+    let names = &facts.withheld_packages;
+    (!names.is_empty()).then(|| {
+        let detail = format!("not installed inside, because `base` has no settings of services: {}", names.join(", "));
+        Finding::ok("packages", detail)
+    })
+}
+
+fn interpreter(differences: &[PackageDifference]) -> Finding {
+    if differences.is_empty() {
+        return Finding::ok("interpreter", "the template has E2B's versions of its Python packages");
+    }
+    let list = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Finding::warn(
+        "interpreter",
+        format!("Python packages of the template differ from E2B's: {list}"),
+        "this Python may have no others, or recipes/code-interpreter-v1/packages.txt in the state directory asks for them",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_differ_from_e2bs_are_named() {
+        assert_eq!(interpreter(&[]).verdict, Verdict::Ok);
+        let numpy = PackageDifference { name: "numpy".to_owned(), wanted: "2.3.5".to_owned(), found: None };
+        let told = interpreter(&[numpy]);
+        assert_eq!(told.verdict, Verdict::Warn);
+        assert!(told.detail.contains("no numpy (E2B: 2.3.5)"), "{}", told.detail);
+    }
+
+    #[test]
+    fn packages_that_are_not_whole_inside_are_named() {
+        assert!(withheld(&BaseFacts::default()).is_none());
+        let facts = BaseFacts { withheld_packages: vec!["redis-server".to_owned()], ..BaseFacts::default() };
+        assert!(withheld(&facts).is_some_and(|told| told.detail.ends_with(": redis-server")));
+    }
+
+    #[test]
+    fn a_kernel_without_time_namespaces_is_told() {
+        assert_eq!(boot_clock(true).verdict, Verdict::Ok);
+        let told = boot_clock(false);
+        assert_eq!(told.verdict, Verdict::Warn);
+        assert!(told.hint.is_some_and(|hint| hint.contains("CONFIG_TIME_NS")));
+    }
 }

@@ -16,7 +16,7 @@ use isopod_client::guest::{Guest, StartProcess};
 use isopod_node::base::HostEnvironment;
 use isopod_node::{Node, StateRoot, can_make};
 use isopod_wire::node::{CreateError, Incarnation, NodeApi, SandboxSpec};
-use isopod_wire::{Limits, NetworkPolicy, SandboxId};
+use isopod_wire::{KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 use super::environment::environment;
 use super::follow::{self, Report, terminal_size};
@@ -123,6 +123,7 @@ pub(super) fn new_spec(template: &str) -> anyhow::Result<SandboxSpec> {
         access_token: None,
         labels: BTreeMap::new(),
         mounts: Vec::new(),
+        features: KernelFeatures::default(),
     })
 }
 
@@ -136,6 +137,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
             deny_out: args.deny_out.clone(),
         },
         env: environment(&args.env)?,
+        features: args.allow.iter().copied().collect(),
         ..new_spec(args.template.as_deref().unwrap_or(usual))?
     })
 }

@@ -11,7 +11,7 @@ use isopod_control::TeamLimits;
 use isopod_control::files::FileLimits;
 use isopod_server::ServerConfig;
 use isopod_store::Retention;
-use isopod_wire::Bytes;
+use isopod_wire::{Bytes, FeatureGrants};
 use serde::{Deserialize, Deserializer};
 
 use super::service_table::ServiceTable;
@@ -91,6 +91,8 @@ pub(super) struct PoolTable {
 pub(super) struct SandboxTable {
     /// As `--sandbox-networks`.
     pub(super) networks: Vec<String>,
+    /// Features of the kernel by team, or by `*` for all.
+    allow: BTreeMap<String, Vec<String>>,
     cpus: Option<f64>,
     #[serde(deserialize_with = "size")]
     memory: Option<Bytes>,
@@ -241,7 +243,8 @@ impl SandboxTable {
         if let Some(hours) = self.max_lifetime_hours {
             config.control.max_lifetime = whole_hours(hours);
         }
-        limits.check().context("the limits for sandboxes are not acceptable")
+        config.control.features = FeatureGrants::parse(&self.allow).context("sandbox.allow")?;
+        config.control.sandbox_limits.check().context("the limits for sandboxes are not acceptable")
     }
 }
 

@@ -7,7 +7,7 @@ for kind, flag in NEW.items():
         refused(f"clone into a {kind} namespace", lambda: call(56, flag | signal.SIGCHLD, 0, 0, 0, 0))
 arguments = (ctypes.c_uint64 * 11)(NEW["user"], 0, 0, 0, signal.SIGCHLD)
 refused("clone3 with a user namespace", lambda: call(435, ctypes.byref(arguments), 88), {errno.ENOSYS})
-for kind in ["user", "mnt", "pid", "net"]:
+for kind in ["user", "mnt", "pid", "net", "time"]:
     refused(f"setns to its own {kind} namespace", lambda: call(308, os.open(f"/proc/self/ns/{kind}", os.O_RDONLY), 0))
 
 FAMILIES = {"AF_PACKET": (17, 3, 0x300), "AF_VSOCK": (40, 1, 0), "AF_XDP": (44, 3, 0), "AF_ALG": (38, 5, 0),

@@ -11,6 +11,8 @@ WRITES = ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/ker
           "/proc/mtrr", "/proc/bus/pci/devices", "/proc/irq/default_smp_affinity", "/proc/timer_list"]
 for path in WRITES:
     refused(f"write {path}", lambda: write_to(path), CLOSED | {errno.EINVAL} if path.endswith("_map") else CLOSED)
+for path in ["/proc/self/timens_offsets", "/proc/1/timens_offsets"]:
+    refused(f"write {path}", lambda: write_to(path, b"boottime 5 0\n"), CLOSED)
 READS = ["/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/dev/mem", "/dev/port", "/proc/keys", "/proc/key-users", "/proc/config.gz",
          "/proc/kallsyms", "/proc/cmdline", "/proc/partitions", "/proc/diskstats", "/proc/locks", "/proc/iomem",
          "/proc/ioports", "/proc/interrupts", "/proc/timer_list", "/proc/modules", "/proc/slabinfo", "/proc/vmallocinfo",

@@ -41,7 +41,7 @@ fn of_create(refusal: CreateRefusal) -> BackendError {
     let message = refusal.to_string();
     match refusal {
         CreateRefusal::TeamLimit(refusal) => of_team_limit(refusal),
-        CreateRefusal::Network(_) => BackendError::Invalid { message },
+        CreateRefusal::Network(_) | CreateRefusal::Features(_) => BackendError::Invalid { message },
         CreateRefusal::Node(error) => of_node_create(error),
         CreateRefusal::NodeTimeout(limit) => {
             BackendError::Timeout { what: "the node".to_owned(), limit, place: Place::Backend }

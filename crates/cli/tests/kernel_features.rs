@@ -1,0 +1,110 @@
+//! Parts of the kernel that a sandbox has only if it is allowed to: programs that need them, and that others go without.
+
+use isopod_testkit::{Platform, StateDir, spec};
+use isopod_wire::KernelFeatures;
+use isopod_wire::node::{NodeApi, PauseMode, SandboxSpec};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+/// A line of shell that prints only what counts.
+fn run(state: &StateDir, options: &[&str], script: &str) -> String {
+    let script = format!("set -e\n{script}");
+    state.isopod().run(&[&["run"], options, &["--", "bash", "-c", &script]].concat()).ok()
+}
+
+const INSTALL: &str = "sudo apt-get update -qq; install() { sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+    --no-install-recommends \"$@\" >/tmp/log 2>&1 || cat /tmp/log; }";
+
+#[test]
+fn a_sandbox_has_neither_unless_it_is_allowed_to() {
+    let state = StateDir::new(BINARY);
+    let tried = "unshare --user true 2>/dev/null || echo no namespaces; ls /dev/fuse 2>/dev/null || echo no fuse; \
+        sudo mount -t tmpfs none /mnt 2>/dev/null || echo no mounts";
+    for options in [&["--memory", "1G"][..], &["--allow", "userns"], &["--allow", "fuse"]] {
+        let told = run(&state, options, tried);
+        let (userns, fuse) = (options[1] == "userns", options[1] == "fuse");
+        assert_eq!(told.contains("no namespaces"), !userns, "{options:?}: {told}");
+        assert_eq!(told.contains("no fuse"), !fuse, "{options:?}: {told}");
+        assert_eq!(told.contains("no mounts"), !fuse, "{options:?}: {told}");
+    }
+    let unknown = state.isopod().run(&["run", "--allow", "bpf", "--", "true"]);
+    assert_eq!(unknown.code(), 2);
+    assert!(unknown.stderr().contains("there are userns and fuse"), "{}", unknown.stderr());
+    state.assert_nothing_left();
+}
+
+#[test]
+fn bubblewrap_works_with_userns() {
+    let state = StateDir::new(BINARY);
+    let script = format!(
+        "{INSTALL}
+        install bubblewrap
+        wrap='bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --tmpfs /tmp'
+        $wrap --ro-bind /proc /proc sh -c 'id -un; touch /etc/x 2>/dev/null || echo read-only; ls /tmp | wc -l'
+        $wrap --proc /proc true 2>/dev/null && echo a new proc || echo no new proc"
+    );
+    assert_eq!(run(&state, &["--allow", "userns"], &script), "user\nread-only\n0\nno new proc\n");
+    state.assert_nothing_left();
+}
+
+#[test]
+fn chromium_uses_its_own_sandbox_with_userns() {
+    if !std::path::Path::new("/usr/bin/chromium").exists() {
+        return eprintln!("skipped: this host has no chromium");
+    }
+    let state = StateDir::new(BINARY);
+    let script = "echo '<p>hello</p>' >/tmp/page.html; \
+        timeout 100 chromium --headless --disable-gpu --dump-dom file:///tmp/page.html 2>/tmp/errors | grep -o 'hello' || \
+        grep -o 'No usable sandbox' /tmp/errors";
+    assert_eq!(run(&state, &["--memory", "2G"], script), "No usable sandbox\n");
+    assert_eq!(run(&state, &["--memory", "2G", "--allow", "userns"], script), "hello\n");
+    state.assert_nothing_left();
+}
+
+#[test]
+fn what_is_masked_stays_masked_in_namespaces_inside() {
+    let state = StateDir::new(BINARY);
+    let script = "unshare --user --map-root-user --mount sh -c '
+        umount /proc/kcore 2>/dev/null && echo unmasked
+        mount -o remount,rw,bind /proc/sys 2>/dev/null && echo writable
+        mount -t proc none /mnt 2>/dev/null && echo a new proc
+        echo 1 2>/dev/null >/proc/sys/vm/drop_caches && echo written
+        mknod /tmp/disk b 8 0 2>/dev/null && echo a device
+        mount -t tmpfs none /mnt && echo own mounts'
+        for i in $(seq 400); do unshare --user sleep 60 2>/dev/null & done; wait -n || echo limited; pkill sleep";
+    assert_eq!(run(&state, &["--allow", "userns"], script), "own mounts\nlimited\n");
+    state.assert_nothing_left();
+}
+
+#[test]
+fn fuse_programs_work_with_fuse() {
+    let state = StateDir::new(BINARY);
+    let script = format!(
+        "{INSTALL}
+        install bindfs sshfs openssh-server
+        mkdir -p ~/a ~/b ~/.ssh; echo seen >~/a/file
+        bindfs --no-allow-other ~/a ~/b; cat ~/b/file; fusermount3 -u ~/b || fusermount -u ~/b; ls ~/b | wc -l
+        ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; cp ~/.ssh/id_ed25519.pub ~/.ssh/authorized_keys
+        sudo mkdir -p /run/sshd; pgrep -x sshd >/dev/null || sudo /usr/sbin/sshd
+        sshfs -o StrictHostKeyChecking=no localhost:a ~/b; cat ~/b/file; echo more >~/b/more; cat ~/a/more"
+    );
+    assert_eq!(run(&state, &["--allow", "fuse"], &script), "seen\n0\nseen\nmore\n");
+    let remount = "sudo mount -o remount,rw /dev 2>/dev/null && echo remounted; \
+        sudo mount --bind /tmp /mnt 2>/dev/null && echo bound; echo done";
+    assert_eq!(run(&state, &["--allow", "fuse"], remount), "done\n");
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_lasts_through_a_resume_and_comes_from_no_pool() {
+    let platform = Platform::start(BINARY).await;
+    let features = KernelFeatures { userns: true, fuse: false };
+    let sandbox = platform.sandbox_of(SandboxSpec { features, ..spec() }).await;
+    let tried = "unshare --user true && echo yes || echo no";
+    assert_eq!(sandbox.sh(tried).await.ok(), "yes\n");
+    assert_eq!(platform.sandbox().await.sh(tried).await.ok(), "no\n");
+    platform.node.pause(&sandbox.incarnation, PauseMode::Filesystem).await.unwrap();
+    let resumed = platform.find(&platform.node.resume(&sandbox.incarnation).await.unwrap());
+    assert_eq!(resumed.sh(tried).await.ok(), "yes\n");
+    platform.finish().await;
+}

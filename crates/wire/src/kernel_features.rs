@@ -1,0 +1,152 @@
+//! Parts of the kernel that a sandbox has only if the operator lets its team have them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The metadata of a new sandbox that asks for some of them, separated by commas.
+pub const ALLOW: &str = "isopod.allow";
+/// Stands for every team in the operator's settings.
+const EVERY_TEAM: &str = "*";
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KernelFeature {
+    /// Namespaces inside the sandbox: bubblewrap, Chromium's own sandbox.
+    Userns,
+    /// `/dev/fuse` and mounting: sshfs, s3fs.
+    Fuse,
+}
+
+impl KernelFeature {
+    const NAMES: &'static [(&'static str, Self)] = &[("userns", Self::Userns), ("fuse", Self::Fuse)];
+}
+
+impl fmt::Display for KernelFeature {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, feature)| feature == self).map_or("", |(name, _)| name);
+        formatter.write_str(name)
+    }
+}
+
+impl FromStr for KernelFeature {
+    type Err = FeatureError;
+
+    fn from_str(text: &str) -> Result<Self, FeatureError> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, feature)| *feature).ok_or_else(|| FeatureError::Unknown(text.to_owned()))
+    }
+}
+
+/// Which of them a sandbox has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KernelFeatures {
+    pub userns: bool,
+    pub fuse: bool,
+}
+
+impl KernelFeatures {
+    /// Whether it is a sandbox like most.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn has(self, feature: KernelFeature) -> bool {
+        match feature {
+            KernelFeature::Userns => self.userns,
+            KernelFeature::Fuse => self.fuse,
+        }
+    }
+}
+
+impl FromIterator<KernelFeature> for KernelFeatures {
+    fn from_iter<T: IntoIterator<Item = KernelFeature>>(features: T) -> Self {
+        features.into_iter().fold(Self::default(), |all, feature| match feature {
+            KernelFeature::Userns => Self { userns: true, ..all },
+            KernelFeature::Fuse => Self { fuse: true, ..all },
+        })
+    }
+}
+
+/// Why a sandbox does not get a feature.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeatureError {
+    #[error("there is no kernel feature {0:?}; there are userns and fuse")]
+    Unknown(String),
+    #[error("this server does not let your team have the kernel feature {0}; its operator can, with [sandbox.allow]")]
+    NotGranted(KernelFeature),
+}
+
+/// What the operator lets teams have, by their id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGrants(BTreeMap<String, KernelFeatures>);
+
+impl FeatureGrants {
+    /// Reads the operator's settings: names of features by team, where `*` means every team.
+    pub fn parse(teams: &BTreeMap<String, Vec<String>>) -> Result<Self, FeatureError> {
+        let parse = |(team, names): (&String, &Vec<String>)| {
+            let features = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+            Ok((team.clone(), features))
+        };
+        teams.iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// What the metadata of a team's new sandbox asks for, if the team may have all of it.
+    pub fn check(&self, team: &str, metadata: &BTreeMap<String, String>) -> Result<KernelFeatures, FeatureError> {
+        let wanted = metadata.get(ALLOW).map_or("", String::as_str);
+        let names = wanted.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let check = |name: &str| {
+            let feature = name.parse()?;
+            if self.has(team, feature) { Ok(feature) } else { Err(FeatureError::NotGranted(feature)) }
+        };
+        names.map(check).collect()
+    }
+
+    fn has(&self, team: &str, feature: KernelFeature) -> bool {
+        [team, EVERY_TEAM].iter().filter_map(|team| self.0.get(*team)).any(|features| features.has(feature))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(teams: &[(&str, &str)]) -> FeatureGrants {
+        let teams =
+            teams.iter().map(|(team, names)| ((*team).to_owned(), names.split(',').map(str::to_owned).collect()));
+        FeatureGrants::parse(&teams.collect()).unwrap()
+    }
+
+    fn asked(text: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(ALLOW.to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn nobody_gets_a_feature_that_the_operator_did_not_grant() {
+        let refused = Err(FeatureError::NotGranted(KernelFeature::Fuse));
+        assert_eq!(FeatureGrants::default().check("a", &asked("fuse")), refused);
+        let some = grants(&[("a", "userns"), ("b", "userns,fuse")]);
+        assert_eq!(some.check("a", &asked("userns, fuse")), refused);
+        assert_eq!(some.check("c", &asked("fuse")), refused);
+        assert_eq!(some.check("b", &asked("everything")), Err(FeatureError::Unknown("everything".to_owned())));
+    }
+
+    #[test]
+    fn a_team_gets_what_it_asks_for_and_was_granted() {
+        let both = KernelFeatures { userns: true, fuse: true };
+        let some = grants(&[("a", "fuse"), ("*", "userns")]);
+        assert_eq!(some.check("a", &asked("userns,fuse")), Ok(both));
+        assert_eq!(some.check("b", &asked("userns")), Ok(KernelFeatures { fuse: false, ..both }));
+        assert_eq!(some.check("a", &BTreeMap::new()), Ok(KernelFeatures::default()));
+        assert_eq!(some.check("a", &asked("")), Ok(KernelFeatures::default()));
+    }
+
+    #[test]
+    fn settings_name_features_that_exist() {
+        let wrong = BTreeMap::from([("a".to_owned(), vec!["bpf".to_owned()])]);
+        assert_eq!(FeatureGrants::parse(&wrong), Err(FeatureError::Unknown("bpf".to_owned())));
+    }
+}
