@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Agents;
 use crate::toolkit::{Tool, ToolError, Toolkit, ToolkitConfig, schemas};
 
-/// What the tools are and take.
+/// The tools and their parameters.
 pub(super) async fn tools(_: Caller) -> Json<Value> {
     Json(schemas())
 }
@@ -25,7 +25,7 @@ pub(super) async fn config(
     Ok(Json(stored_config(&app, &execution).await?))
 }
 
-/// Says how the tools of an execution behave from now on. What is left out is as by default.
+/// Sets the configuration of an execution's tools. Omitted fields get their defaults.
 pub(super) async fn configure(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -39,7 +39,7 @@ pub(super) async fn configure(
     Ok(Json(config))
 }
 
-/// Sees to it that there is a sandbox, and says which.
+/// Ensures that there is a sandbox, and returns its id.
 pub(super) async fn start(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -49,7 +49,7 @@ pub(super) async fn start(
     Ok(Json(toolkit.start().await.map_err(refusal)?))
 }
 
-/// Ends the sandbox; the files of the execution stay.
+/// Ends the sandbox. The files of the execution stay.
 pub(super) async fn end(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -70,12 +70,12 @@ pub(super) async fn call(
     let tool = Tool::parse(&tool).ok_or_else(|| ApiError::not_found("there is no such tool"))?;
     let toolkit = toolkit_of(app, caller, &id).await?;
     if !toolkit.config.has(tool) {
-        return Err(ApiError::forbidden("this tool is not among those of the execution"));
+        return Err(ApiError::forbidden("the execution's configuration does not include this tool"));
     }
     match toolkit.call(tool, body.0).await {
         Ok(result) => Ok(Json(result)),
         Err(error @ (ToolError::Gone | ToolError::Stopped | ToolError::Guest(_))) => {
-            Ok(Json(json!({ "success": false, "ok": false, "error": error.told() })))
+            Ok(Json(json!({ "success": false, "ok": false, "error": error.message() })))
         }
         Err(error) => Err(refusal(error)),
     }
@@ -89,7 +89,7 @@ async fn toolkit_of(app: Arc<Agents>, caller: Caller, id: &str) -> Result<Toolki
 
 async fn stored_config(app: &Agents, execution: &ExecutionName) -> Result<ToolkitConfig, ApiError> {
     let stored = app.fleet.store.toolkit_config(execution).await?;
-    // One that this version cannot read is as if it had never been said.
+    // A configuration that this version cannot read counts as not set.
     Ok(stored.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
 }
 
@@ -102,7 +102,7 @@ fn refusal(error: ToolError) -> ApiError {
         ToolError::Store(error) => error.into(),
         ToolError::Files(error) => error.into(),
         ToolError::Gone | ToolError::Stopped | ToolError::Late(_) | ToolError::Guest(_) => {
-            ApiError::conflict(error.told())
+            ApiError::conflict(error.message())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the toolkit of one execution behaves. Kept with the execution.
+//! The configuration of the toolkit of one execution. It is stored with the execution.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::tool::Tool;
 
-/// The fields of ROMA's own configuration, without the key: the request has shown one.
+/// The fields of ROMA's own configuration, without the API key, which the request has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ToolkitConfig {
-    /// Seconds that the sandbox lives after the last call.
+    /// How many seconds the sandbox lives after the last call.
     pub(crate) timeout: u32,
-    /// After so long it is replaced before the next call.
+    /// After this time it is replaced before the next call.
     pub(crate) max_lifetime_hours: f64,
     pub(crate) template: String,
-    /// Make a new sandbox when the last one is gone; else a call says that it is gone.
+    /// Create a new sandbox if the last one is gone. Otherwise the call fails.
     pub(crate) auto_reinitialize: bool,
-    /// Only these tools; empty means all.
+    /// Only these tools. Empty means all.
     pub(crate) include_tools: Vec<Tool>,
     pub(crate) exclude_tools: Vec<Tool>,
 }
@@ -36,7 +36,7 @@ impl Default for ToolkitConfig {
 }
 
 impl ToolkitConfig {
-    /// What is wrong with it, if anything is.
+    /// Returns what is wrong with the configuration.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=86_400).contains(&self.timeout) {
             return Err("timeout must be 1 to 86400 seconds");

@@ -1,4 +1,4 @@
-//! `/runtime`: the tool calls of agents, the files of their runs, and the end of both.
+//! `/runtime`: tool calls of agents, the files of their runs, and cleanup.
 
 mod artifacts;
 mod attach;
@@ -61,7 +61,6 @@ pub(super) fn routes() -> Routes<Arc<Agents>> {
         .route("/cleanup/{run_id}", [delete(changes(TeamKey, "run.cleanup"), cleanup::cleanup)])
 }
 
-/// A run by its id.
 fn parse_run(id: &str) -> Result<Owner, ApiError> {
     Owner::run(id).map_err(|error| ApiError::bad_request(format!("invalid run id: {error}")))
 }
