@@ -1,4 +1,4 @@
-//! `/api/v1/audit`: what was done, for those it belongs to; whole chains for admins.
+//! `/api/v1/audit`: the audit log of a team, and whole chains for admins.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ pub(super) async fn list(
         agent: access.agent_filter(query.text("agent_id"))?,
         sandbox: query.text("sandbox_id").map(str::to_owned),
         action: query.text("action").map(str::to_owned),
-        from: moment(&query, "from")?,
-        to: moment(&query, "to")?,
+        from: parse_time(&query, "from")?,
+        to: parse_time(&query, "to")?,
         limit,
     };
     Ok(Json(json!({ "lines": service.store.list_audit(&wanted).await? })))
 }
 
-/// This server's whole chain as JSON lines, oldest first: what `verify` computes from. It holds the lines of all teams,
-/// so its route is for admins.
+/// This server's whole chain as JSON lines, oldest first, as `verify` reads it. It has the lines of all teams, so the
+/// route is for admins.
 pub(super) async fn export(State(service): State<Arc<Service>>) -> Result<Response, ApiError> {
     let start = (service.store.clone(), service.server.clone(), Some(0));
     let pages = stream::try_unfold(start, |(store, server, after)| async move {
@@ -65,8 +65,8 @@ pub(super) async fn verify(State(service): State<Arc<Service>>) -> Result<Json<V
     Ok(Json(json!(service.store.verify_audit(&service.server).await?)))
 }
 
-/// A time such as 2026-01-31T12:00:00Z.
-pub(super) fn moment(query: &Query, name: &str) -> Result<Option<Timestamp>, ApiError> {
+/// Parses a time such as 2026-01-31T12:00:00Z.
+pub(super) fn parse_time(query: &Query, name: &str) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let parsed = Timestamp::parse_rfc3339(&text.replace(' ', "+"));
     parsed.map(Some).ok_or_else(|| ApiError::bad_request(format!("{name} must be a time such as 2026-01-31T12:00:00Z")))

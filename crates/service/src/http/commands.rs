@@ -1,4 +1,4 @@
-//! `/api/v1/commands`: what was run, newest first.
+//! `/api/v1/commands`: the history of commands, newest first.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::views::command;
 use crate::Access;
 use crate::Service;
-use crate::{Aim, ServiceError};
+use crate::{Operation, ServiceError};
 
 const PAGE: i64 = 100;
 
@@ -38,7 +38,7 @@ pub(super) async fn list(
     Ok(Json(json!({ "commands": shown, "next": next })))
 }
 
-/// With what it wrote.
+/// One command, with its output.
 pub(super) async fn get(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -47,6 +47,8 @@ pub(super) async fn get(
     let not_found = || ServiceError::not_found("command", &id);
     let found = service.store.find_command(&id).await?.ok_or_else(not_found)?;
     let agent = found.row.agent.as_deref();
-    Access::from(&caller).check(Aim::Look, &found.row.team, agent).map_err(|denied| denied.error("command", &id))?;
+    Access::from(&caller)
+        .check(Operation::Read, &found.row.team, agent)
+        .map_err(|denied| denied.error("command", &id))?;
     Ok(Json(command(&found, true)))
 }

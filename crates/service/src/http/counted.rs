@@ -1,4 +1,4 @@
-//! Counts the requests of the service by action and outcome, and sees to it that every refusal has a stable code.
+//! Counts the service's requests by action and outcome, and ensures that every refusal has a stable code.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use isopod_control::http::{Actions, ApiError};
 
 use crate::Service;
 
-/// What a request is counted as whose route declares no action.
+/// The action of routes that declare none.
 const UNDECLARED: &str = "other";
 
 pub(super) async fn counted(
@@ -26,7 +26,7 @@ pub(super) async fn counted(
     response
 }
 
-/// The response with its code, which is none where the request was not refused.
+/// The response and its error code. There is no code if the request succeeded.
 fn with_code(mut response: Response) -> (Response, Option<&'static str>) {
     match response.extensions_mut().remove::<ApiError>() {
         Some(error) => {

@@ -1,4 +1,4 @@
-//! `POST /api/v1/sandboxes/{id}/execute`: run a command to its end.
+//! `POST /api/v1/sandboxes/{id}/execute`: runs a command to its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct ExecuteBody {
     timeout: Option<u64>,
 }
 
-/// As much of each stream goes into an answer; more can be had by the streaming variant.
+/// How much of each stream a reply contains. The streaming variant has no limit.
 const MAX_OUTPUT: usize = 4 << 20;
 const MAX_SECONDS: u64 = 24 * 3600;
 
@@ -52,7 +52,7 @@ impl ExecuteBody {
                 let mut argv = argv.into_iter();
                 Command::argv(argv.next().unwrap_or_default(), argv)
             }
-            _ => return Err(ApiError::bad_request("send either a command or an argv, not empty")),
+            _ => return Err(ApiError::bad_request("send either command or argv, and not empty")),
         };
         let seconds = self.timeout.unwrap_or(service.config.command_timeout.as_secs());
         if seconds == 0 || seconds > MAX_SECONDS {
@@ -63,7 +63,7 @@ impl ExecuteBody {
         command.cwd = self.cwd;
         command.user = self.user;
         command.stdin = self.stdin.map(Bytes::from);
-        command.most_output = MAX_OUTPUT;
+        command.max_output = MAX_OUTPUT;
         refuse_zero_bytes(&command)?;
         Ok(command)
     }
@@ -78,7 +78,7 @@ fn refuse_zero_bytes(command: &Command) -> Result<(), ApiError> {
     };
     let others = [command.cwd.as_deref(), command.user.as_deref()];
     if line.into_iter().chain(others.into_iter().flatten()).any(|text| text.contains('\0')) {
-        return Err(ApiError::bad_request("a command cannot have zero bytes in it"));
+        return Err(ApiError::bad_request("a command cannot contain zero bytes"));
     }
     Ok(())
 }

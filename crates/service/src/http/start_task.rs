@@ -16,7 +16,7 @@ use super::views::sandbox;
 use crate::Access;
 use crate::Service;
 
-/// The body is a task's id and whatever a create may have besides.
+/// The body has a task id and optionally the fields of a create.
 pub(super) async fn start_task(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -27,7 +27,7 @@ pub(super) async fn start_task(
     let task = checked_name("task_id", task.ok_or_else(|| ApiError::bad_request("task_id is missing"))?)?;
     let wanted = body.parse::<NewBody>()?.checked(&service)?;
     if wanted.agent.as_ref().is_some_and(|named| *named != agent) {
-        return Err(ApiError::bad_request("agent_id is not the agent of the path"));
+        return Err(ApiError::bad_request("agent_id differs from the agent in the path"));
     }
     let (task, row) = service.start_task(&Access::from(&caller), &agent, &task, wanted).await?;
     let body = json!({ "task": task, "sandbox": sandbox(&row) });

@@ -1,4 +1,4 @@
-//! How the service shows things.
+//! JSON representations of the service's rows.
 
 use axum::Json;
 use axum::response::{IntoResponse as _, Response};
@@ -7,7 +7,7 @@ use isopod_control::audit::Subject;
 use isopod_store::service::{ServiceSandbox, StoredCommand};
 use serde_json::{Value, json};
 
-/// A sandbox: `id` is the service's, `sandbox_id` what SDKs connect to.
+/// A sandbox. `id` is the service's, and `sandbox_id` is the one for SDKs.
 pub(super) fn sandbox(row: &ServiceSandbox) -> Value {
     json!({
         "id": row.id,
@@ -29,7 +29,7 @@ pub(super) fn sandbox(row: &ServiceSandbox) -> Value {
     })
 }
 
-/// With what the audit wants to know.
+/// A response with what the audit needs.
 pub(super) fn sandbox_answer(status: StatusCode, row: &ServiceSandbox) -> Response {
     let mut response = (status, Json(sandbox(row))).into_response();
     response.extensions_mut().insert(Subject::from(row));
