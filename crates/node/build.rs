@@ -1,9 +1,9 @@
 //! Builds the guest, a static program for every sandbox, so that it can be embedded into the host binary.
 //!
-//! It is built by the same cargo into a target directory of its own: the outer build holds the lock of the usual one.
-//! Musl makes the smallest guest. Where its target is missing, rustup is asked for it; where that does not work (no
-//! rustup, no network), the guest is linked statically with glibc, which needs nothing but libc6-dev.
-//! `ISOPOD_GUEST_BINARY` names a finished guest to use instead.
+//! The same cargo builds it in a separate target directory, because the outer build holds the lock of the usual one.
+//! Musl makes the smallest guest. If its target is missing, the script asks rustup to add it. If that fails (no rustup,
+//! no network), the guest is linked statically with glibc, which needs only libc6-dev. `ISOPOD_GUEST_BINARY` names a
+//! prebuilt guest to use instead.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ fn main() {
     list_driver(&root.join("crates/guest/driver"));
 }
 
-/// Writes the Python files of the interpreter's driver as a list that the crate includes.
+/// Writes a list of the Python files of the interpreter's driver, which the crate includes.
 fn list_driver(driver: &Path) {
     let mut files = Vec::new();
     collect(driver, driver, &mut files);
@@ -35,17 +35,17 @@ fn list_driver(driver: &Path) {
     let entry = |name: &String| format!("({name:?}, include_bytes!({:?})),\n", driver.join(name));
     let text = format!("&[\n{}]\n", files.iter().map(entry).collect::<String>());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    std::fs::write(out.join("driver_files.rs"), text).expect("OUT_DIR can be written to");
+    std::fs::write(out.join("driver_files.rs"), text).expect("cannot write to OUT_DIR");
 }
 
 fn collect(driver: &Path, directory: &Path, files: &mut Vec<String>) {
     for entry in std::fs::read_dir(directory).expect("the driver's sources are in the repository") {
-        let path = entry.expect("a directory can be read").path();
+        let path = entry.expect("cannot read the driver's directory").path();
         let is_left_out = path.ends_with("tests") || path.ends_with("recipe") || path.ends_with("__pycache__");
         if path.is_dir() && !is_left_out {
             collect(driver, &path, files);
         } else if path.extension().is_some_and(|extension| extension == "py") {
-            let relative = path.strip_prefix(driver).expect("it was found below");
+            let relative = path.strip_prefix(driver).expect("the path was found below the driver");
             files.push(relative.to_str().expect("our names are ASCII").to_owned());
         }
     }
@@ -65,7 +65,7 @@ fn build_guest(root: &Path) -> PathBuf {
         .args(["build", "--quiet", "--locked", "--package", "isopod-guest", "--profile", "guest", "--target", target])
         .arg("--target-dir")
         .arg(&target_dir);
-    // Flags of the outer build (a linter, coverage) are not for the guest.
+    // Flags of the outer build (a linter, coverage) must not reach the guest.
     for name in
         ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET"]
     {
@@ -74,7 +74,7 @@ fn build_guest(root: &Path) -> PathBuf {
     if target == GLIBC {
         cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
     }
-    let status = cargo.status().expect("cargo can be started");
+    let status = cargo.status().expect("cannot start cargo");
     assert!(status.success(), "the guest could not be built for {target}; the compiler's errors are above");
     target_dir.join(target).join("guest").join("isopod-guest")
 }
@@ -85,12 +85,12 @@ fn has_musl() -> bool {
     printed.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
 
-/// Whether rustup could add the target to the compiler that runs this build.
+/// Tries to add the target with rustup to the compiler that runs this build. Returns whether that worked.
 fn adds_musl() -> bool {
     let failure = match Command::new("rustup").args(["target", "add", MUSL]).output() {
         Ok(output) if output.status.success() && has_musl() => return true,
         Ok(output) => first_error(&String::from_utf8_lossy(&output.stderr)),
-        Err(error) => format!("rustup could not be started: {error}"),
+        Err(error) => format!("cannot start rustup: {error}"),
     };
     println!(
         "cargo:warning=the guest is linked with glibc: the target {MUSL} is not installed and could not be added ({failure})"
@@ -103,7 +103,7 @@ fn first_error(stderr: &str) -> String {
     line.unwrap_or("rustup gave no reason").to_owned()
 }
 
-/// Beside the outer target directory, so that all profiles share one guest.
+/// The directory is next to the outer target directory, so that all profiles share one guest.
 fn guest_target_dir() -> PathBuf {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     // OUT_DIR is <target>/<profile>/build/<crate>/out.

@@ -1,4 +1,4 @@
-//! What requests of agents can reach, and the tasks behind it.
+//! The state that requests of agents use, and the tasks behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,26 @@ pub struct Agents {
     pub(crate) runs: Arc<Runs>,
     pub(crate) workspace: Option<Workspace>,
     pub(crate) files: Option<Arc<FileStore>>,
-    /// Under which sandboxes have their names, as told to clients.
+    /// The domain of sandbox host names, as shown to clients.
     pub(crate) domain_text: String,
 }
 
-/// Why agents cannot be served.
+/// Why the features for agents cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Sessions cannot be had.
+    /// Sessions cannot be opened.
     #[error("could not open the sessions")]
     Sessions(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The runs that a former server left could not be taken over.
-    #[error("could not take over the runs that exist")]
+    /// The runs of an earlier server could not be taken over.
+    #[error("could not take over the existing runs")]
     Runs(#[source] StoreError),
 }
 
 impl Agents {
-    /// Takes over the sessions and runs of a former server, with tasks in `background` that end when `stop` is cancelled.
+    /// Takes over the sessions and runs of an earlier server. Spawns tasks in `background` that end when `stop` is
+    /// cancelled.
     ///
-    /// # Errors
-    /// When Redis cannot be reached, or the store fails.
+    /// # Errors If Redis is unreachable or the store fails.
     pub async fn open(
         config: &AgentsConfig,
         serve: &ServeConfig,
@@ -68,10 +68,10 @@ impl Agents {
         }))
     }
 
-    /// Waits until the runs that have ended are cleaned up, for at most `patience`. For a server that is about to stop: what
-    /// is left then waits for the next one.
-    pub async fn finish_cleanups(&self, patience: Duration) {
-        self.runs.finish_cleanups(patience).await;
+    /// Waits until ended runs are cleaned up, for at most `timeout`. For a server that is about to stop. The next
+    /// server cleans up what is left.
+    pub async fn finish_cleanups(&self, timeout: Duration) {
+        self.runs.finish_cleanups(timeout).await;
     }
 
     /// Waits for the tasks of all runs, which end when the server stops.

@@ -1,26 +1,26 @@
-//! What runs, sessions and the toolkit can be told.
+//! The settings of runs, sessions and the toolkit.
 
 use std::time::Duration;
 
 use crate::sessions::SessionSettings;
 
-/// How agents are served. Everything has a default.
+/// The settings of the features for agents. Everything has a default.
 #[derive(Clone, Debug, Default)]
 pub struct AgentsConfig {
-    /// How workflows are run.
+    /// Settings for runs of workflows.
     pub runs: RunsConfig,
-    /// How agents' sessions work.
+    /// Settings for sessions of agents.
     pub sessions: SessionSettings,
 }
 
-/// How workflows are run.
+/// Settings for runs of workflows.
 #[derive(Clone, Debug)]
 pub struct RunsConfig {
-    /// The agent service: agents without a URL of their own are invoked there, and it is told when a run has ended.
+    /// The agent service. It serves agents that have no URL of their own, and is notified when a run has ended.
     pub agent_url: Option<String>,
-    /// Agents may be on loopback and private addresses. The agent service may always.
+    /// Whether agents may be on loopback and private addresses. The agent service always may.
     pub allow_internal_agents: bool,
-    /// Before the second attempt at a node; twice as long before each further one.
+    /// The wait before the second attempt at a node. It doubles before each further one.
     pub retry_wait: Duration,
 }
 

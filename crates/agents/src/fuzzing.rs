@@ -1,12 +1,12 @@
-//! The parsers that read what clients send, for the fuzz targets in `/fuzz`. Each function takes any bytes
-//! and panics when a promise of its parser does not hold.
+//! Entry points for the fuzz targets in `/fuzz`: the parsers of what clients send. Each function takes any bytes and
+//! panics if its parser breaks a promise.
 
 use std::path::Path;
 
 use crate::runs::Workflow;
 use crate::sessions::RelPath;
 
-/// A workflow, and the path of a file of a run.
+/// Parses a workflow, and the path of a file of a run.
 pub fn workflow(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = Workflow::parse(text);
@@ -14,7 +14,7 @@ pub fn workflow(data: &[u8]) {
     }
 }
 
-/// A path that is understood stays in the directory that it is in.
+/// Asserts that an accepted path stays below its directory.
 fn read_path(text: &str) {
     let below = |path: &str| !Path::new("/top").join(path).components().any(|part| part.as_os_str() == "..");
     if let Ok(path) = RelPath::parse(text) {

@@ -1,5 +1,5 @@
-//! What agents get beyond sandboxes: one sandbox for a run with its files ([`sessions`]), runs of workflows ([`runs`]), and
-//! the files and tools of an execution ([`toolkit`]).
+//! Features for agents on top of sandboxes: one sandbox per run with its files ([`sessions`]), runs of workflows
+//! ([`runs`]), and the files and tools of an execution ([`toolkit`]).
 
 mod agents;
 mod config;

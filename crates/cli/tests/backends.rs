@@ -60,7 +60,7 @@ async fn commands(backend: &dyn Backend, id: &SandboxId) {
         ..Command::shell("pwd; id -un; echo \"$X\"; cat")
     };
     assert_eq!(backend.execute(id, placed).await.unwrap().stdout, b"/tmp\nroot\n1 2\ntyped");
-    let much = Command { most_output: 1000, ..Command::shell("head -c 3000000 /dev/zero; exit 2") };
+    let much = Command { max_output: 1000, ..Command::shell("head -c 3000000 /dev/zero; exit 2") };
     let output = backend.execute(id, much).await.unwrap();
     assert_eq!((output.stdout.len(), output.truncated, output.exit_code), (1000, true, 2));
 }

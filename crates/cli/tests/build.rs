@@ -31,7 +31,7 @@ async fn mistakes_are_told_with_their_file_and_line() {
         ("FROM debian\nADD https://example.invalid/x.git /x", 2, "git clone"),
         ("FROM debian\nCOPY https://example.invalid/x /x", 2, "use ADD"),
         ("FROM debian\nADD --checksum=md5:1 https://example.invalid/x /x", 2, "not sha256"),
-        ("FROM debian\nADD --checksum=sha256:1 a.txt /x", 2, "from the web"),
+        ("FROM debian\nADD --checksum=sha256:1 a.txt /x", 2, "must be a URL"),
         ("FROM debian\nCOPY a.txt /proc/sysrq-trigger", 2, "not part of the template"),
     ] {
         let error = try_build(&platform, dockerfile(text, Some(&directory))).await.0.unwrap_err();
@@ -101,7 +101,7 @@ LABEL a=b
 "#;
     let (built, events) = build(&platform, dockerfile(text, Some(&directory))).await;
     assert_eq!((built.user.as_str(), built.workdir.as_str()), ("user", "/srv/app"));
-    assert!(messages(&events).iter().any(|line| line.contains("made of this host")), "{events:?}");
+    assert!(messages(&events).iter().any(|line| line.contains("using this host's files")), "{events:?}");
 
     let sandbox = platform.sandbox_of(SandboxSpec { template: built.id.clone(), ..spec() }).await;
     let shown = sandbox

@@ -49,7 +49,7 @@ async fn what_cannot_be_had_is_told_with_its_reason() {
         (format!("{}/team/spoilt", registry.address), "digest mismatch: expected"),
         ("dead.example/x".to_owned(), "cannot be reached"),
         (format!("{}/x", unnamed.address), "an internal address"),
-        ("UPPER/x".to_owned(), "names no image"),
+        ("UPPER/x".to_owned(), "is not an image reference"),
     ] {
         let error = try_build_on(&node, steps(&image, Vec::new())).await.0.unwrap_err();
         assert!(error.message.contains(words), "{image}: {error}");
@@ -272,7 +272,7 @@ async fn a_file_from_the_web_is_added_checked_and_cached_by_its_content() {
             "digest mismatch: expected",
         ),
         ("FROM tiny\nADD https://files.example/pub/none /x".to_owned(), "404"),
-        ("FROM tiny\nADD https://files.example/ /x/".to_owned(), "names no file"),
+        ("FROM tiny\nADD https://files.example/ /x/".to_owned(), "has no file name"),
         (format!("FROM tiny\nADD http://{}/pub/tool.txt /x", web.address), "an internal address"),
     ] {
         let error = try_build_on(&node, dockerfile(&text, None)).await.0.unwrap_err();

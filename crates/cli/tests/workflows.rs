@@ -120,9 +120,9 @@ fn runs_are_listed_shown_stopped_approved_and_refused_with_advice() {
         std::fs::write(file.path(), text).unwrap();
         file
     };
-    let circle = flow("nodes: [{id: a, command: x, depends_on: [b]}, {id: b, command: x, depends_on: [a]}]");
-    let refused = server.run(&["run-workflow", circle.path().to_str().unwrap()]);
-    assert!(refused.code() == 125 && refused.stderr().contains("circle"), "{}", refused.stderr());
+    let cycle = flow("nodes: [{id: a, command: x, depends_on: [b]}, {id: b, command: x, depends_on: [a]}]");
+    let refused = server.run(&["run-workflow", cycle.path().to_str().unwrap()]);
+    assert!(refused.code() == 125 && refused.stderr().contains("cycle"), "{}", refused.stderr());
     assert!(refused.stderr().contains("hint: docs/workflows.md"), "{}", refused.stderr());
     assert_eq!(server.run(&["runs", "show", "nobody"]).code(), 125);
 

@@ -1,4 +1,4 @@
-//! Which process is meant: a pid alone may name another one tomorrow.
+//! Identifies processes beyond their pid, which the kernel reuses.
 
 use std::fs;
 use std::io;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 /// A process that cannot be confused with a later one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessIdentity {
-    /// The boot in which it ran.
     pub(crate) boot_id: String,
     pub(crate) pid: u32,
-    /// Clock ticks after boot.
+    /// In clock ticks after boot.
     pub(crate) start_time: u64,
 }
 
 impl ProcessIdentity {
-    /// Of a process that runs now.
+    /// The identity of a running process.
     pub(crate) fn of(pid: u32) -> io::Result<Self> {
         Ok(Self { boot_id: boot_id()?, pid, start_time: Stat::of(pid)?.start_time })
     }
 
-    /// A handle to it, if it still runs.
+    /// Opens a pidfd if the process is still running.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
         self.open_if(|stat| !stat.is_zombie)
     }
 
-    /// A handle to it as long as anything of it is left: a thread that waits in the kernel may outlive the others.
+    /// Opens a pidfd as long as anything of the process is left. A thread that waits in the kernel may outlive the
+    /// others.
     pub(crate) fn open_remains(&self) -> Option<OwnedFd> {
         self.open_if(|_| true)
     }
 
-    /// Whether it was killed or has ended, although a thread or a child of it may still wait in the kernel. It then does
-    /// nothing any more, and its handle does not tell.
+    /// Whether it was killed or has ended, although a thread or child of it may still wait in the kernel. It no longer
+    /// does anything then, but its pidfd does not show that.
     pub(crate) fn is_exiting(&self) -> bool {
         Stat::of(self.pid).is_ok_and(|stat| stat.start_time == self.start_time && stat.is_exiting)
     }
@@ -44,18 +44,18 @@ impl ProcessIdentity {
             return None;
         }
         let pidfd = pidfd_open(Pid::from_raw(self.pid.cast_signed())?, PidfdFlags::NONBLOCK).ok()?;
-        // Looked at after the handle is open, so that the pid cannot change hands in between.
+        // Read after the pidfd is open, so that the pid cannot be reused in between.
         let stat = Stat::of(self.pid).ok()?;
         (stat.start_time == self.start_time && is_wanted(&stat)).then_some(pidfd)
     }
 }
 
-/// Changes with every start of the host.
+/// An id that changes with every boot of the host.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// What the kernel tells of a process.
+/// The fields of `/proc/<pid>/stat` that matter here.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     is_zombie: bool,
@@ -65,7 +65,7 @@ struct Stat {
 
 /// The kernel's `PF_EXITING`.
 const EXITING: u64 = 0x4;
-/// `SIGKILL` in a set of pending signals. Who waits in the kernel does not take it before the wait is over.
+/// `SIGKILL` in a set of pending signals. A process that waits in the kernel takes it only after the wait.
 const KILLED: u64 = 1 << 8;
 
 impl Stat {
@@ -74,7 +74,8 @@ impl Stat {
         Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Fields 3, 9, 22 and 31. The name in field 2 may hold anything, so fields count from its closing bracket.
+    /// Parses fields 3, 9, 22 and 31. The name in field 2 may contain anything, so fields are counted from its closing
+    /// parenthesis.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
         let is_zombie = matches!(fields.next()?, "Z" | "X");

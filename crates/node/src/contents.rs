@@ -1,7 +1,7 @@
-//! Copying the contents of a file that a stranger wrote: without its holes, and counted.
+//! Copies the contents of an untrusted file, without its holes and within a quota.
 //!
-//! A file of a few bytes may say that it has terabytes. Its holes are left out, so that a copy takes no more room than
-//! what was written; what is shared between files or compressed counts in full.
+//! A file of a few bytes may claim a size of terabytes. Skipping its holes ensures that a copy takes no more space than
+//! was written. Shared and compressed data counts in full.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom as StdSeekFrom};
@@ -10,7 +10,7 @@ use isopod_image::unpack::{CHUNK, Quota};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// Copies all of `from` into `to`, which is empty. Gives the number of bytes that were written.
+/// Copies all of `from` into `to`, which is empty. Returns the number of bytes written.
 pub(crate) fn copy_contents(mut from: &File, mut to: &File, quota: &Quota) -> io::Result<u64> {
     let size = from.metadata()?.len();
     let (mut at, mut copied) = (0, 0);
@@ -29,7 +29,7 @@ pub(crate) fn copy_contents(mut from: &File, mut to: &File, quota: &Quota) -> io
             copied += got;
             at += got;
             if got < wanted {
-                // It was cut while it was read.
+                // The file was truncated while it was read.
                 to.set_len(at)?;
                 return Ok(copied);
             }
@@ -39,7 +39,7 @@ pub(crate) fn copy_contents(mut from: &File, mut to: &File, quota: &Quota) -> io
     Ok(copied)
 }
 
-/// The first stretch of data at or after a place.
+/// The first range of data at or after an offset.
 fn next_data(file: &File, at: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Err(Errno::NXIO) => return Ok(None),

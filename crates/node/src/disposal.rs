@@ -1,5 +1,5 @@
-//! Removing everything of an execution. Each step may find its work done already, so it can be run again after a crash,
-//! by another process, or twice at once.
+//! Removes everything that belongs to an execution. Each step may find its work already done, so removal can be
+//! repeated after a crash, by another process, or twice at once.
 
 use std::path::PathBuf;
 
@@ -15,28 +15,28 @@ use crate::recycle::SandboxNetwork;
 use crate::slot::Slot;
 use crate::workspace::Aborters;
 
-/// How long the kernel may take to end killed processes. Then the groups are tried all the same.
+/// How long to wait for killed processes to exit. After that, removing the cgroups is tried anyway.
 const EXIT_DEADLINE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// What there may be of an execution.
+/// What may exist of an execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Remains {
     pub(crate) execution: ExecutionId,
     pub(crate) init: Option<ProcessIdentity>,
     slot: Option<Slot>,
-    /// The slot of the zygote that it belongs to.
+    /// The slot of the zygote that owns its namespaces.
     owner: Option<Slot>,
     /// It may be a zygote, whose slot is kept for the sandboxes that it owns.
     may_own: bool,
-    /// Its writable layer, unless that belongs to somebody else.
+    /// Its writable layer, unless that belongs to another execution.
     pub(crate) area: Option<String>,
     directory: PathBuf,
-    /// It may wait for the workspace.
+    /// Its processes may be waiting for the workspace.
     has_mounts: bool,
 }
 
 impl Remains {
-    /// By its record. The area is that of the record, which for a record that was never saved is its own name.
+    /// From its record. The area is the one that the record names. A record that was never saved names its own.
     pub(crate) fn of(record: &Record, home: &Home) -> Self {
         let directory = home.execution_directory(&record.execution);
         Self {
@@ -51,7 +51,7 @@ impl Remains {
         }
     }
 
-    /// Of an execution whose record cannot be read.
+    /// For an execution whose record cannot be read.
     pub(crate) fn unknown(execution: ExecutionId, home: &Home) -> Self {
         let directory = home.execution_directory(&execution);
         Self {
@@ -66,7 +66,7 @@ impl Remains {
         }
     }
 
-    /// Of an execution of which only things outside its home were found.
+    /// For an execution of which only things outside its home were found.
     pub(crate) fn stray(execution: ExecutionId, with_area: bool) -> Self {
         Self {
             area: with_area.then(|| execution.as_str().to_owned()),
@@ -81,35 +81,35 @@ impl Remains {
     }
 }
 
-/// Ends all processes and removes all that was made, the record last.
+/// Ends all processes and removes everything, the record last.
 pub(crate) fn dispose(host: &Host, remains: &Remains) {
     dispose_with(host, remains, None);
 }
 
-/// As [`dispose`], with the sandbox's network, which another one may get if it was never used.
+/// As [`dispose`], with the sandbox's network, which another sandbox may get if it was never used.
 pub(crate) fn dispose_with(host: &Host, remains: &Remains, network: Option<SandboxNetwork>) {
     let all_ended = end_processes(host, remains);
     if !remains.may_own {
-        give_back_slots(host, remains, network.filter(|_| all_ended));
+        release_slots(host, remains, network.filter(|_| all_ended));
     }
     remove_area(host, remains);
     remove_directory(host, remains);
-    // A zygote and the last of its sandboxes may go at once. Each looks for the other when its own record is gone, so that one
-    // of them gives the zygote's slot back.
+    // A zygote and the last of its sandboxes may be removed at the same time. Each looks for the other after its own
+    // record is gone, so that one of them releases the zygote's slot.
     if remains.may_own {
-        give_back_slots(host, remains, None);
+        release_slots(host, remains, None);
     }
-    give_back_owner(host, remains);
+    release_owner_slot(host, remains);
 }
 
-/// As [`dispose`], but keeps the record and the writable layer: the sandbox is stopped, not gone.
+/// As [`dispose`], but keeps the record and the writable layer, because the sandbox is stopped and not gone.
 pub(crate) fn stop(host: &Host, remains: &Remains) {
     end_processes(host, remains);
-    give_back_slots(host, remains, None);
+    release_slots(host, remains, None);
     sync_area(host, remains);
 }
 
-/// While a sandbox runs nothing of it is synced (its overlays are volatile). From now on its files must last.
+/// Syncs the files of a stopped sandbox. While a sandbox runs, nothing is synced, because its overlays are volatile.
 fn sync_area(host: &Host, remains: &Remains) {
     let Some(area) = &remains.area else { return };
     if let Err(error) = host.disk.sync_area(area) {
@@ -117,22 +117,22 @@ fn sync_area(host: &Host, remains: &Remains) {
     }
 }
 
-/// True when no process is left for certain.
+/// Returns true if certainly no process is left.
 fn end_processes(host: &Host, remains: &Remains) -> bool {
     let init = remains.init.as_ref().and_then(ProcessIdentity::open_remains);
     let group = host.cgroups.group(remains.execution.as_str());
     let pid = remains.init.as_ref().filter(|_| remains.has_mounts && init.is_some()).map(|init| init.pid);
     let aborters = pid.map(|pid| Aborters::of(pid, &group)).unwrap_or_default();
     if let Some(pidfd) = &init {
-        // It may just have ended.
+        // It may have just ended.
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
     }
     warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
-    // A killed process that waits for the answer to some calls goes only with the connection.
+    // A killed process that waits for a reply to certain FUSE calls ends only when the connection is aborted.
     aborters.abort();
     if let Some(pidfd) = &init {
-        // All other processes go before the first one does. Groups that are not empty could only be tried again and
-        // again.
+        // PID 1 is the last process to go, so wait for it. Without this, removing the cgroups would fail until they are
+        // empty.
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&EXIT_DEADLINE));
     }
     let removed = group.remove();
@@ -145,10 +145,10 @@ fn ignore_missing(error: isopod_isolation::cgroup::CgroupError) -> Result<(), is
     if error.io().kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-fn give_back_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNetwork>) {
+fn release_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNetwork>) {
     let slots = match remains.slot {
         Some(slot) => vec![slot],
-        // A record that was written before the claim, or none at all.
+        // The record was written before the claim, or there is none.
         None => {
             let claims = host.claimed_slots().unwrap_or_default();
             let own = claims.into_iter().filter(|(_, execution)| execution == remains.execution.as_str());
@@ -157,24 +157,24 @@ fn give_back_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNe
     };
     for slot in slots {
         if remains.may_own && owns_sandboxes(host, slot) {
-            tracing::debug!(execution = %remains.execution, slot = slot.0, "its slot is kept for its sandboxes");
+            tracing::debug!(execution = %remains.execution, slot = slot.0, "keeping its slot for its sandboxes");
             continue;
         }
-        // The policy goes at once: it must not wait for the next tenant of the slot.
+        // Remove the policy now, before the slot gets its next user.
         warn_on(&remains.execution, "clear its policy", host.network.clear_policy(slot.on_network()));
-        // The network, where there is one, is that of the slot that the record names.
+        // The network, if there is one, belongs to the slot in the record.
         let network = network.take_if(|_| remains.slot == Some(slot));
-        host.give_back_slot(slot, remains.execution.as_str(), network);
+        host.release_slot(slot, remains.execution.as_str(), network);
     }
 }
 
-/// Whether a sandbox names it as its owner's. When that cannot be told, the slot is kept until the next sweep.
+/// Whether a sandbox names this slot as its owner's. If that is unknown, the slot is kept until the next sweep.
 fn owns_sandboxes(host: &Host, slot: Slot) -> bool {
     all_records(&host.state.homes()).map_or(true, |records| records.iter().any(|record| record.owner == Some(slot)))
 }
 
-/// Gives the slot of a zygote back that went before the last of its sandboxes, which this one was.
-fn give_back_owner(host: &Host, remains: &Remains) {
+/// Releases the slot of a zygote that was removed earlier, if this was the last of its sandboxes.
+fn release_owner_slot(host: &Host, remains: &Remains) {
     let Some(slot) = remains.owner else { return };
     let Some(claim) = slot.claim_text() else { return };
     let Some(zygote) = claim.strip_prefix(&host.claim("")) else { return };
@@ -182,12 +182,12 @@ fn give_back_owner(host: &Host, remains: &Remains) {
     if is_beside || owns_sandboxes(host, slot) {
         return;
     }
-    // A record is there before the claim, so whoever has claimed the slot since is among these.
+    // A record exists before the claim, so these include any execution that has claimed the slot since.
     let has_record = |name: &str| {
         all_executions(&host.state).map_or(true, |known| known.iter().any(|execution| execution.as_str() == name))
     };
     if !has_record(zygote) {
-        host.give_back_slot(slot, zygote, None);
+        host.release_slot(slot, zygote, None);
     }
 }
 
@@ -205,7 +205,7 @@ fn remove_directory(host: &Host, remains: &Remains) {
     }
 }
 
-/// Disposal goes on after a failure: what stays is found again by the next sweep.
+/// Disposal continues after a failure. The next sweep finds what is left.
 fn warn_on<E: std::error::Error + 'static>(execution: &ExecutionId, what: &str, result: Result<(), E>) {
     if let Err(error) = result {
         tracing::warn!(%execution, error = &error as &dyn std::error::Error, "could not {what}");

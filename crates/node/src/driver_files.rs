@@ -1,7 +1,7 @@
-//! The Python side of the code interpreter, embedded. Every template has it, at the same place.
+//! The Python part of the code interpreter, embedded. Every template has it in the same directory.
 
-/// Where it is found below `/usr`.
+/// The directory, relative to `/usr`.
 pub(crate) const DIRECTORY: &str = "lib/isopod/driver";
 
-/// Names below [`DIRECTORY`], and contents.
+/// Paths relative to [`DIRECTORY`], and contents.
 pub(crate) static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/driver_files.rs"));

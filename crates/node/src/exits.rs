@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct ExitWatcher {
     shared: Arc<Shared>,
-    /// Written to in order to end the thread.
+    /// A write to it ends the thread.
     stop: OwnedFd,
 }
 
@@ -28,11 +28,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     last_key: u64,
-    /// The pidfd is kept open for as long as it is waited for.
+    /// The pidfds stay open while their processes are waited for.
     processes: HashMap<u64, (Arc<OwnedFd>, oneshot::Sender<()>)>,
 }
 
-/// Keys of processes count from one.
+/// Keys of processes start at one.
 const STOP_KEY: u64 = 0;
 
 impl ExitWatcher {
@@ -61,7 +61,7 @@ impl ExitWatcher {
 
 impl Drop for ExitWatcher {
     fn drop(&mut self) {
-        // An eventfd that was never read takes the write.
+        // The write cannot block, because nothing else was written to the eventfd.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 }
@@ -78,7 +78,7 @@ impl Shared {
             match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "cannot wait for the end of processes any more");
+                    tracing::error!(%error, "can no longer wait for the end of processes");
                     return;
                 }
             }
@@ -93,9 +93,9 @@ impl Shared {
 
     fn ended(&self, key: u64) {
         let Some((pidfd, sender)) = self.waiting().processes.remove(&key) else { return };
-        // Other holders may keep the descriptor open, and then closing ours would not take it out of the set.
+        // Others may keep the descriptor open. Then closing ours would not remove it from the set.
         let _ = epoll::delete(&self.epoll, &pidfd);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = sender.send(());
     }
 }

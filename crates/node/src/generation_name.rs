@@ -1,14 +1,14 @@
-//! The name of a template's generation, as records have it: a generation of the base, and what stands on it.
+//! The name of a template's generation, as in records: a generation of the base, and what is on top of it.
 
 use std::fmt;
 
-/// Between the base's generation and what stands on it.
+/// Separates the base's generation from what is on top of it.
 const JOINT: char = '+';
 
-/// In the place of a base's generation where there is no base.
+/// Stands for the base's generation if there is no base.
 pub(crate) const NO_BASE: &str = "image";
 
-/// What the name of a template's generation says.
+/// The parts of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GenerationName<'a> {
     /// A generation of the base, or [`NO_BASE`].

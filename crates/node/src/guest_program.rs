@@ -1,4 +1,4 @@
-//! The guest's program, embedded, as a file that nobody can change.
+//! The guest program, embedded, as an immutable file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,15 +13,15 @@ pub fn guest_program_bytes() -> &'static [u8] {
     PROGRAM
 }
 
-/// The program in memory, shared by all sandboxes and sealed: root in a sandbox can open `/proc/1/exe` by no trick for
-/// writing.
+/// The program in memory, shared by all sandboxes. It is sealed, so that root in a sandbox cannot write to
+/// `/proc/1/exe`.
 pub(crate) fn sealed() -> io::Result<OwnedFd> {
     let fd = memfd_create("isopod-guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(fd);
     file.write_all(PROGRAM)?;
     fchmod(&file, Mode::from_raw_mode(0o555))?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    // Opened anew for reading: the kernel does not execute a file that is open for writing.
+    // Reopened for reading, because the kernel does not execute a file that is open for writing.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     Ok(File::open(path)?.into())
 }

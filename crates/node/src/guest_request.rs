@@ -1,8 +1,8 @@
-//! The few requests that a node itself makes of a guest.
+//! The few requests that a node itself sends to a guest.
 //!
-//! Whatever runs in the sandbox may answer in the guest's place. An answer has a size limit, and the whole exchange, from
-//! connecting to the last byte, has one deadline: a peer that sends without end, or a byte now and then, costs neither
-//! memory nor a waiting thread.
+//! Any process in the sandbox may reply in the guest's place. A reply has a size limit, and the whole exchange, from
+//! connecting to the last byte, has one deadline. So a peer that sends endlessly or very slowly costs neither memory
+//! nor a thread.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,36 +15,37 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Where the guest listens, inside the execution's directory.
+/// The guest's socket in the execution's directory.
 pub(crate) const GUEST_SOCKET: &str = "guest.sock";
-/// A guest that has not answered completely within this time is taken for dead.
+/// A guest that has not replied completely within this time counts as dead.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The largest answer with its head. Guests answer these requests with a few hundred bytes.
+/// The maximum size of a reply, including its head. Guests reply to these requests with a few hundred bytes.
 const MAX_REPLY: u64 = 64 << 10;
-/// How much of a wrong answer an error shows.
+/// How much of an unexpected reply an error shows.
 const MAX_SHOWN: usize = 200;
 
-/// Opens a connection to the guest of an execution. Does not wait: a guest that does not accept is an error.
+/// Connects to the guest of an execution. Fails if the guest does not accept at once.
 pub(crate) async fn connect(directory: &std::fs::File) -> io::Result<UnixStream> {
     UnixStream::connect(socket_in(directory)).await
 }
 
-/// A client of the guest of an execution, for as long as the directory is open.
+/// A client of the guest of an execution. The directory must stay open.
 pub(crate) fn client(directory: &std::fs::File) -> Guest {
     Guest::over_unix(socket_in(directory))
 }
 
-/// The path of the guest's socket through the open directory: its own may be longer than a socket's address.
+/// The path of the guest's socket through the open directory, because the full path may be too long for a socket
+/// address.
 pub(crate) fn socket_in(directory: &std::fs::File) -> String {
     format!("/proc/self/fd/{}/{GUEST_SOCKET}", directory.as_raw_fd())
 }
 
-/// Opens a connection to the guest behind an open socket, also when its name is gone.
+/// Connects to the guest of an open socket, even if its path is gone.
 pub(crate) async fn connect_to(socket: &OwnedFd) -> io::Result<UnixStream> {
     UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
 }
 
-/// Opens the guest's socket of an execution's directory, without connecting to it.
+/// Opens the guest's socket in an execution's directory, without connecting to it.
 pub(crate) fn open_socket(directory: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(
         directory.join(GUEST_SOCKET),
@@ -53,7 +54,7 @@ pub(crate) fn open_socket(directory: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Whether a warm interpreter waits in the sandbox of this directory.
+/// Whether a warm interpreter is parked in the sandbox of this directory.
 pub(crate) async fn is_interpreter_parked(directory: &Path) -> io::Result<bool> {
     #[derive(Deserialize)]
     struct Interpreter {
@@ -77,14 +78,14 @@ pub(crate) async fn post(directory: &std::fs::File, path: &str, body: &impl Seri
     exchange(directory, &[head.as_bytes(), &body].concat()).await.map(drop)
 }
 
-/// Sends a request and reads the whole answer, which says success.
+/// Sends a request and reads the whole reply. Fails unless the reply has a success status.
 async fn exchange(directory: &std::fs::File, request: &[u8]) -> io::Result<Vec<u8>> {
     let work = async {
         let mut stream = connect(directory).await?;
         stream.write_all(request).await?;
         read_reply(stream).await
     };
-    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", DEADLINE.as_secs()));
+    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {} s", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, work).await.map_err(timed_out)?
 }
 
@@ -92,7 +93,7 @@ async fn read_reply(stream: UnixStream) -> io::Result<Vec<u8>> {
     let mut reply = Vec::with_capacity(512);
     let length = stream.take(MAX_REPLY + 1).read_to_end(&mut reply).await?;
     if length as u64 > MAX_REPLY {
-        let message = format!("the guest's answer is longer than {MAX_REPLY} bytes");
+        let message = format!("the guest's reply is longer than {MAX_REPLY} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     check_status(&reply)?;
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Something in the guest's place that answers as the test says.
+    /// A fake guest that replies as the test says.
     fn fake_guest<F>(answer: impl Fn(UnixStream) -> F + Send + 'static) -> TempDir
     where
         F: Future<Output = io::Result<()>> + Send,
@@ -135,7 +136,7 @@ mod tests {
         directory
     }
 
-    /// Both requests, and how they fail.
+    /// The errors of both requests.
     async fn errors_of(directory: &TempDir) -> [io::Error; 2] {
         let open = File::open(directory.path()).unwrap();
         let posted = post(&open, "/init", &serde_json::json!({})).await.unwrap_err();
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The clock moves on whenever everything waits, so the test takes no time.
+    /// The clock advances whenever everything waits, so the test takes no time.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_drips_is_given_up_at_the_deadline() {
         let directory = fake_guest(async |mut stream| {

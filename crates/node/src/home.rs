@@ -1,5 +1,5 @@
-//! A home: the part of a state directory that one process owns. `isopod serve` has one that the next server takes over;
-//! every `isopod run` has its own, which is swept when its process is gone.
+//! A home: the part of a state directory that one process owns. The home of `isopod serve` passes to the next server.
+//! Every `isopod run` has its own, which is swept when its process is gone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,22 +13,22 @@ use rustix::io::Errno;
 use crate::record::Record;
 use crate::state::{StateError, StateRoot, make_private_directory};
 
-/// Who owns a home.
+/// The owner of a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HomeKind {
     /// The server. Its sandboxes outlive it.
     Server,
     /// One command. Its sandboxes end with it.
     Command {
-        /// A name that no other command has.
+        /// A name that no other command uses.
         name: String,
     },
 }
 
-/// Why a home cannot be had.
+/// Why a home cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    /// Another process has it.
+    /// Another process holds it.
     #[error("{path} is in use by another isopod process")]
     InUse {
         /// The home.
@@ -39,16 +39,15 @@ pub enum HomeError {
     State(#[from] StateError),
 }
 
-/// A server that was killed holds its home until the last of its threads has left the kernel, and whoever restarts it
-/// does not wait for that.
+/// A killed server holds its home until the last of its threads has left the kernel, and the service manager that
+/// restarts it does not wait for that.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A home that this process owns until it drops it.
+/// A home that this process owns until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Home {
     path: PathBuf,
     kind: HomeKind,
-    /// Holds the lock.
     _lock: File,
 }
 
@@ -72,7 +71,7 @@ impl Home {
 
     fn open_in(homes: &Path, kind: HomeKind) -> Result<Self, HomeError> {
         let path = homes.join(kind.name());
-        // A sweep takes a home that nobody has locked for one whose process is gone.
+        // A sweep takes an unlocked home for one whose process is gone.
         let _no_sweep = HomesLock::take(homes, FlockOperation::LockShared)?;
         make_private_directory(&path.join("boxes"))?;
         let deadline = Instant::now() + LOCK_TIMEOUT;
@@ -85,7 +84,7 @@ impl Home {
         }
     }
 
-    /// Homes of commands whose process is gone. The caller owns them now.
+    /// Homes of commands whose process is gone. The caller now owns them.
     pub(crate) fn abandoned(state: &StateRoot) -> io::Result<Vec<Self>> {
         Self::abandoned_in(&state.homes())
     }
@@ -106,7 +105,7 @@ impl Home {
         Ok(abandoned)
     }
 
-    /// The home of a command that still runs, if there is one.
+    /// The home of a running command, if there is one.
     pub(crate) fn of_living_command(state: &StateRoot) -> io::Result<Option<PathBuf>> {
         for entry in fs::read_dir(state.homes())? {
             let entry = entry?;
@@ -118,7 +117,7 @@ impl Home {
         Ok(None)
     }
 
-    /// Whether a server has the state directory, be it this process.
+    /// Whether a server, possibly this process, holds the state directory.
     pub(crate) fn server_lives(state: &StateRoot) -> bool {
         let home = state.homes().join(HomeKind::Server.name());
         home.is_dir() && matches!(lock(&home), Ok(None))
@@ -142,7 +141,7 @@ impl Home {
         executions_in(&self.path)
     }
 
-    /// Removes an empty home. One with sandboxes in it stays.
+    /// Removes an empty home. A home with sandboxes stays.
     pub(crate) fn remove(self) {
         if fs::remove_dir(self.path.join("boxes")).is_ok() {
             // The next sweep tries again.
@@ -151,7 +150,7 @@ impl Home {
     }
 }
 
-/// Executions of all homes of a state directory, also of those that other processes own.
+/// Executions in all homes of a state directory, including those of other processes.
 pub(crate) fn all_executions(state: &StateRoot) -> io::Result<Vec<ExecutionId>> {
     let mut executions = Vec::new();
     for entry in fs::read_dir(state.homes())? {
@@ -162,7 +161,7 @@ pub(crate) fn all_executions(state: &StateRoot) -> io::Result<Vec<ExecutionId>> 
 
 fn executions_in(home: &Path) -> io::Result<Vec<ExecutionId>> {
     let entries = match fs::read_dir(home.join("boxes")) {
-        // A home that was removed while we looked.
+        // The home was removed in the meantime.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
@@ -171,27 +170,26 @@ fn executions_in(home: &Path) -> io::Result<Vec<ExecutionId>> {
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// How many sandboxes of a state directory have an owner, whether they run or are paused.
+/// The number of sandboxes in a state directory that have an owner, running or paused.
 ///
-/// # Errors
-/// When a record cannot be read.
+/// # Errors If a record cannot be read.
 pub fn count_sandboxes(state: &StateRoot) -> io::Result<usize> {
     Ok(owned_records(&state.homes())?.count())
 }
 
-/// Records of all homes, without those of sandboxes that wait in a pool: nobody adopts these.
+/// Records of all homes, except for sandboxes in a pool, which nobody adopts.
 pub(crate) fn owned_records(homes: &Path) -> io::Result<impl Iterator<Item = Record>> {
     Ok(all_records(homes)?.into_iter().filter(|record| record.spec.is_some()))
 }
 
-/// Records of all homes. One that cannot be read is an error: what it says may be anything.
+/// Records of all homes. An unreadable record is an error, because it could say anything.
 pub(crate) fn all_records(homes: &Path) -> io::Result<Vec<Record>> {
     let mut records = Vec::new();
     for home in entries_of(homes)? {
         for directory in entries_of(&home.join("boxes"))? {
             match load(&directory) {
                 Ok(record) => records.push(record),
-                // Nothing was made for it yet, or nothing of it is left.
+                // Nothing has been created for it yet, or nothing is left of it.
                 Err(error) if is_missing(&error) => {}
                 Err(error) => {
                     let advice = "isopod serve removes a damaged one when it starts";
@@ -204,7 +202,8 @@ pub(crate) fn all_records(homes: &Path) -> io::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// A reader that opened a record just before the next one took its place reads from a file that is written over.
+/// Loads a record. If a record is replaced right after a reader opened it, the reader sees a file that is being
+/// overwritten, so this tries again.
 fn load(directory: &Path) -> io::Result<Record> {
     const ATTEMPTS: usize = 3;
     (1..ATTEMPTS).find_map(|_| Record::load(directory).ok()).map_or_else(|| Record::load(directory), Ok)
@@ -221,7 +220,8 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Between making a home and locking it, its owner holds the directory of all homes shared; a sweep takes it alone.
+/// A lock on the directory of all homes. A process holds it shared between creating a home and locking it. A sweep
+/// holds it exclusively.
 struct HomesLock(File);
 
 impl HomesLock {
@@ -234,12 +234,12 @@ impl HomesLock {
 
 impl Drop for HomesLock {
     fn drop(&mut self) {
-        // A process that was forked meanwhile has the descriptor too, so closing ours is not enough.
+        // A process that was forked in the meantime has the descriptor too, so closing ours is not enough.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// `None` when another process holds it.
+/// Returns `None` if another process holds the lock.
 fn lock(home: &Path) -> Result<Option<File>, StateError> {
     let path = home.join("lock");
     let failed = StateError::on("lock", &path);
@@ -278,7 +278,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(sweep);
-            // Whatever happens to it, the sweep must end.
+            // The sweep must end, whatever happens here.
             let opened = scope.spawn(open).join();
             done.store(true, Ordering::Relaxed);
             opened.unwrap();

@@ -1,5 +1,5 @@
-//! What sandboxes of one state directory share on this host: cgroups, network, disk. Several processes may have it open
-//! at once; the last one to leave clears it away, unless sandboxes live on.
+//! What all sandboxes of a state directory share on this host: cgroups, network, disk. Several processes may have it
+//! open at once. The last one removes it, unless sandboxes are still running.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::slot::{Slot, SlotError};
 use crate::state::{StateError, StateRoot};
 use crate::workspace::WorkspaceServer;
 
-/// Shared things, open.
+/// The open shared resources.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) state: StateRoot,
@@ -26,9 +26,9 @@ pub(crate) struct Host {
     pub(crate) recycled_networks: RecycledNetworks,
     pub(crate) recycled_directories: RecycledDirectories,
     pub(crate) disk: Disk,
-    /// Who serves the workspace, where there is one. Set once, by the node.
+    /// The server of the workspace, if there is one. The node sets it once.
     pub(crate) workspace: OnceLock<Arc<dyn WorkspaceServer>>,
-    /// Shared by everyone who has the host open.
+    /// Held shared by every process that has the host open.
     lock: File,
 }
 
@@ -41,7 +41,7 @@ pub enum HostError {
     /// No cgroups.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The groups could not be made.
+    /// The cgroups could not be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     /// The tag of the state directory is damaged.
@@ -53,7 +53,7 @@ pub enum HostError {
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] std::io::Error),
-    /// The place for writable layers could not be set up.
+    /// The directory for writable layers could not be set up.
     #[error("could not set up the disk")]
     Disk(#[source] Box<DiskError>),
 }
@@ -85,9 +85,9 @@ impl Host {
         while let Some(RecycledNetwork { slot, claim: old, network }) = self.recycled_networks.take() {
             match slot.reclaim(&old, &claim) {
                 Ok(()) => return Ok((slot, Some(network))),
-                // Somebody removed what is ours. Then it is in doubt, and goes.
+                // Another process removed our claim. The slot can no longer be trusted, so release it.
                 Err(error) => {
-                    tracing::warn!(slot = slot.0, %error, "lost a spare slot");
+                    tracing::warn!(slot = slot.0, %error, "lost the claim of a recycled slot");
                     self.slot_releaser.release(slot, old);
                 }
             }
@@ -95,8 +95,8 @@ impl Host {
         Ok((Slot::claim(&claim)?, None))
     }
 
-    /// Takes back the slot of an execution in which no process is left.
-    pub(crate) fn give_back_slot(&self, slot: Slot, execution: &str, network: Option<SandboxNetwork>) {
+    /// Takes back the slot of an execution that has no processes left.
+    pub(crate) fn release_slot(&self, slot: Slot, execution: &str, network: Option<SandboxNetwork>) {
         let claim = self.claim(execution);
         let recycled = network.filter(|_| self.recycled_networks.has_room()).and_then(|mut network| {
             let is_as_new = network.witness.as_mut().is_some_and(|witness| self.network.is_as_new(witness));
@@ -108,7 +108,7 @@ impl Host {
         }
     }
 
-    /// Slots that are claimed without a record, because this process keeps them or is about to give them back.
+    /// Slots that are claimed without a record, because this process recycles them or is about to release them.
     pub(crate) fn held_slots(&self) -> BTreeSet<Slot> {
         &self.recycled_networks.slots() | &self.slot_releaser.slots()
     }
@@ -118,12 +118,12 @@ impl Host {
         format!("{}/{execution}", self.state.tag())
     }
 
-    /// Slots that sandboxes of this state directory hold, in whatever home.
+    /// Slots that sandboxes of this state directory hold, in any home.
     pub(crate) fn claimed_slots(&self) -> std::io::Result<Vec<(Slot, String)>> {
         claimed_slots(&self.state)
     }
 
-    /// Leaves. The last one out takes down what was set up, if no sandbox needs it any more.
+    /// Closes the host. The last process removes what was set up, unless a sandbox still needs it.
     pub(crate) fn close(self) {
         let Self {
             state,
@@ -147,7 +147,7 @@ impl Host {
             return;
         }
         if let Some(Err(error)) = Arc::into_inner(network).map(Network::close) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "could not take the network down");
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not remove the network");
         }
         if let Err(error) = disk.close_if_unused() {
             tracing::warn!(error = &error as &dyn std::error::Error, "could not release the disk");
@@ -170,7 +170,7 @@ fn lock_shared(state: &Path) -> Result<File, StateError> {
     let path = state.join("host.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = open.map_err(StateError::on("open", &path))?;
-    // Blocks for the moment in which the last one out clears away.
+    // Blocks while the last process cleans up.
     flock(&file, FlockOperation::LockShared).map_err(|error| StateError::on("lock", &path)(error.into()))?;
     Ok(file)
 }

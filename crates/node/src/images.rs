@@ -1,4 +1,4 @@
-//! The images of a node: its store, and the registries that it may ask.
+//! The images of a node: its store, and the registries that it may use.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,11 +13,11 @@ use isopod_image::{Digest, Image, Reference, Store, StoreError};
 use isopod_wire::build::RegistryAuth;
 use isopod_wire::error_chain;
 
-/// How long a registry that could not be reached is left alone: builds on a machine without the internet must not wait
-/// for it at every turn.
+/// How long an unreachable registry is not tried again. Without this, builds on a machine without internet access would
+/// wait for it every time.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Where images are, below the state directory.
+/// The directory below the state directory.
 const DIRECTORY: &str = "images";
 
 /// The store and the registries.
@@ -25,7 +25,7 @@ const DIRECTORY: &str = "images";
 pub(crate) struct Images {
     pub(crate) store: Store,
     settings: RegistrySettings,
-    /// When a registry could not be reached, and why.
+    /// When a registry was unreachable, and why.
     unreachable: Mutex<HashMap<String, (Instant, String)>>,
 }
 
@@ -34,14 +34,13 @@ pub(crate) struct Images {
 pub(crate) struct StoredImage {
     pub(crate) image: Image,
     pub(crate) store: Store,
-    /// Whose credentials opened it; anybody may have it if there is none.
+    /// The team whose credentials were needed. `None` if the image is public.
     pub(crate) team: Option<String>,
 }
 
-/// The store of images of a state directory.
+/// The image store of a state directory.
 ///
-/// # Errors
-/// When it cannot be opened.
+/// # Errors If it cannot be opened.
 pub fn image_store(state: &Path) -> Result<Store, StoreError> {
     Ok(Store::open(&state.join(DIRECTORY))?.with_room(available_at))
 }
@@ -51,8 +50,8 @@ impl Images {
         Ok(Self { store: image_store(state)?, settings, unreachable: Mutex::default() })
     }
 
-    /// The image of that name, from a store that the team may read or from its registry. What the team's credentials open
-    /// is kept for this team alone. The error says why not, for people.
+    /// Gets an image from a store that the team may read, or from its registry. What needs the team's credentials is
+    /// stored for this team only. The error is a message for people.
     pub(crate) async fn get(
         &self,
         reference: &Reference,
@@ -99,7 +98,8 @@ impl Images {
         Some(StoredImage { image: store.find(reference)?, store, team: Some(team.to_owned()) })
     }
 
-    /// A file from the web, kept for the team alone: whoever knows its hash need not be allowed to fetch it.
+    /// Fetches a file from a URL and stores it for the team only, because knowing a file's hash does not prove the
+    /// right to fetch it.
     pub(crate) async fn fetch(
         &self,
         url: &str,
@@ -119,7 +119,7 @@ impl Images {
             RegistryAuth::Basic { username, password } => {
                 Ok(Credentials { username: username.clone(), password: password.0.clone() })
             }
-            // As Google's registries want it.
+            // As Google's registries require.
             RegistryAuth::Gcp(account) => {
                 Ok(Credentials { username: "_json_key".to_owned(), password: account.0.clone() })
             }
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A web server that gives the same file to everybody and counts.
+    /// A web server that counts requests and always returns the same file.
     fn serve(body: &'static str) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(fetch(Some("a")).await, 1, "the team's own is used again");
         assert_eq!(fetch(Some("b")).await, 2);
         assert_eq!(fetch(None).await, 3);
-        // What everybody shares is no reason to give a team a file that it cannot fetch.
+        // A file in the shared store is no reason to give it to a team that cannot fetch it.
         assert_eq!(fetch(Some("c")).await, 4);
     }
 

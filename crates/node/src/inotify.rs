@@ -1,15 +1,17 @@
 //! The host's limits on inotify, which the kernel counts per user.
 //!
-//! All sandboxes whose interpreters come from one zygote count against the zygote's user. Each has a cap of its own, so the
-//! user's limit has to be above all of them together, or one sandbox could take what is another's.
+//! All sandboxes whose interpreters come from one zygote count against the zygote's user. Each has a limit of its own,
+//! so the user's limit must be higher than all of them together. Otherwise one sandbox could use up the share of
+//! another.
 
 use std::path::Path;
 
 const DIRECTORY: &str = "/proc/sys/fs/inotify";
-/// Enough for the caps of a thousand sandboxes (`isolation::launch`). What they take is charged to their own memory.
+/// Enough for the limits of a thousand sandboxes (`isolation::launch`). The memory is charged to the sandboxes
+/// themselves.
 const WANTED: &[(&str, u64)] = &[("max_user_instances", 131_072), ("max_user_watches", 536_870_912)];
 
-/// Raises what is below. It is never lowered again: whatever was started meanwhile may use it.
+/// Raises limits that are too low. They are never lowered again, because other processes may rely on them by then.
 pub(crate) fn raise_limits() {
     for (name, wanted) in WANTED {
         match raise(&Path::new(DIRECTORY).join(name), *wanted) {
@@ -17,13 +19,13 @@ pub(crate) fn raise_limits() {
             Ok(Some(before)) => tracing::info!("raised fs.inotify.{name} from {before} to {wanted}"),
             Err(error) => tracing::warn!(
                 %error,
-                "could not raise fs.inotify.{name} to {wanted}: interpreter sandboxes share what there is"
+                "could not raise fs.inotify.{name} to {wanted}; sandboxes with interpreters share the present limit"
             ),
         }
     }
 }
 
-/// Returns what it was, where it was raised.
+/// Returns the previous value if it was raised.
 fn raise(setting: &Path, wanted: u64) -> std::io::Result<Option<u64>> {
     let text = std::fs::read_to_string(setting)?;
     let present: u64 = text.trim().parse().map_err(std::io::Error::other)?;
@@ -40,11 +42,11 @@ mod tests {
 
     #[test]
     fn a_limit_is_raised_and_never_lowered() {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("no temporary directory");
         let setting = directory.path().join("max");
-        std::fs::write(&setting, "128\n").expect("a setting");
-        assert_eq!(raise(&setting, 1000).expect("it is raised"), Some(128));
-        assert_eq!(raise(&setting, 500).expect("it stays"), None);
-        assert_eq!(std::fs::read_to_string(&setting).expect("a setting"), "1000");
+        std::fs::write(&setting, "128\n").expect("cannot access the setting");
+        assert_eq!(raise(&setting, 1000).expect("cannot raise the setting"), Some(128));
+        assert_eq!(raise(&setting, 500).expect("cannot read the setting"), None);
+        assert_eq!(std::fs::read_to_string(&setting).expect("cannot access the setting"), "1000");
     }
 }

@@ -1,8 +1,8 @@
-//! Which layers sandboxes stand on, as their records say.
+//! The layers that sandboxes use, according to their records.
 //!
-//! A lock tells only of processes that live now. Sandboxes outlive their server, and stopped ones have no process at
-//! all: whoever removes a layer takes its lock first and then looks here. Nobody writes a new record for the layer in
-//! between, because whoever makes a sandbox holds the lock of its layers before it writes the record.
+//! A lock only covers processes that are running now. Sandboxes outlive their server, and stopped ones have no process
+//! at all. So whoever removes a layer takes its lock first and then checks here. No new record can appear in between,
+//! because creating a sandbox locks its layers before it writes the record.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,32 @@ use crate::generation_name::GenerationName;
 use crate::home::owned_records;
 use crate::state::template_users;
 
-/// The state directories whose sandboxes may stand on a layer.
+/// The state directories whose sandboxes may use a layer.
 #[derive(Debug)]
 pub(crate) struct LayerUsers {
     states: Vec<PathBuf>,
 }
 
 impl LayerUsers {
-    /// Of the generations in `layers`, which lies in its state directory and serves that one alone.
+    /// Users of the generations in `layers`, which belongs to one state directory.
     pub(crate) fn of_generations(layers: &Path) -> Self {
         Self { states: layers.parent().map(Path::to_owned).into_iter().collect() }
     }
 
-    /// Of the layers in `templates`, which lies in a state directory or is a link to a directory that several share.
+    /// Users of the layers in `templates`, which is in a state directory or is a link to a directory that several
+    /// share.
     pub(crate) fn of_templates(templates: &Path) -> io::Result<Self> {
         let mut states: Vec<PathBuf> = templates.parent().map(Path::to_owned).into_iter().collect();
         states.extend(template_users(templates)?);
         Ok(Self { states })
     }
 
-    /// Whether a sandbox stands on this generation of the base.
+    /// Whether a sandbox uses this generation of the base.
     pub(crate) fn have_base(&self, generation: &str) -> io::Result<bool> {
         Ok(self.generations()?.iter().any(|used| GenerationName::parse(used).base == generation))
     }
 
-    /// What the records of all sandboxes name as their generation.
+    /// The generations that the records of all sandboxes name.
     pub(crate) fn generations(&self) -> io::Result<Vec<String>> {
         let mut generations = Vec::new();
         for state in &self.states {
@@ -166,7 +167,7 @@ mod tests {
             (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let templates = one.path().join("templates");
         for state in [&one, &other, &other] {
-            // The second time of the other one finds the link that is there.
+            // The second time, the link already exists.
             let _ = std::os::unix::fs::symlink(shared.path(), state.path().join("templates"));
             add_template_user(state.path(), &state.path().join("templates")).unwrap();
         }

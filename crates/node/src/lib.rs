@@ -1,7 +1,7 @@
 //! Runs sandboxes on this machine.
 //!
-//! The truth about a sandbox is its record, a file under the state directory that is written before anything is made.
-//! A new process finds the records, adopts what still runs and removes whatever no record claims.
+//! The record of a sandbox, a file in the state directory, is the source of truth. It is written before anything else
+//! is created. A new process reads the records, adopts what still runs and removes whatever no record claims.
 
 mod admission;
 mod boot;
@@ -49,7 +49,7 @@ pub use spawner::SpawnerProgram;
 pub use state::{StateError, StateRoot};
 pub use sweep::{SweepError, SweepReport, sweep_abandoned};
 pub use template::{
-    LayerInfo, Made, PackageDifference, can_make, layer_names, list_layers, made_templates, package_differences,
+    LayerInfo, PackageDifference, RecipeInfo, has_recipe, layer_names, list_layers, list_recipes, package_differences,
     remove_layer, remove_unfinished,
 };
 pub use workspace::{MountedPart, ServedPart, WorkspaceServer, WorkspaceUnavailable};

@@ -1,4 +1,4 @@
-//! The node: opening it, and its side of the node API.
+//! Opens the node and implements the node API.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ use crate::host::{Host, HostError};
 use crate::images::Images;
 use crate::pool::PoolSize;
 use crate::provision::Provisioner;
-use crate::sandbox::{Fleet, FleetConfig, maintain_workspaces};
+use crate::sandbox::{Sandboxes, SandboxesConfig, maintain_workspaces};
 use crate::slot::Slot;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
@@ -38,45 +38,45 @@ use crate::sweep::{SweepReport, Sweeper, sweep};
 use crate::template::{Existing, Layer, Step, Template, find_recipe, remove_unfinished};
 use crate::workspace::WorkspaceServer;
 
-/// How often a server sweeps when nothing else is configured.
+/// How often a server sweeps by default.
 pub const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
-/// How often the host is looked at.
+/// How often the host's packages are checked for changes.
 const TEMPLATE_CHECK: Duration = Duration::from_secs(10);
 
-/// How many networks that were never used a server keeps for its next sandboxes.
+/// How many unused networks a server keeps for its next sandboxes.
 const MAX_RECYCLED_NETWORKS: usize = 16;
 
-/// How a node works.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Server or command.
     pub home: HomeKind,
-    /// This program, as a spawner.
+    /// This program, run as a spawner.
     pub spawner: SpawnerProgram,
     /// How many sandboxes to keep ready.
     pub pool: PoolSize,
-    /// Templates to make ready at once, in the background. Others are made when they are first asked for.
+    /// Templates to prepare at once, in the background. Others are prepared on first use.
     pub prepare: Vec<String>,
-    /// What a sandbox of the pool may use.
+    /// The limits of a sandbox in the pool.
     pub default_limits: Limits,
-    /// How the base template is made.
+    /// How to build the base template.
     pub base: BaseOptions,
-    /// What of the host's settings goes in.
+    /// Which of the host's settings sandboxes get.
     pub host_environment: HostEnvironment,
     /// The environment from which those settings are taken.
     pub variables: BTreeMap<String, String>,
-    /// How the disk is set up.
+    /// How to set up the disk.
     pub disk: DiskOptions,
     /// Where images come from.
     pub registries: RegistrySettings,
-    /// How often a server looks for things that nobody claims.
+    /// How often a server sweeps.
     pub sweep_every: Duration,
-    /// Where a change of the network's defaults goes; `None` for the defaults.
+    /// The address pool of sandboxes. `None` for the default.
     pub pool_network: Option<isopod_wire::Cidr>,
-    /// Private networks that sandboxes may reach when their policy allows it.
+    /// Private networks that sandboxes may reach if their policy allows it.
     pub private_networks: Vec<isopod_wire::Cidr>,
-    /// Who serves the workspace to sandboxes; `None` where there is none.
+    /// Serves the workspace to sandboxes. `None` if there is no workspace.
     pub workspace: Option<Arc<dyn WorkspaceServer>>,
 }
 
@@ -86,60 +86,60 @@ pub enum OpenError {
     /// The host lacks something.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The home is not to be had.
+    /// The home cannot be opened.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// The base template could not be made.
-    #[error("could not make the base template")]
+    /// The base template could not be built.
+    #[error("could not build the base template")]
     Base(#[from] BaseError),
     /// No spawner.
     #[error("could not start the spawner")]
     Spawner(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The guest's program could not be put into memory.
-    #[error("could not load the guest's program")]
+    /// The guest program could not be loaded.
+    #[error("could not load the guest program")]
     Guest(#[source] io::Error),
-    /// The store of images cannot be used.
-    #[error("could not open the store of images")]
+    /// The image store cannot be used.
+    #[error("could not open the image store")]
     Images(#[source] isopod_image::StoreError),
-    /// What an earlier process left could not be looked at.
-    #[error("could not look at what an earlier process left")]
+    /// The remains of an earlier process could not be read.
+    #[error("could not read what an earlier process left")]
     Sweep(#[source] io::Error),
 }
 
-/// How far a template is.
+/// The progress of preparing a template.
 #[derive(Clone, Debug)]
 pub struct TemplateProgress {
-    /// Steps that are done.
+    /// Finished steps.
     pub done: u32,
-    /// Steps in all.
+    /// All steps.
     pub total: u32,
-    /// What is being done.
+    /// The current step.
     pub message: String,
 }
 
-/// A template that is there now.
+/// A template that is ready.
 #[derive(Clone, Debug)]
 pub struct BuiltTemplate {
-    /// Its own name, whatever alias was asked for.
+    /// Its own name, even if it was requested by an alias.
     pub name: &'static str,
     /// Its layer.
     pub layer: String,
-    /// Whether it was built now.
+    /// Whether it was built by this call.
     pub is_new: bool,
 }
 
-/// Why a template was not made. Nothing is left of it.
+/// Why a template was not built. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildTemplateError {
     /// No recipe has that name.
     #[error("there is no template {0:?} that could be built")]
     Unknown(String),
-    /// Something broke on the way.
+    /// A step failed.
     #[error("could not build template {name}")]
     Failed {
-        /// Which.
+        /// The template.
         name: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -148,18 +148,18 @@ pub enum BuildTemplateError {
 /// A node that runs sandboxes.
 #[derive(Debug)]
 pub struct Node {
-    fleet: Arc<Fleet>,
+    sandboxes: Arc<Sandboxes>,
     builder: TemplateBuilder,
 }
 
 impl Node {
-    /// Opens the node of a state directory: adopts what runs, removes what is nobody's, fills the pool. Blocks for the
-    /// time it takes to build the base template when the host has changed; call it inside a Tokio runtime.
+    /// Opens the node of a state directory: adopts running sandboxes, removes what no record claims, and fills the
+    /// pool. If the host has changed, this takes as long as building the base template. Call it inside a Tokio runtime.
     pub async fn open(state: StateRoot, config: NodeConfig) -> Result<Self, OpenError> {
         Self::open_with(state, config, None).await
     }
 
-    /// As [`Node::open`], with another means of isolation than the spawner's namespaces.
+    /// As [`Node::open`], with another isolation backend than the spawner's namespaces.
     pub async fn open_with(
         state: StateRoot,
         config: NodeConfig,
@@ -170,47 +170,48 @@ impl Node {
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (provisioner, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
-        let fleet_config = FleetConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
-        let fleet = Fleet::new(provisioner, template, fleet_config).map_err(OpenError::Sweep)?;
-        fleet.adopt().await.map_err(OpenError::Sweep)?;
-        maintain_workspaces(&fleet);
-        fleet.template_pools.base().pool.start();
-        wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
-        refresh_templates_periodically(&fleet);
+        let sandboxes_config =
+            SandboxesConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
+        let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
+        sandboxes.adopt().await.map_err(OpenError::Sweep)?;
+        maintain_workspaces(&sandboxes);
+        sandboxes.template_pools.base().pool.start();
+        wanted.into_iter().for_each(|recipe| sandboxes.start_opening(recipe));
+        refresh_templates_periodically(&sandboxes);
         if config.home == HomeKind::Server {
-            sweep_periodically(&fleet, config.sweep_every);
+            sweep_periodically(&sandboxes, config.sweep_every);
         }
-        Ok(Self { fleet, builder: TemplateBuilder::new(images) })
+        Ok(Self { sandboxes, builder: TemplateBuilder::new(images) })
     }
 
-    /// Waits until the pool is as full as it should be.
+    /// Waits until the pool has this size.
     pub async fn wait_for_pool(&self, size: PoolSize) {
         while self.pool_filled().ready < size.ready || self.pool_filled().prepared < size.prepared {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Why what sandboxes write cannot be limited on this host, and what would help.
+    /// Why disk usage of sandboxes cannot be limited on this host, and what to do about it.
     pub fn no_disk_limit(&self) -> Option<String> {
-        self.fleet.provisioner.host.disk.no_limit().map(ToString::to_string)
+        self.sandboxes.provisioner.host.disk.no_limit().map(ToString::to_string)
     }
 
-    /// How many sandboxes wait in the pool.
+    /// The number of sandboxes in the pool.
     pub fn pool_filled(&self) -> PoolSize {
-        self.fleet.template_pools.base().pool.filled()
+        self.sandboxes.template_pools.base().pool.filled()
     }
 
-    /// Directory with the guest's socket of a sandbox, for tools on this machine.
+    /// The guest's socket of a sandbox, for tools on this machine.
     pub fn guest_socket(&self, incarnation: &Incarnation) -> Option<PathBuf> {
-        self.fleet.guest_socket(incarnation)
+        self.sandboxes.guest_socket(incarnation)
     }
 
-    /// The first process of a sandbox, as the host sees it.
+    /// The pid of a sandbox's first process on the host.
     pub fn init_pid(&self, incarnation: &Incarnation) -> Option<u32> {
-        self.fleet.init_pid(incarnation)
+        self.sandboxes.init_pid(incarnation)
     }
 
-    /// Makes a template, unless it is there, or anew. `on_step` is told how far it is.
+    /// Builds a template if it does not exist, or rebuilds it. Calls `on_step` with the progress.
     pub async fn build_template(
         &self,
         name: &str,
@@ -218,8 +219,8 @@ impl Node {
         on_step: impl Fn(TemplateProgress),
     ) -> Result<BuiltTemplate, BuildTemplateError> {
         let recipe = find_recipe(name).ok_or_else(|| BuildTemplateError::Unknown(name.to_owned()))?;
-        let id = recipe.layer_id(self.fleet.template_pools.base().template().facts(), self.fleet.state_path());
-        let templates = self.fleet.templates_directory();
+        let id = recipe.layer_id(self.sandboxes.template_pools.base().template().facts(), self.sandboxes.state_path());
+        let templates = self.sandboxes.templates_directory();
         if !rebuild && Layer::open(&templates, &id).is_ok() {
             return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
         }
@@ -227,37 +228,37 @@ impl Node {
             on_step(TemplateProgress { done: step.done, total: step.total, message: step.message });
         };
         let existing = if rebuild { Existing::Replace } else { Existing::Take };
-        let built = self.fleet.build_layer(recipe, &id, existing, on_step).await;
+        let built = self.sandboxes.build_layer(recipe, &id, existing, on_step).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
         Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: true })
     }
 
-    /// Ends the node. The sandboxes of a server live on; those of a command end.
+    /// Closes the node. The sandboxes of a server keep running. Those of a command end.
     pub async fn close(self) {
-        self.fleet.close().await;
+        self.sandboxes.close().await;
     }
 }
 
-/// Looks now and then whether the host's packages have changed.
-fn refresh_templates_periodically(fleet: &Arc<Fleet>) {
-    let fleet = Arc::downgrade(fleet);
+/// Checks periodically whether the host's packages have changed.
+fn refresh_templates_periodically(sandboxes: &Arc<Sandboxes>) {
+    let sandboxes = Arc::downgrade(sandboxes);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(TEMPLATE_CHECK).await;
-            let Some(fleet) = fleet.upgrade() else { return };
-            let _ = tokio::task::spawn_blocking(move || fleet.refresh_templates()).await;
+            let Some(sandboxes) = sandboxes.upgrade() else { return };
+            let _ = tokio::task::spawn_blocking(move || sandboxes.refresh_templates()).await;
         }
     });
 }
 
-/// Looks now and then for what nobody claims: a command that was killed, or a step of ours that failed.
-fn sweep_periodically(fleet: &Arc<Fleet>, every: Duration) {
-    let fleet = Arc::downgrade(fleet);
+/// Sweeps periodically for what a killed command or a failed step of ours has left.
+fn sweep_periodically(sandboxes: &Arc<Sandboxes>, every: Duration) {
+    let sandboxes = Arc::downgrade(sandboxes);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(every).await;
-            let Some(fleet) = fleet.upgrade() else { return };
-            let _ = tokio::task::spawn_blocking(move || fleet.sweep()).await;
+            let Some(sandboxes) = sandboxes.upgrade() else { return };
+            let _ = tokio::task::spawn_blocking(move || sandboxes.sweep()).await;
         }
     });
 }
@@ -280,14 +281,14 @@ fn open_parts(
             Ok((Provisioner { host, home, backend, guest, environment, certificates }, template))
         }
         Err(error) => {
-            // Nothing was begun, so nothing that was set up for it stays, unless sandboxes need it.
+            // Nothing was started, so remove what was set up, unless sandboxes need it.
             host.close();
             Err(error)
         }
     }
 }
 
-/// What a node has besides its host and its home.
+/// The parts of a node besides its host and its home.
 struct Parts {
     backend: Arc<dyn Backend>,
     guest: OwnedFd,
@@ -303,7 +304,7 @@ fn open_on(
     backend: Option<Arc<dyn Backend>>,
 ) -> Result<Parts, OpenError> {
     if let Some(workspace) = &config.workspace {
-        // The host was opened just now.
+        // Nothing has set it before: the host was opened just now.
         let _ = host.workspace.set(Arc::clone(workspace));
     }
     if config.home == HomeKind::Server {
@@ -319,12 +320,12 @@ fn open_on(
     let sweeper = if config.home == HomeKind::Server { Sweeper::Server } else { Sweeper::Other };
     let report = sweep(host, sweeper).map_err(OpenError::Sweep)?;
     if report != SweepReport::default() {
-        tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
+        tracing::info!(homes = report.homes, executions = report.executions, "removed leftovers of earlier processes");
     }
     if config.home == HomeKind::Server
         && let Err(error) = remove_unfinished(&host.state.templates())
     {
-        tracing::warn!(%error, "could not remove what builds have left");
+        tracing::warn!(%error, "could not remove leftovers of builds");
     }
     let guest = guest_program::sealed().map_err(OpenError::Guest)?;
     let environment = template.host_environment(config.host_environment, config.variables.clone().into_iter());
@@ -332,7 +333,7 @@ fn open_on(
     Ok(Parts { backend, guest, environment, certificates, template })
 }
 
-/// The certificates that this host trusts, in one file.
+/// The bundle of certificates that this host trusts.
 fn host_certificates(variables: &BTreeMap<String, String>) -> Option<Vec<u8>> {
     const USUAL: &[&str] = &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
     let named = ["SSL_CERT_FILE", "CURL_CA_BUNDLE"].iter().filter_map(|name| variables.get(*name).map(String::as_str));
@@ -348,39 +349,39 @@ fn start_spawner(home: &Home, config: &NodeConfig) -> Result<Arc<dyn Backend>, O
 #[async_trait]
 impl NodeApi for Node {
     async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
-        self.fleet.create(spec).await
+        self.sandboxes.create(spec).await
     }
 
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
-        self.fleet.kill(incarnation).await
+        self.sandboxes.kill(incarnation).await
     }
 
     async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
-        self.fleet.pause(incarnation, mode).await
+        self.sandboxes.pause(incarnation, mode).await
     }
 
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
-        self.fleet.resume(incarnation).await
+        self.sandboxes.resume(incarnation).await
     }
 
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {
-        self.fleet.set_network(incarnation, policy).await
+        self.sandboxes.set_network(incarnation, policy).await
     }
 
     async fn usage(&self, incarnation: &Incarnation) -> Result<Usage, NodeError> {
-        self.fleet.usage(incarnation).await
+        self.sandboxes.usage(incarnation).await
     }
 
     async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
-        self.fleet.dial(incarnation, target).await
+        self.sandboxes.dial(incarnation, target).await
     }
 
     async fn list(&self) -> Vec<NodeSandbox> {
-        self.fleet.list().await
+        self.sandboxes.list().await
     }
 
     async fn next_event(&self) -> Option<NodeEvent> {
-        self.fleet.next_event().await
+        self.sandboxes.next_event().await
     }
 
     async fn free_memory(&self) -> Bytes {
@@ -391,13 +392,13 @@ impl NodeApi for Node {
         let claims = tokio::task::spawn_blocking(Slot::count_claims).await;
         let taken = claims.ok().and_then(Result::ok);
         PoolStatus {
-            templates: self.fleet.template_pools.statuses(),
+            templates: self.sandboxes.template_pools.statuses(),
             free_slots: taken.map(|taken| Slot::COUNT.saturating_sub(taken)),
         }
     }
 
     async fn templates(&self) -> Vec<TemplateInfo> {
-        self.fleet.template_pools.infos()
+        self.sandboxes.template_pools.infos()
     }
 
     async fn build_template(
@@ -406,14 +407,14 @@ impl NodeApi for Node {
         events: mpsc::Sender<BuildEvent>,
         cancel: CancellationToken,
     ) -> Result<build::BuiltTemplate, BuildError> {
-        self.builder.build(&self.fleet, spec, events, cancel).await
+        self.builder.build(&self.sandboxes, spec, events, cancel).await
     }
 
     async fn built_templates(&self) -> Vec<KeptTemplate> {
-        self.fleet.built_templates().await
+        self.sandboxes.built_templates().await
     }
 
     async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
-        self.fleet.remove_template(id).await
+        self.sandboxes.remove_template(id).await
     }
 }

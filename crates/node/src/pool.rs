@@ -1,8 +1,8 @@
-//! Sandboxes that are made before somebody asks.
+//! A pool of sandboxes that are created in advance.
 //!
-//! Two queues for the template and limits that most ask for: *ready* ones, whose guest listens, and *prepared* ones,
-//! whose first process waits for the word to become the guest. Workers keep both filled. What is asked for with other
-//! limits takes a prepared one; another template is made from nothing.
+//! It has two queues, for the default template and limits: *ready* sandboxes, whose guest listens, and *prepared* ones,
+//! whose first process waits to become the guest. Workers keep both filled. A request with other limits takes a
+//! prepared sandbox. One with another template starts from scratch.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::record::random_execution_id;
 use crate::start::START_TIMEOUT;
 use crate::template::Template;
 
-/// How many to keep.
+/// How many sandboxes to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSize {
     /// With a guest that listens.
@@ -31,29 +31,29 @@ pub struct PoolSize {
 }
 
 impl PoolSize {
-    /// None: everything is made when it is asked for.
+    /// Nothing is created in advance.
     pub const NONE: Self = Self { ready: 0, prepared: 0 };
 }
 
-/// After this many failures in a row a worker waits for the next request instead of trying on.
+/// After this many consecutive failures, a worker waits for the next request.
 const MAX_FAILURES: u32 = 3;
-/// How long a worker rests after a failure.
+/// How long a worker waits after a failure.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// Most of the work is waiting: a move between cgroups alone takes a grace period of the kernel, which many share.
+/// Most of the work is waiting: a move between cgroups alone takes an RCU grace period, which several moves can share.
 const WORKERS: usize = 4;
 
-/// While the queues are well filled, how long workers leave the CPUs to whoever has just been given a sandbox.
+/// How long workers leave the CPUs to the owner of a sandbox that was just taken, while the queues are well filled.
 const REST: Duration = Duration::from_millis(20);
 
-/// How long an interpreter may take to come from its zygote, and how often to look.
+/// How long to wait for an interpreter from its zygote, and how often to check.
 const PARKING_DEADLINE: Duration = Duration::from_secs(10);
 const PARKING_POLL: Duration = Duration::from_millis(5);
 
-/// What waits, and the workers that fill it up.
+/// The queues and the workers that fill them.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    /// Taken by whoever closes the pool.
+    /// Taken when the pool is closed.
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -64,14 +64,14 @@ struct Shared {
     limits: Limits,
     inventory: Mutex<Inventory>,
     wanted: Notify,
-    /// How many owners wait for one that is made for them alone.
+    /// How many owners wait for a sandbox that is created just for them.
     waiting: AtomicUsize,
 }
 
-/// With more owners waiting than this, workers leave the CPUs to them.
+/// If more owners than this wait, workers leave the CPUs to them.
 const MAX_WAITING: usize = 4;
 
-/// An owner that waits for a sandbox that the pool did not have.
+/// Counts an owner that waits for a sandbox because the pool had none.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Shared);
 
@@ -84,11 +84,11 @@ impl Drop for Waiting<'_> {
 
 #[derive(Debug, Default)]
 struct Inventory {
-    /// The template that is kept ready now.
+    /// The template of the sandboxes in the pool.
     template: Option<Arc<Template>>,
     ready: VecDeque<ReadySandbox>,
     prepared: VecDeque<PreparedSandbox>,
-    /// How many are being made, so that two workers do not make the same one.
+    /// How many are being created, so that workers do not create too many.
     making_ready: usize,
     making_prepared: usize,
     closed: bool,
@@ -100,7 +100,7 @@ enum Job {
 }
 
 impl Pool {
-    /// Empty inventory. Nothing is made before [`Pool::start`].
+    /// An empty pool. Nothing is created before [`Pool::start`].
     pub(crate) fn new(provisioner: Arc<Provisioner>, template: Arc<Template>, limits: Limits, size: PoolSize) -> Self {
         let inventory = Mutex::new(Inventory { template: Some(template), ..Inventory::default() });
         let shared = Arc::new(Shared {
@@ -114,8 +114,8 @@ impl Pool {
         Self { shared, workers: Mutex::default() }
     }
 
-    /// Begins to fill the inventory, once. Not before the sandboxes of an earlier process are adopted: one in the making
-    /// looks like one that a killed process left.
+    /// Starts filling the pool, once. Call it only after the sandboxes of an earlier process are adopted, because a
+    /// sandbox that is being created looks like one that a killed process left.
     pub(crate) fn start(&self) {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         if workers.is_empty() && self.shared.size != PoolSize::NONE && !self.shared.inventory().closed {
@@ -123,9 +123,9 @@ impl Pool {
         }
     }
 
-    /// A ready one, if there is one with these limits.
+    /// Takes a ready sandbox with these limits, if there is one.
     pub(crate) fn take_ready(&self, generation: &str, limits: &Limits) -> Option<ReadySandbox> {
-        // The disk limit is set when it is handed over.
+        // The disk limit is set when the sandbox is assigned.
         if (Limits { disk: self.shared.limits.disk, ..*limits }) != self.shared.limits {
             return None;
         }
@@ -139,13 +139,13 @@ impl Pool {
             };
             match sandbox? {
                 sandbox if sandbox.is_alive() => return Some(sandbox),
-                // Somebody killed it while it waited.
+                // It was killed while it waited.
                 dead => self.shared.provisioner.discard_ready(dead),
             }
         }
     }
 
-    /// A prepared one, if there is one of this template.
+    /// Takes a prepared sandbox of this template, if there is one.
     pub(crate) fn take_prepared(&self, generation: &str) -> Option<PreparedSandbox> {
         let mut inventory = self.shared.inventory();
         if !inventory.is_of(generation) {
@@ -154,19 +154,19 @@ impl Pool {
         inventory.prepared.pop_front()
     }
 
-    /// Tells the workers, until it is dropped, that somebody waits.
+    /// Tells the workers that an owner waits, until the result is dropped.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(&self.shared)
     }
 
-    /// Lets the workers fill what was taken. Whoever takes calls it when the taken one has been handed over, so that the
-    /// work for the next does not hold up this one.
+    /// Lets the workers replace what was taken. Call it after the sandbox has been assigned, so that work on the next
+    /// one does not delay it.
     pub(crate) fn refill(&self) {
         self.shared.wanted.notify_waiters();
     }
 
-    /// Keeps another template ready from now on and removes what is left of the old one.
+    /// Changes the template of the pool and removes the sandboxes of the old one.
     pub(crate) fn replace_template(&self, template: Arc<Template>) {
         let (ready, prepared) = {
             let mut inventory = self.shared.inventory();
@@ -177,13 +177,13 @@ impl Pool {
         self.shared.wanted.notify_waiters();
     }
 
-    /// How many are on the inventory.
+    /// The number of sandboxes in the pool.
     pub(crate) fn filled(&self) -> PoolSize {
         let inventory = self.shared.inventory();
         PoolSize { ready: inventory.ready.len(), prepared: inventory.prepared.len() }
     }
 
-    /// The same beside what there should be, under the template's name.
+    /// The actual and the wanted sizes, under the template's name.
     pub(crate) fn status(&self, template: &str) -> TemplatePoolStatus {
         let (filled, wanted) = (self.filled(), self.shared.size);
         TemplatePoolStatus {
@@ -195,13 +195,13 @@ impl Pool {
         }
     }
 
-    /// Ends the workers and removes everything on the inventory.
+    /// Stops the workers and removes all sandboxes of the pool.
     pub(crate) async fn close(&self) {
         self.shared.inventory().closed = true;
         self.shared.wanted.notify_waiters();
         let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         for worker in workers {
-            // A worker that panicked has nothing on its hands that the next sweep would not find.
+            // The next sweep finds whatever a worker that panicked has left.
             let _ = worker.await;
         }
         let shared = Arc::clone(&self.shared);
@@ -217,7 +217,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Without this, workers that wait for something to do would keep the state directory for ever.
+    /// Aborts the workers. Otherwise, idle ones would hold the state directory forever.
     fn drop(&mut self) {
         let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         workers.iter().for_each(JoinHandle::abort);
@@ -276,7 +276,7 @@ impl Shared {
         2 * inventory.ready.len() < self.size.ready || 2 * inventory.prepared.len() < self.size.prepared
     }
 
-    /// Ready ones first, made of prepared ones where there are.
+    /// Ready sandboxes come first. They are made from prepared ones if possible.
     fn next_job(&self) -> Option<Job> {
         if self.waiting.load(Ordering::Relaxed) > MAX_WAITING || descriptors_are_low() {
             return None;
@@ -359,8 +359,8 @@ impl Shared {
     }
 }
 
-/// A ready one with an interpreter is ready when that has come and waits for code. One that does not come is no reason to
-/// throw the sandbox away: the guest starts its own. Blocks; call it on a thread of a runtime that is made for that.
+/// Waits until a sandbox's interpreter has arrived and waits for code. If none arrives, the sandbox is still usable,
+/// because the guest starts its own. Blocks, so call it on a blocking thread of a Tokio runtime.
 fn wait_until_parked(sandbox: &ReadySandbox) {
     if sandbox.template.zygote().is_none() {
         return;
@@ -371,8 +371,8 @@ fn wait_until_parked(sandbox: &ReadySandbox) {
         match tokio::runtime::Handle::current().block_on(parked) {
             Ok(true) => return,
             Ok(false) => std::thread::sleep(PARKING_POLL),
-            Err(error) => return tracing::debug!(%error, "the guest does not tell about its interpreter"),
+            Err(error) => return tracing::debug!(%error, "cannot ask the guest about its interpreter"),
         }
     }
-    tracing::warn!(execution = %sandbox.record.execution, "no interpreter has come");
+    tracing::warn!(execution = %sandbox.record.execution, "no interpreter arrived in time");
 }

@@ -1,7 +1,8 @@
-//! The record of a sandbox: what must be known to adopt or to remove it, in one file.
+//! The record of a sandbox: what is needed to adopt or remove it, in one file.
 //!
-//! It is replaced as a whole: the new one is written beside it, and the two change places. It is not synced to disk: what it speaks of does not outlive the kernel,
-//! except for the files of a stopped sandbox, and those records are synced.
+//! A record is replaced atomically: the new one is written next to it, and the two are exchanged. It is not synced to
+//! disk, because what it describes does not outlive the kernel. The exception is a stopped sandbox, whose files do, and
+//! so its record is synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::boot::ProcessIdentity;
 use crate::slot::Slot;
 
-/// Raised when an older program could not read it any more.
+/// Increased when older programs could not read it.
 const VERSION: u32 = 1;
 
 /// What is known about one execution.
@@ -25,24 +26,25 @@ const VERSION: u32 = 1;
 pub(crate) struct Record {
     version: u32,
     pub(crate) execution: ExecutionId,
-    /// Taken before anything that carries its number is made.
+    /// Claimed before anything that carries its number is created.
     pub(crate) slot: Option<Slot>,
-    /// The slot of the zygote whose user owns its outer user namespace. Nobody else may have that user while this lives.
+    /// The slot of the zygote whose user owns its outer user namespace. Nobody else may get that user while this
+    /// execution runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<Slot>,
-    /// It is no sandbox, but forks itself into those that name its slot as their owner.
+    /// It is not a sandbox. It forks into the sandboxes that name its slot as their owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_zygote: bool,
-    /// The writable layer that goes when this goes. A sandbox that is being resumed works on the layer of its earlier life,
-    /// which that one's record owns until the new life has an owner.
+    /// The writable layer that is removed with this execution. A sandbox that is being resumed uses the layer of its
+    /// earlier execution. That layer belongs to the earlier record until the new execution has an owner.
     pub(crate) area: Option<String>,
-    /// Template and generation that its root stands on.
+    /// The template and generation of its root file system.
     pub(crate) template: String,
     pub(crate) generation: String,
     pub(crate) limits: Limits,
-    /// The first process, once there is one.
+    /// The first process, once it exists.
     pub(crate) init: Option<ProcessIdentity>,
-    /// What was asked for, once it has an owner. Without it, it waits in a pool, and nobody adopts it.
+    /// The request, once it has an owner. Without one, the sandbox waits in a pool, and nobody adopts it.
     pub(crate) spec: Option<SandboxSpec>,
     pub(crate) state: NodeState,
 }
@@ -82,7 +84,7 @@ impl Record {
         Ok(())
     }
 
-    /// Reads the record of a directory. One of a later version or one that is damaged is an error.
+    /// Reads the record in a directory. A later version or a damaged record is an error.
     pub(crate) fn load(directory: &Path) -> io::Result<Self> {
         let record: Self = serde_json::from_slice(&fs::read(path(directory))?)?;
         if record.version > VERSION {
@@ -92,14 +94,14 @@ impl Record {
     }
 }
 
-/// Random enough that no two sandboxes of a host ever share one.
+/// Random enough to be unique.
 pub(crate) fn random_execution_id() -> ExecutionId {
     let mut bytes = [0; 20];
-    getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+    getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
     ExecutionId::from_random(bytes)
 }
 
-/// The next record, or the one before.
+/// The next record, or the previous one.
 const NEW: &str = "record.new";
 /// A file for a later record.
 const SPARE: &str = "record.spare";
@@ -108,18 +110,19 @@ fn path(directory: &Path) -> PathBuf {
     directory.join("record.json")
 }
 
-/// Leaves the directory without a record, but with the file for another.
+/// Leaves the directory without a record, but with the file for another one.
 pub(crate) fn put_aside(directory: &Path) -> io::Result<()> {
     fs::rename(path(directory), directory.join(SPARE))
 }
 
-/// A file that is there is written over and not emptied first: ext4 would write an emptied one to the disk at once.
+/// An existing file is overwritten without truncating it first, because ext4 would write a truncated one to disk at
+/// once.
 fn open_new(directory: &Path, temporary: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
     match options.open(temporary) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Making a file is the dear part, so one that waits is taken.
+            // Creating a file is expensive, so use a spare one.
             let _ = fs::rename(directory.join(SPARE), temporary);
             options.create(true).open(temporary)
         }
@@ -127,10 +130,10 @@ fn open_new(directory: &Path, temporary: &Path) -> io::Result<File> {
     }
 }
 
-/// Puts the new record in the place of the old one, which stays as the file for the next.
+/// Exchanges the new record with the old one, which stays as the file for the next.
 fn exchange(temporary: &Path, record: &Path) -> io::Result<()> {
     match renameat_with(CWD, temporary, CWD, record, RenameFlags::EXCHANGE) {
-        // There is no old one, or the file system cannot do it.
+        // There is no old one, or the file system does not support it.
         Err(Errno::NOENT | Errno::INVAL) => fs::rename(temporary, record),
         other => Ok(other?),
     }

@@ -1,4 +1,4 @@
-//! Removing a whole state directory.
+//! Removes a whole state directory.
 
 use std::fs;
 
@@ -13,14 +13,13 @@ use crate::node::OpenError;
 use crate::state::{StateRoot, remove_template_user};
 use crate::sweep::{Sweeper, remains_of, sweep};
 
-/// Ends all sandboxes, takes down what was set up on the host, and removes the state directory.
+/// Ends all sandboxes, removes what was set up on the host, and removes the state directory.
 ///
-/// # Errors
-/// When a server or a command still uses it; nothing has been touched then.
+/// Calls `unmount` when no sandbox is left and before files are removed. It must unmount whatever is mounted in the
+/// directory, so that the files behind the mount are not removed.
 ///
-/// `let_go` is called when no sandbox is left and before files are removed: whoever has something mounted in there takes it
-/// away, lest the files behind the mount be removed as well.
-pub fn remove_everything(state: StateRoot, let_go: impl FnOnce() -> std::io::Result<()>) -> Result<(), OpenError> {
+/// # Errors If a server or a command still uses it. Nothing is changed then.
+pub fn remove_everything(state: StateRoot, unmount: impl FnOnce() -> std::io::Result<()>) -> Result<(), OpenError> {
     let server = Home::open(&state, HomeKind::Server)?;
     if let Some(path) = Home::of_living_command(&state).map_err(OpenError::Sweep)? {
         return Err(HomeError::InUse { path }.into());
@@ -30,28 +29,25 @@ pub fn remove_everything(state: StateRoot, let_go: impl FnOnce() -> std::io::Res
     for execution in server.executions().map_err(OpenError::Sweep)? {
         dispose(&host, &remains_of(&server, &execution));
     }
-    // We have the server's home, so we are the server.
+    // We hold the server's home, so we act as the server.
     sweep(&host, Sweeper::Server).map_err(OpenError::Sweep)?;
     for generation in list_generations(&state.layers())? {
         remove_generation(&state.layers(), &generation.id)?;
     }
     host.close();
-    // A disk that fails keeps its files and its mount.
+    // A broken disk keeps its files and its mount.
     Disk::abandon(state.path()).map_err(|error| HostError::Disk(Box::new(error)))?;
     drop(server);
-    let_go().map_err(OpenError::Sweep)?;
+    unmount().map_err(OpenError::Sweep)?;
     remove_template_user(state.path(), &state.templates());
     fs::remove_dir_all(state.path()).map_err(OpenError::Sweep)
 }
 
-/// With a new disk where the old one is beyond use: everything on it goes anyway.
+/// Replaces a broken disk with a new one, because everything on it is removed anyway.
 fn open_host(state: &StateRoot, network: NetworkConfig) -> Result<Host, OpenError> {
     match Host::open(state.clone(), network.clone(), &DiskOptions::default()) {
         Err(HostError::Disk(error)) => {
-            tracing::warn!(
-                error = &*error as &dyn std::error::Error,
-                "the disk of sandboxes cannot be opened and is removed"
-            );
+            tracing::warn!(error = &*error as &dyn std::error::Error, "cannot open the disk of sandboxes; removing it");
             Disk::abandon(state.path()).map_err(|error| HostError::Disk(Box::new(error)))?;
             Ok(Host::open(state.clone(), network, &DiskOptions::default())?)
         }

@@ -1,5 +1,6 @@
-//! Slots: numbers that stand for what sandboxes of all state directories share on a host, namely id ranges and network
-//! addresses. A claim is a symbolic link that only one can make; it is gone after a reboot, like the sandbox.
+//! Slots: numbers for what the sandboxes of all state directories share on a host, which are id ranges and network
+//! addresses. A claim is a symbolic link, which only one process can create. Like the sandboxes, claims do not survive
+//! a reboot.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,7 @@ use crate::state::{RUN_DIR, StateError, make_private_directory};
 #[serde(transparent)]
 pub(crate) struct Slot(pub(crate) u32);
 
-/// Why no slot was given.
+/// Why no slot is available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SlotError {
     #[error("all {} slots are taken", Slot::COUNT)]
@@ -26,27 +27,27 @@ pub(crate) enum SlotError {
     State(#[from] StateError),
 }
 
-/// The first host id. Below are the ranges that distributions hand out to users and container managers.
+/// The first host id. The ids below are in the ranges that distributions assign to users and container managers.
 const FIRST_ID: u32 = 0x7000_0000;
 const IDS_PER_SLOT: u32 = 0x1_0000;
 
 impl Slot {
-    /// How many sandboxes a host can hold.
+    /// How many sandboxes a host can have.
     pub(crate) const COUNT: u32 = 4000;
 
-    /// Host id of root in the sandbox.
+    /// The host id of root in the sandbox.
     pub(crate) fn first_id(self) -> u32 {
         FIRST_ID + self.0 * IDS_PER_SLOT
     }
 
-    /// The same number, as the network knows it.
+    /// The same number, as the `network` crate's type.
     pub(crate) fn on_network(self) -> isopod_network::Slot {
         isopod_network::Slot(self.0)
     }
 
-    /// Claims a free slot. `claim` says for whom, so that a sweep can tell.
+    /// Claims a free slot. `claim` names its user, for sweeps.
     pub(crate) fn claim(claim: &str) -> Result<Self, SlotError> {
-        /// Where the last search ended: slots just given back are the last to be taken again.
+        /// Where the last search ended, so that slots that were just released are reused last.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         make_private_directory(&directory())?;
         for _ in 0..Self::COUNT {
@@ -61,11 +62,12 @@ impl Slot {
     }
 
     fn try_claim(self, claim: &str) -> io::Result<()> {
-        // A link is made with its text in one step; a file would be empty for a moment, and then nobody's for ever.
+        // A link is created together with its text. A file would be empty for a moment, and if its creator died then,
+        // it would never have an owner.
         std::os::unix::fs::symlink(claim, self.file())
     }
 
-    /// Gives the slot back if it was claimed with this text.
+    /// Releases the slot if it is claimed with this text.
     pub(crate) fn release(self, claim: &str) {
         if self.is_claimed_with(claim) {
             let _ = fs::remove_file(self.temporary_file());
@@ -74,24 +76,23 @@ impl Slot {
         }
     }
 
-    /// Changes the text of a claim that the caller has, without a moment in which the slot is free.
+    /// Changes the text of the caller's claim without releasing the slot in between.
     pub(crate) fn reclaim(self, claim: &str, new: &str) -> io::Result<()> {
         if !self.is_claimed_with(claim) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let temporary = self.temporary_file();
-        // One of a process that was killed in between. Only who has the slot comes here.
+        // It may be left by a process that was killed here. Only the holder of the slot gets here.
         let _ = fs::remove_file(&temporary);
         std::os::unix::fs::symlink(new, &temporary)?;
         fs::rename(&temporary, self.file())
     }
 
-    /// Whether it is claimed with this text.
     pub(crate) fn is_claimed_with(self, claim: &str) -> bool {
         fs::read_link(self.file()).is_ok_and(|found| found.as_os_str() == claim)
     }
 
-    /// The text that it is claimed with.
+    /// The text of its claim.
     pub(crate) fn claim_text(self) -> Option<String> {
         fs::read_link(self.file()).ok().map(|text| text.to_string_lossy().into_owned())
     }
@@ -113,7 +114,7 @@ impl Slot {
         Ok(claims)
     }
 
-    /// How many are claimed.
+    /// The number of claims.
     pub(crate) fn count_claims() -> io::Result<u32> {
         let entries = match fs::read_dir(directory()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

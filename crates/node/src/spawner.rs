@@ -1,4 +1,4 @@
-//! Finding or starting the spawner of a home.
+//! Finds or starts the spawner of a home.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,9 +17,9 @@ use isopod_isolation::launch::{
 /// How to start this program as a spawner. The listening socket is its standard input.
 #[derive(Clone, Debug)]
 pub struct SpawnerProgram {
-    /// Usually this very program.
+    /// Usually the current executable.
     pub program: PathBuf,
-    /// Arguments that make it a spawner.
+    /// The arguments that make it a spawner.
     pub arguments: Vec<OsString>,
 }
 
@@ -41,12 +41,12 @@ impl From<SpawnerError> for LaunchError {
     }
 }
 
-/// A spawner, started anew when it died.
+/// A spawner, which is restarted if it died.
 #[derive(Debug)]
 pub(crate) struct SpawnerProcess {
     home: PathBuf,
     program: SpawnerProgram,
-    /// One request at a time.
+    /// Serialises the requests.
     connection: Mutex<Option<Spawner>>,
 }
 
@@ -58,7 +58,7 @@ impl SpawnerProcess {
         Self { home: home.to_owned(), program, connection: Mutex::new(None) }
     }
 
-    /// Makes sure that there is one.
+    /// Ensures that a spawner runs.
     pub(crate) fn ensure(&self) -> Result<(), SpawnerError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if connection.is_none() {
@@ -83,7 +83,7 @@ impl SpawnerProcess {
                 None => self.connect_or_start()?,
             };
             match ask(&spawner) {
-                // It was killed. Its sandboxes live on, and a new one does as well.
+                // It was killed. Its sandboxes keep running, and a new spawner replaces it.
                 Err(LaunchError::Channel { peer: "spawner", .. }) => {}
                 other => {
                     *connection = Some(spawner);
@@ -116,7 +116,7 @@ impl SpawnerProcess {
             .stderr(Stdio::from(log))
             .process_group(0)
             .spawn()?;
-        // Reaped when it ends, so that a long-lived server keeps no zombie.
+        // Reap it when it ends, so that a long-running server keeps no zombie.
         std::thread::Builder::new()
             .name("spawner-reaper".to_owned())
             .stack_size(64 << 10)

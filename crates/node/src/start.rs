@@ -1,4 +1,4 @@
-//! The start command of a template: it is up before a sandbox is handed out.
+//! Runs the start command of a template, before its sandbox gets an owner.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,24 +12,24 @@ use isopod_wire::build::BuiltTemplate;
 use crate::guest_request;
 use crate::provision::{Provisioner, ReadySandbox};
 
-/// How long a template may take to be ready when it is built, as with E2B.
+/// How long a template may take to become ready when it is built, as in E2B.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long somebody who waits for a sandbox waits for its start command; then it is handed out as it is.
+/// How long a create waits for the start command. Then the sandbox is returned as it is.
 pub(crate) const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Without a ready command: until something listens, at most this long.
+/// Without a ready command: how long to wait until something listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is looked at, at first and later.
+/// The first and the longest pause between two checks.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
-/// One try of a ready command.
+/// The limit on one run of the ready command.
 const TRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much of a table of sockets is looked at.
+/// How much of a socket table is read.
 const MAX_TABLE: u64 = 1 << 20;
 
-/// Why a start command is not up.
+/// Why a start command is not ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    #[error("could not speak with the guest")]
+    #[error("could not connect to the guest")]
     Init(#[source] io::Error),
     #[error("could not run the start command")]
     Start(#[source] GuestError),
@@ -41,8 +41,8 @@ pub(crate) enum StartError {
     NotReady(u64),
 }
 
-/// Starts it and waits until it is ready. `init` is the sandbox's first process. Whatever the guest does, this is over
-/// when the timeout and one more try of the ready command are.
+/// Runs the start command and waits until it is ready. `init` is the sandbox's first process. Whatever the guest does,
+/// this ends after the timeout plus one run of the ready command.
 pub(crate) async fn bring_up(
     guest: &Guest,
     init: u32,
@@ -81,9 +81,9 @@ async fn start_and_wait(
 }
 
 impl Provisioner {
-    /// Brings up the start command of a template in a sandbox that nobody has yet. One that does not come up is told to
-    /// the log, and the sandbox is handed out all the same: its owner can look why. Blocks; call it on a thread of a
-    /// runtime that is made for that.
+    /// Runs the start command of a template in a sandbox that has no owner yet. If it fails, that is logged, and the
+    /// sandbox is used anyway, so that its owner can see why. Blocks, so call it on a blocking thread of a Tokio
+    /// runtime.
     pub(crate) fn bring_up(&self, ready: &ReadySandbox, timeout: Duration) {
         let Some(manifest) = ready.template.manifest() else { return };
         let template = &manifest.template;
@@ -94,14 +94,14 @@ impl Provisioner {
         let guest = guest_request::client(&directory);
         let environment = self.environment_for(manifest.on_host);
         let up = async {
-            // A guest answers nobody before it has got its settings. Those of its owner come later and replace these.
+            // A guest serves no requests before it has its settings. The owner's settings come later and replace these.
             let owner = serde_json::json!({ "envVars": {}, "defaultUser": template.user });
             guest_request::post(&directory, "/init", &owner).await.map_err(StartError::Init)?;
             bring_up(&guest, init.pid, template, &environment, timeout).await
         };
         if let Err(error) = tokio::runtime::Handle::current().block_on(up) {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, template = template.id, "the start command of a sandbox is not up");
+            tracing::warn!(error, template = template.id, "the start command of a sandbox is not ready");
         }
     }
 }
@@ -135,19 +135,20 @@ async fn wait_until_ready(
     }
 }
 
-/// Runs something to its end. Nobody wants what it writes, however much that is.
+/// Runs a command to its end and discards its output, however long it is.
 async fn run_quietly(guest: &Guest, command: StartProcess) -> Result<Ended, GuestError> {
     Ok(guest.start(command).await?.collect_up_to(0).await?.ended)
 }
 
-/// Without a ready command nobody says when it is ready. A server is when it listens; anything else gets some time.
+/// Waits for a start command that has no ready command. A server is ready when it listens. Anything else gets some
+/// time.
 async fn wait_until_it_listens(init: u32, running: &mut Process, timeout: Duration) -> Result<(), StartError> {
     let deadline = Instant::now() + LISTEN_TIMEOUT.min(timeout);
     let mut pause = FIRST_PAUSE;
     while Instant::now() < deadline && !something_listens(init) {
         match wait_for_end(running, pause).await {
             None => {}
-            // It did its work.
+            // It has finished successfully.
             Some(0) => return Ok(()),
             Some(code) => return Err(StartError::Ended(code)),
         }
@@ -156,12 +157,13 @@ async fn wait_until_it_listens(init: u32, running: &mut Process, timeout: Durati
     Ok(())
 }
 
-/// A start command that ends well has put something into the background.
+/// The exit code, if it failed. A start command that exits with 0 has started something in the background.
 async fn failed_within(process: &mut Process, limit: Duration) -> Option<i32> {
     wait_for_end(process, limit).await.filter(|code| *code != 0)
 }
 
-/// Waits, and reads what it writes meanwhile. None while it runs, and when its end was told before.
+/// Waits and reads the output in the meantime. Returns `None` while the process runs, and if its end was already
+/// reported.
 async fn wait_for_end(process: &mut Process, limit: Duration) -> Option<i32> {
     let deadline = tokio::time::Instant::now() + limit;
     loop {
@@ -177,15 +179,16 @@ async fn wait_for_end(process: &mut Process, limit: Duration) -> Option<i32> {
     }
 }
 
-/// Whether a TCP port other than the interpreter's is open in the network of this process.
+/// Whether a TCP port other than the interpreter's is open in the network namespace of this process.
 fn something_listens(init: u32) -> bool {
     ["tcp", "tcp6"].iter().any(|name| has_listener(&beginning_of(format!("/proc/{init}/net/{name}"))))
 }
 
-/// The kernel lists listeners first, and a sandbox may have very many connections.
+/// Reads the beginning of a socket table. The kernel lists listeners first, and a sandbox may have very many
+/// connections.
 fn beginning_of(table: String) -> String {
     let mut bytes = Vec::new();
-    // Without a table nothing listens.
+    // Without a table, nothing listens.
     let _ = File::open(table).and_then(|table| table.take(MAX_TABLE).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,7 +1,8 @@
-//! Removes what no living process claims: homes of commands that are gone, unassigned sandboxes of a server that was killed, and
-//! things on the host that carry this state directory's tag but have no record.
+//! Removes what no running process claims: homes of commands that are gone, unassigned sandboxes of a server that was
+//! killed, and objects on the host that have this state directory's tag but no record.
 //!
-//! Where a server lives, things without a record are its business: some of them it has in hand. It looks now and then.
+//! While a server runs, only the server removes objects without a record, because it may be working on some of them. It
+//! sweeps regularly.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +18,7 @@ use crate::record::Record;
 use crate::slot::Slot;
 use crate::state::StateRoot;
 
-/// What a sweep found and removed.
+/// What a sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Homes of commands that were killed.
@@ -26,18 +27,18 @@ pub struct SweepReport {
     pub executions: usize,
 }
 
-/// Why nothing could be swept.
+/// Why a sweep failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The host lacks something.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// What is left could not be looked at.
-    #[error("could not look at what an earlier process left")]
+    /// The leftovers could not be listed.
+    #[error("could not read what an earlier process left")]
     Inspect(#[source] io::Error),
 }
 
-/// Sweeps everything that is nobody's, without being a node oneself.
+/// Sweeps without opening a node.
 pub fn sweep_abandoned(state: StateRoot, disk: &DiskOptions) -> Result<SweepReport, SweepError> {
     let network = NetworkConfig::new(state.tag().parse().map_err(HostError::from)?);
     let host = Host::open(state, network, disk)?;
@@ -46,16 +47,16 @@ pub fn sweep_abandoned(state: StateRoot, disk: &DiskOptions) -> Result<SweepRepo
     report
 }
 
-/// Who sweeps.
+/// The process that sweeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweeper {
     /// The server of the state directory.
     Server,
-    /// A command, beside the server or without one.
+    /// A command, with or without a running server.
     Other,
 }
 
-/// Sweeps everything that is nobody's. May run while sandboxes are made and removed.
+/// Sweeps everything that nothing claims. May run while sandboxes are created and removed.
 pub(crate) fn sweep(host: &Host, sweeper: Sweeper) -> io::Result<SweepReport> {
     let mut report = SweepReport::default();
     for home in Home::abandoned(&host.state)? {
@@ -84,7 +85,7 @@ fn sweep_home(host: &Host, home: Home) -> io::Result<usize> {
     Ok(executions.len())
 }
 
-/// By the record where there is one.
+/// The remains of an execution, from its record if there is one.
 pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
     match Record::load(&home.execution_directory(execution)) {
         Ok(record) => Remains::of(&record, home),
@@ -92,29 +93,28 @@ pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
     }
 }
 
-/// Executions that have something on the host but a record nowhere. A record is written before anything is made and
-/// goes last, so the things are looked at first. A slot is recycled before its record goes, so those are looked at
-/// last.
+/// Executions that have something on the host but no record. A record is written first and removed last, so the objects
+/// are listed before the records. A slot is recycled before its record is removed, so held slots are read last.
 ///
-/// The name of an earlier life may still name the writable layer of a later one. Its cgroups and its slot are strays all
-/// the same; the layer is not.
+/// The name of an earlier execution may still name the writable layer of a later one. Its cgroups and its slot are
+/// strays all the same, but the layer is not.
 fn strays(host: &Host) -> io::Result<Vec<Remains>> {
     let mut found: BTreeSet<String> = host.cgroups.list()?.into_iter().collect();
     let claims = host.claimed_slots()?;
     let areas: BTreeSet<String> = host.disk.area_names().unwrap_or_default().iter().map(ToString::to_string).collect();
     let known: BTreeSet<String> = all_executions(&host.state)?.into_iter().map(String::from).collect();
-    // Twice: a layer that goes from one life of its sandbox to the next in between may be missed once, not two times.
+    // Read twice: a layer that moves from one execution to the next in between may be missed once, but not twice.
     let areas_in_use = match (areas_in_use(host), areas_in_use(host)) {
         (Ok(once), Ok(again)) => &once | &again,
-        // Any of them may be the one that the record means.
+        // The unreadable record may name any of them.
         (Err(error), _) | (_, Err(error)) => {
-            tracing::warn!(%error, "no files are swept");
+            tracing::warn!(%error, "cannot read all records; sweeping no files");
             areas.clone()
         }
     };
     found.extend(areas.difference(&areas_in_use).cloned());
     let in_hand = host.held_slots();
-    // Slots of zygotes that are gone, and whose sandboxes are not. A record that cannot be read may name any of them.
+    // Slots of zygotes that are gone while their sandboxes are not. An unreadable record may name any of them.
     let owners: BTreeSet<Slot> = match all_records(&host.state.homes()) {
         Ok(records) => records.iter().filter_map(|record| record.owner).collect(),
         Err(_) => claims.iter().map(|(slot, _)| *slot).collect(),
@@ -128,7 +128,7 @@ fn strays(host: &Host) -> io::Result<Vec<Remains>> {
     Ok(found.difference(&known).filter_map(as_remains).collect())
 }
 
-/// A sandbox that was stopped and started again works on the layer of its first life.
+/// The layers that records name. A sandbox that was stopped and resumed uses the layer of its first execution.
 fn areas_in_use(host: &Host) -> io::Result<BTreeSet<String>> {
     Ok(all_records(&host.state.homes())?.into_iter().filter_map(|record| record.area).collect())
 }

@@ -1,4 +1,4 @@
-//! The templates that are in use on a node, each with a pool of its own.
+//! The open templates of a node, each with its own pool.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,9 +11,9 @@ use tokio::sync::Notify;
 use crate::pool::Pool;
 use crate::template::{BASE, Recipe, Step, Template, recipes};
 
-/// A zygote that lived this long worked; its death counts as the first.
-const ZYGOTE_GOOD_LIFE: Duration = Duration::from_secs(60);
-/// The wait before another zygote after the first failure. It doubles with each that follows.
+/// If a zygote ran this long, the next failure counts as the first.
+const ZYGOTE_MIN_UPTIME: Duration = Duration::from_secs(60);
+/// The wait before another zygote after the first failure. It doubles with each further one.
 const ZYGOTE_BACKOFF: Duration = Duration::from_secs(1);
 const ZYGOTE_MAX_BACKOFF: Duration = Duration::from_secs(300);
 
@@ -22,30 +22,30 @@ fn backoff_after(failures: u32) -> Duration {
     ZYGOTE_BACKOFF.saturating_mul(factor).min(ZYGOTE_MAX_BACKOFF)
 }
 
-/// How often in a row a zygote died young or did not come up.
+/// The number of consecutive zygotes that failed to start or ended early.
 #[derive(Debug, Default)]
 struct ZygoteFailures(AtomicU32);
 
 impl ZygoteFailures {
-    /// How long to wait now that one is gone that lived this long.
+    /// How long to wait after the end of a zygote that ran this long.
     fn backoff(&self, lived: Duration) -> Duration {
-        if lived >= ZYGOTE_GOOD_LIFE {
+        if lived >= ZYGOTE_MIN_UPTIME {
             self.0.store(0, Ordering::Relaxed);
         }
         backoff_after(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A template in use.
+/// An open template and its pool.
 #[derive(Debug)]
 pub(crate) struct TemplatePool {
-    /// What it is found by.
+    /// The key in [`TemplatePools`].
     pub(crate) key: String,
     template: Mutex<Arc<Template>>,
     pub(crate) pool: Pool,
     /// Why it lacks what its recipe installs.
     pub(crate) reduced: Option<String>,
-    /// When it was first asked for.
+    /// When it was first requested.
     pub(crate) opened_at: Instant,
     zygote_failures: ZygoteFailures,
 }
@@ -57,7 +57,7 @@ impl TemplatePool {
         Arc::new(Self { key, template, pool, reduced, opened_at: Instant::now(), zygote_failures })
     }
 
-    /// How long to wait before another zygote is started, now that one is gone that lived this long.
+    /// How long to wait before starting another zygote, after the end of one that ran this long.
     pub(crate) fn zygote_backoff(&self, lived: Duration) -> Duration {
         self.zygote_failures.backoff(lived)
     }
@@ -66,20 +66,20 @@ impl TemplatePool {
         Arc::clone(&self.template.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Uses another generation from now on. Running sandboxes keep theirs.
+    /// Switches to another generation. Running sandboxes keep theirs.
     pub(crate) fn replace(&self, template: Arc<Template>) {
         *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&template);
         self.pool.replace_template(template);
     }
 }
 
-/// All of them, by name.
+/// The open templates by name.
 #[derive(Debug, Default)]
 pub(crate) struct TemplatePools {
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Set when the node ends: what is still being built or warmed then is not wanted any more.
+    /// Set when the node closes. Templates and zygotes that are still being built are then dropped.
     is_closed: AtomicBool,
-    /// Told whenever an entry changes.
+    /// Notified whenever an entry changes.
     pub(crate) changed: Notify,
 }
 
@@ -104,7 +104,7 @@ impl TemplatePools {
         self.entries().values().filter_map(open).collect()
     }
 
-    /// What waits in the pools.
+    /// The sizes of the pools.
     pub(crate) fn statuses(&self) -> Vec<TemplatePoolStatus> {
         let open = |(name, entry): (&String, &Entry)| match entry {
             Entry::Open(template_pool) => Some(template_pool.pool.status(name)),
@@ -115,12 +115,11 @@ impl TemplatePools {
 
     /// The base, which every node has.
     ///
-    /// # Panics
-    /// Never after the node has been opened.
+    /// # Panics Before the node has been opened.
     pub(crate) fn base(&self) -> Arc<TemplatePool> {
         match self.get(BASE) {
             Some(Entry::Open(template_pool)) => template_pool,
-            _ => unreachable!("a node is opened with its base"),
+            _ => unreachable!("opening a node opens its base"),
         }
     }
 
@@ -129,7 +128,7 @@ impl TemplatePools {
         self.changed.notify_waiters();
     }
 
-    /// Enters a template, unless somebody was quicker: then theirs is taken.
+    /// Adds a template and returns it. If the template is already open, returns that one instead.
     pub(crate) fn open_once(&self, name: &str, template_pool: Arc<TemplatePool>) -> Arc<TemplatePool> {
         let mut entries = self.entries();
         match entries.get(name) {
@@ -146,7 +145,7 @@ impl TemplatePools {
         self.changed.notify_waiters();
     }
 
-    /// Whether the caller is the one who builds it now.
+    /// Returns true if the caller must build it now.
     pub(crate) fn begin_building(&self, name: &str) -> bool {
         let mut entries = self.entries();
         if entries.contains_key(name) {
@@ -156,7 +155,7 @@ impl TemplatePools {
         true
     }
 
-    /// Opens nothing from now on and forgets all but the base. The caller closes their pools.
+    /// Stops opening templates and removes all but the base. The caller closes the pools.
     pub(crate) fn close(&self) -> Vec<Arc<TemplatePool>> {
         self.is_closed.store(true, Ordering::Release);
         let template_pools = self.open_pools();
@@ -175,7 +174,7 @@ impl TemplatePools {
             made_at,
             name: BASE.to_owned(),
             aliases: Vec::new(),
-            summary: "What this machine has: its programs, Python and Node.js where it has them".to_owned(),
+            summary: "The programs of this machine, with its Python and Node.js if installed".to_owned(),
             state: TemplateState::Ready,
         };
         let entries = self.entries();

@@ -1,7 +1,7 @@
-//! The workspace inside sandboxes: who serves it, and the steps of mounting a part of it.
+//! The workspace in sandboxes: who serves it, and how a subtree of it is mounted.
 //!
-//! The mount is made inside by the spawner, and only its connection comes out. Whoever serves it is another process, so that
-//! it does not end with the server; here it is known by what it does.
+//! The spawner mounts it in the sandbox and passes out only the connection. Another process serves it, so that it does
+//! not end with the server. Here it is a trait.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,21 +20,21 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::boot::ProcessIdentity;
 
-/// Places inside that belong to the sandbox itself.
+/// Directories that belong to the sandbox itself.
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev"];
 const MAX_PATH: usize = 1024;
 const MAX_MOUNTS: usize = 16;
 
-/// Serves the connections of mounts. Calls may block, and are made on threads where that is allowed.
+/// Serves the connections of mounts. The methods may block.
 pub trait WorkspaceServer: Send + Sync + fmt::Debug {
-    /// Serves a part of the workspace through a connection that is mounted already. It is another's from now on.
+    /// Serves a subtree of the workspace through an already mounted connection, and takes ownership of the connection.
     fn serve(&self, mount: &MountedPart<'_>, connection: OwnedFd) -> Result<(), WorkspaceUnavailable>;
 
-    /// What is served now. An error if nobody can tell.
+    /// The subtrees that are served now. Fails if that is unknown.
     fn served(&self) -> io::Result<Vec<ServedPart>>;
 }
 
-/// A mount in a sandbox that is to be served.
+/// A mount in a sandbox that needs a server.
 #[derive(Clone, Debug)]
 pub struct MountedPart<'a> {
     /// The sandbox's execution.
@@ -43,11 +43,11 @@ pub struct MountedPart<'a> {
     pub subtree: &'a str,
     /// The kernel's number of the connection.
     pub number: u32,
-    /// The sandbox saw this part before: it must come back although the store may be away.
+    /// The sandbox had this mount before, so it must come back even if the store is unreachable.
     pub again: bool,
 }
 
-/// A mount that somebody serves.
+/// A mount that is being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedPart {
     /// The sandbox's execution.
@@ -56,28 +56,28 @@ pub struct ServedPart {
     pub subtree: String,
 }
 
-/// Why the workspace cannot be used now. A later try may succeed.
+/// Why the workspace is not available now. A later attempt may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct WorkspaceUnavailable {
-    /// In words for whoever asked for a sandbox, without addresses and keys.
+    /// A message for the client, without addresses and keys.
     pub reason: String,
-    /// All of it, for the log.
+    /// The full error, for the log.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// How a mount comes about.
+/// Why a mount is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mounting {
     /// The sandbox is new.
     First,
-    /// The sandbox had it in an earlier life.
-    NextLife,
-    /// The sandbox runs and has lost it: what is left of the former mount goes.
+    /// The sandbox had it in an earlier execution.
+    Resume,
+    /// The running sandbox has lost it. The remains of the former mount are removed.
     Replace,
 }
 
-/// Why a part of the workspace is not in a sandbox.
+/// Why a subtree of the workspace is not mounted in a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
     #[error("this node has no workspace")]
@@ -102,7 +102,7 @@ pub(crate) enum WorkspaceError {
     },
 }
 
-/// Refuses what cannot be mounted, before anything is made.
+/// Refuses invalid mounts before anything is created.
 pub(crate) fn check(mounts: &[WorkspaceMount]) -> Result<(), WorkspaceError> {
     let invalid = |mount: &WorkspaceMount, reason| WorkspaceError::Invalid { path: mount.path.clone(), reason };
     if let Some(surplus) = mounts.get(MAX_MOUNTS) {
@@ -114,13 +114,13 @@ pub(crate) fn check(mounts: &[WorkspaceMount]) -> Result<(), WorkspaceError> {
             return Err(invalid(mount, "must be an absolute path without '.', '..' and empty parts"));
         }
         if RESERVED.iter().any(|reserved| is_within(path, reserved)) {
-            return Err(invalid(mount, "lies in a directory of the sandbox's own"));
+            return Err(invalid(mount, "is in a directory that the sandbox needs itself"));
         }
         if mounts[..index].iter().any(|other| is_within(path, &other.path) || is_within(&other.path, path)) {
-            return Err(invalid(mount, "lies within another one, or holds it"));
+            return Err(invalid(mount, "is inside another mount, or contains one"));
         }
         if !is_subtree(&mount.subtree) {
-            return Err(invalid(mount, "its part of the workspace is not executions/<id> or volumes/<id>"));
+            return Err(invalid(mount, "its subtree of the workspace is not executions/<id> or volumes/<id>"));
         }
     }
     Ok(())
@@ -146,7 +146,8 @@ fn is_subtree(subtree: &str) -> bool {
     })
 }
 
-/// Mounts parts of the workspace in a sandbox. On an error the caller of a new sandbox removes it, and with it all of this.
+/// Mounts subtrees of the workspace in a sandbox. On an error, the creator of a new sandbox removes it, and all mounts
+/// with it.
 pub(crate) fn mount_all(
     backend: &dyn Backend,
     server: Option<&dyn WorkspaceServer>,
@@ -179,30 +180,30 @@ pub(crate) fn mount_all(
     Ok(())
 }
 
-/// Where the mounts go.
+/// The namespaces to mount in.
 struct Namespaces {
     user: File,
     mount: File,
 }
 
 impl Namespaces {
-    /// Of a sandbox that may end at any moment, and whose number may then be another process's.
+    /// Opens those of a sandbox, which may end at any moment, after which its pid may be reused.
     fn open(init: &ProcessIdentity) -> Result<Self, WorkspaceError> {
         let _pidfd = init.open().ok_or(WorkspaceError::Ended)?;
         let open = |name: &str, what| {
             File::open(format!("/proc/{}/ns/{name}", init.pid)).map_err(|source| WorkspaceError::Open { what, source })
         };
         let opened = Self { user: open("user", "its user namespace")?, mount: open("mnt", "its mount namespace")? };
-        // Still the same process: so it was when they were opened.
+        // It is still the same process, so it was when they were opened.
         init.open().ok_or(WorkspaceError::Ended)?;
         Ok(opened)
     }
 }
 
-/// The connections of a sandbox's mounts, to be aborted.
+/// The FUSE connections of a sandbox's mounts, to be aborted.
 ///
-/// Opened while something of it lives, because its list of mounts goes with it; each file stays with its connection, also
-/// when the number becomes another's.
+/// They are opened while something of the sandbox exists, because its list of mounts vanishes with it. Each file stays
+/// tied to its connection, even if the number is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Aborters(Vec<File>);
 
@@ -210,7 +211,7 @@ impl Aborters {
     pub(crate) fn of(init: u32, group: &SandboxCgroup) -> Self {
         let mut numbers = connection_numbers(Path::new(&format!("/proc/{init}")));
         if numbers.is_empty() {
-            // It was killed and has no list any more, and what waits for an answer keeps the others from going.
+            // The first process was killed and no longer has a list, but processes that wait for a reply still do.
             numbers = group.pids().into_iter().flat_map(|pid| numbers_of_member(group, pid)).collect();
         }
         Self::open(&numbers)
@@ -223,31 +224,31 @@ impl Aborters {
         let opened =
             connections().map(|list| numbers.iter().filter_map(|number| open_aborter(&list, *number)).collect());
         opened.map(Self).unwrap_or_else(|error| {
-            tracing::warn!(%error, "connections to the workspace cannot be aborted");
+            tracing::warn!(%error, "cannot abort connections to the workspace");
             Self::default()
         })
     }
 
-    /// Whoever waits for an answer gets an error now, whatever the one who should answer does.
+    /// Makes all waiting calls fail now, whatever the server does.
     pub(crate) fn abort(self) {
         for mut file in self.0 {
-            // It may be gone already.
+            // It may already be gone.
             let _ = file.write_all(b"1");
         }
     }
 }
 
-/// The connections of a living sandbox, opened in time: a thread that ends gives up its list of mounts before the last of its
-/// calls, so that nobody can tell any more what it waits for.
+/// The connections of a running sandbox, recorded in advance. A thread that exits loses its list of mounts before its
+/// last calls end, and then it can no longer be found out what it waits for.
 #[derive(Debug, Default)]
 pub(crate) struct KnownConnections {
-    /// Mounts by their ids, with the numbers of their connections.
+    /// Ids of mounts, with the numbers of their connections.
     mounts: BTreeSet<(u32, u32)>,
     aborters: Aborters,
 }
 
 impl KnownConnections {
-    /// Mounts come and go while a sandbox lives.
+    /// Updates the connections, because mounts come and go.
     pub(crate) fn refresh(&mut self, init: u32) {
         let mounts = workspace_mounts(Path::new(&format!("/proc/{init}")));
         if !mounts.is_empty() && mounts != self.mounts {
@@ -261,11 +262,11 @@ impl KnownConnections {
     }
 }
 
-/// By all threads of a process: each has a list until it ends.
+/// The connections of all threads of a process. Each has a list until it exits.
 fn numbers_of_member(group: &SandboxCgroup, pid: u32) -> BTreeSet<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let numbers = threads.flat_map(|thread| connection_numbers(&thread.path())).collect();
-    // Until here the number may have come to mean another process.
+    // The pid may have been reused in the meantime.
     if group.pids().contains(&pid) { numbers } else { BTreeSet::new() }
 }
 
@@ -273,7 +274,7 @@ fn connection_numbers(task: &Path) -> BTreeSet<u32> {
     workspace_mounts(task).into_iter().map(|(_, number)| number).collect()
 }
 
-/// Id and connection of each mount of the workspace that a task sees.
+/// Id and connection of each workspace mount that a task sees.
 fn workspace_mounts(task: &Path) -> BTreeSet<(u32, u32)> {
     let mounts = std::fs::read_to_string(task.join("mountinfo")).unwrap_or_default();
     parse_workspace_mounts(&mounts)
@@ -288,7 +289,7 @@ fn parse_workspace_mounts(mounts: &str) -> BTreeSet<(u32, u32)> {
     mounts.lines().filter(|line| line.contains(" - fuse.isopod ")).filter_map(mount).collect()
 }
 
-/// The kernel's list of connections, mounted for us alone.
+/// The kernel's list of connections, in a private mount.
 fn connections() -> rustix::io::Result<OwnedFd> {
     let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;

@@ -1,11 +1,12 @@
 //! The zygote of a template: a warm interpreter outside of all sandboxes that forks itself into them.
 //!
-//! Only templates that come with Isopod have one. Whoever enters a user namespace has every capability in it for a moment, so
-//! the code that does must be the operator's: a template that a user built starts its interpreters inside its sandboxes.
+//! Only templates that come with Isopod have one. A process that enters a user namespace briefly has every capability
+//! in it, so its code must be the operator's. A template that a user built starts its interpreters inside its
+//! sandboxes.
 //!
-//! A zygote has no rights, no network and nothing of any tenant: its root is the template's, its user may enter the
-//! template's sandboxes and nothing else. It holds no state either. When it dies, sandboxes start their own interpreter
-//! until there is another zygote.
+//! A zygote has no privileges, no network and no data of any tenant. Its root is the template's, and its user may enter
+//! the template's sandboxes and nothing else. It holds no state either: if it dies, sandboxes start their own
+//! interpreters until there is another zygote.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,15 +25,16 @@ use crate::disposal::{Remains, dispose};
 use crate::host::Host;
 use crate::slot::Slot;
 
-/// Importing what data work needs takes seconds on a slow disk.
+/// Importing the data packages takes seconds on a slow disk.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a fork may take for each half of its way into a sandbox, on a host that is busy with a hundred of them.
 const ENTER_TIMEOUT: Duration = Duration::from_secs(20);
-/// What its root may hold besides the template: caches of what it imports.
+/// The disk limit of its root besides the template: caches of what it imports.
 const DISK: Bytes = Bytes(256 << 20);
-/// The user whose id the zygote has in its own range.
+/// The zygote's uid in its own id range.
 const USER: u32 = 1000;
-/// Whom code runs as inside, as in E2B. The host knows it by the first id of the sandbox's range, which is nobody there.
+/// The user that code runs as in a sandbox, as in E2B. On the host it is the first id of the sandbox's range, which has
+/// no privileges.
 const ROOT: u32 = 0;
 const PYTHON: &str = "/usr/bin/python3";
 const DRIVER: &str = "/usr/lib/isopod/driver/run.py";
@@ -50,8 +52,8 @@ pub(crate) struct Zygote {
 }
 
 impl Zygote {
-    /// Takes over the program behind this socket, of the sandbox in this slot, and waits until it is warm. `on_end` is called
-    /// once, when it is gone.
+    /// Connects to the program behind this socket, in the given slot, and waits until it is warm. Calls `on_end` once,
+    /// when it is gone.
     pub(crate) fn connect(
         host: &Arc<Host>,
         remains: Remains,
@@ -73,7 +75,7 @@ impl Zygote {
         self.slot
     }
 
-    /// Who must own a user namespace so that this zygote can enter it.
+    /// The owner of the user namespaces that this zygote can enter.
     pub(crate) fn owner(&self) -> u32 {
         self.owner
     }
@@ -82,7 +84,7 @@ impl Zygote {
         self.is_alive.load(Ordering::Acquire)
     }
 
-    /// Sends an interpreter into the sandbox of this first process, to serve the given end of a connection. It waits
+    /// Sends an interpreter towards the sandbox of this first process, to serve the given end of a connection. It waits
     /// outside until [`Entering::let_in`].
     pub(crate) fn enter(&self, pid: u32, forkserver: &OwnedFd) -> io::Result<Entering> {
         let namespaces = namespaces_of(pid)?;
@@ -100,25 +102,24 @@ impl Zygote {
     }
 }
 
-/// An interpreter on its way into a sandbox. It ends when this is dropped before it has arrived.
+/// An interpreter that is entering a sandbox. It ends if this is dropped before it has arrived.
 #[derive(Debug)]
 pub(crate) struct Entering {
     admission: Admission,
     owner: u32,
     init: u32,
-    /// The number of the guest's connection.
+    /// The inode number of the guest's connection.
     connection: u64,
 }
 
 impl Entering {
-    /// Moves it into the sandbox's cgroups and lets it enter the namespaces. Nothing has happened to the sandbox on an
-    /// error.
+    /// Moves it into the sandbox's cgroups and lets it enter the namespaces. On an error, the sandbox is unchanged.
     pub(crate) fn let_in(&self, cgroup: &SandboxCgroup) -> Result<(), AdmissionError> {
         self.admission.let_in(self.owner, cgroup)
     }
 
-    /// Waits until it has dropped all rights but those of the sandbox's root, checks that from outside and lets it serve. On an
-    /// error the sandbox must go: something with too many rights may be in it.
+    /// Waits until it has dropped all privileges but those of the sandbox's root, checks that from outside and lets it
+    /// serve. On an error, the sandbox must be removed, because a process with too many privileges may be in it.
     pub(crate) fn check(&self, first_id: u32) -> Result<(), AdmissionError> {
         let id = first_id + ROOT;
         self.admission.check_and_let_serve(&Expected { uid: id, gid: id, init: self.init, connection: self.connection })
@@ -127,17 +128,17 @@ impl Entering {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        // The listener's thread ends with the process.
+        // The thread that listens ends with the process.
         dispose(&self.host, &self.remains);
     }
 }
 
-/// The id of the zygote's user, in the range that its own files are mapped to.
+/// The id of the zygote's user, in the id range of its slot.
 fn owner_of(first_id: u32) -> u32 {
     first_id + USER
 }
 
-/// What it runs.
+/// The program that it runs.
 pub(crate) fn role(first_id: u32) -> Role {
     let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect();
     Role::Zygote(ZygoteProgram {
@@ -152,7 +153,7 @@ pub(crate) fn role(first_id: u32) -> Role {
     })
 }
 
-/// Its memory is shared by all that it forks, and counted once, here.
+/// Its memory is shared by everything that it forks, and counted once, here.
 pub(crate) fn limits() -> Limits {
     Limits { memory: Bytes(2 << 30), disk: Some(DISK), ..Limits::default() }
 }
@@ -170,11 +171,11 @@ fn listen(socket: ZygoteSocket, is_alive: Arc<AtomicBool>, on_end: impl FnOnce()
         let mut next_line = Instant::now();
         loop {
             match socket.receive() {
-                // It may say so as often as it likes, and more than fits into a log.
+                // It may send any number of messages, more than a log should hold.
                 Ok(ZygoteMessage::Failed { .. }) if Instant::now() < next_line => {}
                 Ok(ZygoteMessage::Failed { step, error }) => {
                     let (step, error) = (shortened(&step), shortened(&error));
-                    tracing::warn!(step, error, "the zygote refused an order");
+                    tracing::warn!(step, error, "the zygote failed to carry out a request");
                     next_line = Instant::now() + Duration::from_secs(1);
                 }
                 Ok(ZygoteMessage::Ready { .. }) => {}

@@ -25,9 +25,9 @@ use support::{FakeNode, Fault, FaultProxy, Server};
 fn patience(call: Duration) -> ResilienceConfig {
     ResilienceConfig {
         first_wait: Duration::from_millis(30),
-        longest_wait: Duration::from_millis(300),
-        create_within: call,
-        call_within: call,
+        max_wait: Duration::from_millis(300),
+        create_timeout: call,
+        call_timeout: call,
         breaker: BreakerConfig { failures: 4, open_for: Duration::from_millis(300) },
         ..ResilienceConfig::default()
     }

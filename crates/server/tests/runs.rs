@@ -63,7 +63,7 @@ async fn bad_workflows_and_bad_ids_are_refused_and_nothing_is_started() {
     let node = |id: &str, on: &[&str]| json!({ "id": id, "command": "true", "depends_on": on });
     let many: Vec<Value> = (0..10_001).map(|number| node(&format!("n{number}"), &[])).collect();
     for (flow, words) in [
-        (json!({ "nodes": [node("a", &["b"]), node("b", &["a"])] }), "circle"),
+        (json!({ "nodes": [node("a", &["b"]), node("b", &["a"])] }), "cycle"),
         (json!({ "nodes": [node("a", &["x"])] }), "does not exist"),
         (json!({ "nodes": [node("a", &[]), node("a", &[])] }), "two nodes"),
         (json!({ "nodes": many }), "10001"),
@@ -152,7 +152,7 @@ async fn https_agents_are_called_if_they_can_prove_who_they_are() {
     ended(&server, &known, "completed").await;
     let stranger = start(&server, json!({ "nodes": [{ "id": "a", "agent": strange_url }] })).await;
     ended(&server, &stranger, "failed").await;
-    assert!(state(&server, &stranger).await["error"].as_str().unwrap().contains("could not prove who it is"));
+    assert!(state(&server, &stranger).await["error"].as_str().unwrap().contains("certificate is not trusted"));
 }
 
 /// An agent with a self-signed certificate. Returns the certificate too.

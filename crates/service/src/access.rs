@@ -1,4 +1,4 @@
-//! Who may do what to whose sandbox. Decided by a pure function; every verb asks it first.
+//! Decides who may do what to which sandbox, by a pure function. Every operation calls it first.
 
 use isopod_api::Caller;
 use isopod_store::service::ServiceSandbox;
@@ -6,7 +6,7 @@ use isopod_store::{Scope, TeamId};
 
 use super::{Service, ServiceError};
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) team: TeamId,
@@ -21,37 +21,38 @@ impl From<&Caller> for Access {
     }
 }
 
-/// Looking or changing.
+/// Whether a call reads or changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
-    Look,
-    Change,
+pub(crate) enum Operation {
+    Read,
+    Write,
 }
 
 impl Access {
-    /// Whether this may be done to something of that team and agent. What another team has does not exist.
-    pub(crate) fn check(&self, aim: Aim, team: &TeamId, agent: Option<&str>) -> Result<(), Denied> {
+    /// Checks whether the caller may do this to something of that team and agent. Things of another team do not exist
+    /// for the caller.
+    pub(crate) fn check(&self, operation: Operation, team: &TeamId, agent: Option<&str>) -> Result<(), Denied> {
         if self.scope != Scope::Admin && self.team != *team {
-            return Err(Denied::NotThere);
+            return Err(Denied::NotFound);
         }
         match &self.scope {
             Scope::Agent(own) if agent != Some(own.as_str()) => Err(Denied::NotOwner),
-            Scope::ReadOnly if aim == Aim::Change => Err(Denied::LookOnly),
+            Scope::ReadOnly if operation == Operation::Write => Err(Denied::ReadOnly),
             _ => Ok(()),
         }
     }
 
-    /// Whether something may be changed at all, before there is something to own.
+    /// Checks whether the caller may change anything at all, before there is something to own.
     pub(crate) fn check_change(&self) -> Result<(), ServiceError> {
         if self.scope == Scope::ReadOnly { Err(ServiceError::ScopeForbids) } else { Ok(()) }
     }
 
-    /// The team whose things are listed; none for all.
+    /// The team to list. `None` means all teams.
     pub(crate) fn team_filter(&self) -> Option<TeamId> {
         if self.scope == Scope::Admin { None } else { Some(self.team.clone()) }
     }
 
-    /// The agent whose things are listed: a key of an agent sees its own, others what they ask for.
+    /// The agent to list. An agent's key sees only its own agent, others what they request.
     pub(crate) fn agent_filter(&self, wanted: Option<&str>) -> Result<Option<String>, ServiceError> {
         match (&self.scope, wanted) {
             (Scope::Agent(own), None) => Ok(Some(own.clone())),
@@ -61,32 +62,37 @@ impl Access {
     }
 }
 
-/// Why not.
+/// Why access is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    NotThere,
+    NotFound,
     NotOwner,
-    LookOnly,
+    ReadOnly,
 }
 
 impl Denied {
     pub(crate) fn error(self, what: &'static str, id: &str) -> ServiceError {
         match self {
-            Self::NotThere => ServiceError::not_found(what, id),
+            Self::NotFound => ServiceError::not_found(what, id),
             Self::NotOwner => ServiceError::NotOwner,
-            Self::LookOnly => ServiceError::ScopeForbids,
+            Self::ReadOnly => ServiceError::ScopeForbids,
         }
     }
 }
 
 impl Service {
     /// The sandbox, if the caller may do this to it.
-    pub(crate) async fn find(&self, access: &Access, aim: Aim, id: &str) -> Result<ServiceSandbox, ServiceError> {
+    pub(crate) async fn find(
+        &self,
+        access: &Access,
+        operation: Operation,
+        id: &str,
+    ) -> Result<ServiceSandbox, ServiceError> {
         let row = match self.store.find_service_sandbox(id).await? {
             Some(row) => row,
             None => self.adopt(access, id).await?.ok_or_else(|| ServiceError::not_found("sandbox", id))?,
         };
-        access.check(aim, &row.team, row.agent.as_deref()).map_err(|denied| denied.error("sandbox", id))?;
+        access.check(operation, &row.team, row.agent.as_deref()).map_err(|denied| denied.error("sandbox", id))?;
         if row.server != self.server {
             return Err(ServiceError::Elsewhere(self.store.server_name(&row.server).await?));
         }
@@ -105,13 +111,13 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody but an admin reaches another team's things, and an agent's key only its own agent's.
+        /// Only an admin has access to other teams, and an agent's key only to its own agent.
         #[test]
         fn ownership_holds_for_every_scope(scope in 0..4, same_team: bool, agent in proptest::option::of("[ab]"), change: bool) {
             let scope = [Scope::Team, Scope::Agent("a".to_owned()), Scope::ReadOnly, Scope::Admin][scope as usize].clone();
             let team = TeamId(if same_team { "t" } else { "other" }.to_owned());
-            let aim = if change { Aim::Change } else { Aim::Look };
-            let allowed = access(scope.clone()).check(aim, &team, agent.as_deref()).is_ok();
+            let operation = if change { Operation::Write } else { Operation::Read };
+            let allowed = access(scope.clone()).check(operation, &team, agent.as_deref()).is_ok();
             let expected = match scope {
                 Scope::Admin => true,
                 Scope::Team => same_team,

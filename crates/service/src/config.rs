@@ -1,4 +1,4 @@
-//! What the service can be told.
+//! The settings of the service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use isopod_store::service::Quotas;
 use crate::backend::{Backend, RemoteBackend, ResilienceConfig};
 use crate::policy::CommandPolicy;
 
-/// How the service works. Everything has a default.
+/// The settings of the service. Everything has a default.
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
-    /// A backend of the caller's own, instead of this server's node and of a remote one.
+    /// A custom backend, used instead of this server's node and of a remote one.
     pub backend: Option<Arc<dyn Backend>>,
-    /// Where sandboxes come from instead of this server's own node.
+    /// A remote server, used instead of this server's own node.
     pub remote: Option<RemoteBackend>,
-    /// How patient the service is with its backend.
+    /// Deadlines and retries of calls to the backend.
     pub resilience: ResilienceConfig,
-    /// What a team, an agent and a task may have.
+    /// The quotas of a team, an agent and a task.
     pub quotas: Quotas,
     /// Which commands may be run.
     pub policy: CommandPolicy,
-    /// The template where a request names none.
+    /// The default template.
     pub template: String,
-    /// How long a sandbox lives where a request does not say.
+    /// The default lifetime of a sandbox.
     pub timeout: Duration,
-    /// How long a command may run where a request does not say.
+    /// The default timeout of a command.
     pub command_timeout: Duration,
-    /// How much of each output stream of a command is kept in the history, in bytes.
+    /// How many bytes of each output stream of a command the history keeps.
     pub keep_output: usize,
-    /// How often every sandbox is looked at.
+    /// How often all sandboxes are reconciled.
     pub check_every: Duration,
-    /// How long a create may take before its row counts as left behind.
+    /// How long a create may take before its row counts as abandoned.
     pub create_deadline: Duration,
     /// Sandboxes older than this are removed.
     pub stale_after: Duration,
-    /// How often those are looked for.
+    /// How often those are searched.
     pub reap_every: Duration,
     /// How long the history of commands is kept.
     pub keep_commands: Duration,

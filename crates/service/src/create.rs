@@ -1,4 +1,5 @@
-//! Making a sandbox, as a lease: an intent row that counts against the quotas, the backend, the row again.
+//! Creates a sandbox, as a lease: first a row that records the intent and counts against the quotas, then the sandbox,
+//! then the updated row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use isopod_store::service::{ServiceSandbox, Status, Taken};
 use isopod_wire::{Limits, SandboxId};
 use serde_json::json;
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::backend::{BackendError, CreateKey, CreateSpec, Effect};
 use super::{SERVER_LABEL, Service, ServiceError};
 
-/// What is asked for, checked.
+/// A checked request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewServiceSandbox {
     pub(crate) agent: Option<String>,
@@ -28,12 +29,12 @@ pub(crate) struct NewServiceSandbox {
     pub(crate) timeout: Option<Duration>,
     pub(crate) repo_url: Option<String>,
     pub(crate) branch_name: Option<String>,
-    /// The caller's name for this create, and a digest of what it asks for.
+    /// The caller's name for this create, and a digest of the request.
     pub(crate) idempotency: Option<(String, [u8; 32])>,
 }
 
 impl Service {
-    /// Makes a sandbox and waits until it answers. The same request under the same name gives the same sandbox.
+    /// Creates a sandbox and waits until it replies. The same request under the same name returns the same sandbox.
     pub(crate) async fn create(
         self: &Arc<Self>,
         access: &Access,
@@ -41,7 +42,7 @@ impl Service {
     ) -> Result<ServiceSandbox, ServiceError> {
         access.check_change()?;
         access
-            .check(Aim::Change, &access.team, wanted.agent.as_deref())
+            .check(Operation::Write, &access.team, wanted.agent.as_deref())
             .map_err(|denied| denied.error("agent", wanted.agent.as_deref().unwrap_or_default()))?;
         self.check_task(access, wanted.task.as_deref()).await?;
         let (service, key) = (Arc::clone(self), CreateKey::random());
@@ -51,11 +52,14 @@ impl Service {
         Ok(leased.sandbox.row)
     }
 
-    /// An agent's key makes no sandbox for another agent's task: it would count as that one's.
+    /// Refuses a sandbox for another agent's task if the key belongs to an agent, because it would count as that
+    /// agent's.
     async fn check_task(&self, access: &Access, task: Option<&str>) -> Result<(), ServiceError> {
         let (Some(_), Some(task)) = (access.scope.agent(), task) else { return Ok(()) };
         match self.store.find_task(&access.team, task).await? {
-            Some(row) if row.assigned_agent_id.is_some() => self.find_task(access, Aim::Change, task).await.map(drop),
+            Some(row) if row.assigned_agent_id.is_some() => {
+                self.find_task(access, Operation::Write, task).await.map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -99,11 +103,11 @@ impl Service {
         spec
     }
 
-    /// Ends the row of a sandbox that was not made. Its caller's name is free again.
+    /// Ends the row of a sandbox that was not created. The caller's name for it is free again.
     async fn give_up(&self, mut row: ServiceSandbox, error: BackendError) -> ServiceError {
         self.metrics.failure(error.kind().text());
         let why = isopod_wire::error_chain(&error);
-        tracing::warn!(sandbox = row.id, agent = row.agent, task = row.task, error = why, "a sandbox was not made");
+        tracing::warn!(sandbox = row.id, agent = row.agent, task = row.task, error = why, "could not create a sandbox");
         if error.effect() == Effect::Unknown {
             self.remove_labelled(&row.create_key).await;
         }
@@ -112,18 +116,18 @@ impl Service {
         row.reason = Some(format!("create_failed: {}", error.kind().text()));
         row.destroyed_at = Some(Timestamp::now());
         if let Err(error) = self.store.save_service_sandbox(&row).await {
-            // The row stays `creating`; the reconciler ends it when its deadline is over.
+            // The row stays `creating`, and the reconciler ends it after its deadline.
             tracing::warn!(
                 sandbox = row.id,
                 error = isopod_wire::error_chain(&error),
-                "a failed create was not recorded"
+                "could not record a failed create"
             );
         }
-        self.tell_status(&row);
+        self.publish_status(&row);
         error.into()
     }
 
-    /// Ends whatever a create of this key has made.
+    /// Ends whatever a create with this key has made.
     pub(super) async fn remove_labelled(&self, create_key: &str) {
         let label = BTreeMap::from([(super::backend::CREATE_LABEL.to_owned(), create_key.to_owned())]);
         match self.backend.list(&label).await {
@@ -136,26 +140,26 @@ impl Service {
                 tracing::warn!(
                     create_key,
                     error = isopod_wire::error_chain(&error),
-                    "what a create left was not looked for"
+                    "could not search for what a create left"
                 );
             }
         }
     }
 
-    /// Ends a sandbox that has no live row. What fails here is found by the reconciler again.
+    /// Ends a sandbox that has no live row. If this fails, the reconciler finds it again.
     pub(super) async fn remove(&self, sandbox: Option<&SandboxId>) {
         let Some(id) = sandbox else { return };
         if let Err(error) = self.backend.destroy(id).await {
-            tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "a sandbox without a row was not removed yet");
+            tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "could not remove a sandbox without a row yet");
         }
     }
 
-    /// A sandbox of this node that was made by E2B's own API: it gets a row when it is first named here.
+    /// A sandbox of this node that E2B's API created. It gets a row when it is first used here.
     pub(super) async fn adopt(&self, access: &Access, id: &str) -> Result<Option<ServiceSandbox>, ServiceError> {
         let Ok(parsed) = id.parse::<SandboxId>() else { return Ok(None) };
         let Some(found) = self.fleet.find(&parsed).filter(|_| self.backend.name() == "local") else { return Ok(None) };
         let view = found.view();
-        if view.row.state.shown().is_none() || access.check(Aim::Look, &view.row.team, None).is_err() {
+        if view.row.state.shown().is_none() || access.check(Operation::Read, &view.row.team, None).is_err() {
             return Ok(None);
         }
         let row = ServiceSandbox {
@@ -184,8 +188,8 @@ impl Service {
         Ok(self.store.find_service_sandbox(id).await?)
     }
 
-    /// Tells those who follow the agent.
-    pub(super) fn tell_status(&self, row: &ServiceSandbox) {
+    /// Publishes the status to the agent's followers.
+    pub(super) fn publish_status(&self, row: &ServiceSandbox) {
         let data = json!({
             "sandbox_id": row.id, "task_id": row.task, "status": row.status.text(), "reason": row.reason,
         });
@@ -193,7 +197,7 @@ impl Service {
     }
 }
 
-/// One create of a caller's.
+/// One create of a caller.
 struct Lessee {
     service: Arc<Service>,
     access: Access,
@@ -204,22 +208,22 @@ struct Lessee {
 }
 
 /// A sandbox with its row.
-struct Made {
+struct CreatedSandbox {
     id: SandboxId,
     row: ServiceSandbox,
 }
 
 impl Holder for Lessee {
-    /// As it was before the sandbox was made.
+    /// The row before the sandbox is created.
     type Record = ServiceSandbox;
-    type Sandbox = Made;
+    type Sandbox = CreatedSandbox;
     type Error = ServiceError;
 
     fn name(&self) -> LeaseName {
         LeaseName { team: self.intent.team.clone(), key: format!("service/{}", self.intent.id) }
     }
 
-    fn id(made: &Made) -> &SandboxId {
+    fn id(made: &CreatedSandbox) -> &SandboxId {
         &made.id
     }
 
@@ -227,15 +231,15 @@ impl Holder for Lessee {
         ServiceError::Aborted
     }
 
-    async fn open(&self) -> Result<Opened<ServiceSandbox, Made>, ServiceError> {
+    async fn open(&self) -> Result<Opened<ServiceSandbox, CreatedSandbox>, ServiceError> {
         let service = &self.service;
         let (record, live) = match service.store.insert_service_sandbox(&self.intent, &service.config.quotas).await? {
             Taken::First => {
-                service.tell_status(&self.intent);
+                service.publish_status(&self.intent);
                 (self.intent.clone(), None)
             }
-            Taken::Before(row) if self.access.check(Aim::Change, &row.team, row.agent.as_deref()).is_ok() => {
-                let made = made_before(*row)?;
+            Taken::Before(row) if self.access.check(Operation::Write, &row.team, row.agent.as_deref()).is_ok() => {
+                let made = existing_sandbox(*row)?;
                 (made.row.clone(), Some(made))
             }
             Taken::Before(_) | Taken::Mismatch => {
@@ -247,45 +251,48 @@ impl Holder for Lessee {
         Ok(Opened { record, live, recorded: None, restarts: 0 })
     }
 
-    async fn create(&self, intent: &ServiceSandbox) -> Result<Made, ServiceError> {
+    async fn create(&self, intent: &ServiceSandbox) -> Result<CreatedSandbox, ServiceError> {
         let spec = self.service.spec_of(intent, &self.wanted, self.key.clone());
         let id = match self.service.backend.create(&spec).await {
             Ok(made) => made.id,
             Err(error) => return Err(self.service.give_up(intent.clone(), error).await),
         };
         let (sandbox, running_at) = (Some(id.clone()), Some(Timestamp::now()));
-        Ok(Made { id, row: ServiceSandbox { sandbox, running_at, status: Status::Running, ..intent.clone() } })
+        Ok(CreatedSandbox {
+            id,
+            row: ServiceSandbox { sandbox, running_at, status: Status::Running, ..intent.clone() },
+        })
     }
 
-    async fn record(&self, before: &ServiceSandbox, leased: &Leased<Made>) -> Result<(), ServiceError> {
+    async fn record(&self, before: &ServiceSandbox, leased: &Leased<CreatedSandbox>) -> Result<(), ServiceError> {
         if before.status != Status::Creating {
             return Ok(());
         }
         let row = &leased.sandbox.row;
         if !self.service.store.save_service_sandbox(row).await? {
-            return Err(ServiceError::conflict("ended_meanwhile", "the sandbox was ended while it was made"));
+            return Err(ServiceError::conflict("ended_meanwhile", "the sandbox was ended while it was created"));
         }
         self.service.metrics.created(self.started.elapsed());
-        self.service.tell_status(row);
+        self.service.publish_status(row);
         Ok(())
     }
 
-    async fn discard(&self, made: Made) {
+    async fn discard(&self, made: CreatedSandbox) {
         self.service.remove(Some(&made.id)).await;
     }
 }
 
-/// What the same request made before.
-fn made_before(row: ServiceSandbox) -> Result<Made, ServiceError> {
+/// The sandbox that the same request created before.
+fn existing_sandbox(row: ServiceSandbox) -> Result<CreatedSandbox, ServiceError> {
     match (row.destroyed_at, row.status, row.sandbox.clone()) {
         (Some(_), ..) => {
-            let message = format!("sandbox {}, which this Idempotency-Key made, has ended", row.id);
+            let message = format!("sandbox {}, which this Idempotency-Key created, has ended", row.id);
             Err(ServiceError::conflict("sandbox_ended", message))
         }
         (None, Status::Creating, _) | (None, _, None) => {
-            let message = "a request with this Idempotency-Key is under way";
+            let message = "a request with this Idempotency-Key is in progress";
             Err(ServiceError::conflict("idempotency_in_progress", message))
         }
-        (None, _, Some(id)) => Ok(Made { id, row }),
+        (None, _, Some(id)) => Ok(CreatedSandbox { id, row }),
     }
 }

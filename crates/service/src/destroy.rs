@@ -1,33 +1,34 @@
-//! Ending a sandbox. One that is gone already is fine.
+//! Ends a sandbox. It is not an error if it is already gone.
 
 use std::sync::Arc;
 
 use isopod_control::lifecycle::record_usage;
 use isopod_store::service::{ServiceSandbox, Status};
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::{Service, ServiceError};
 
 impl Service {
-    /// Ends it in the caller's name.
+    /// Ends it on behalf of the caller.
     pub(crate) async fn destroy(self: &Arc<Self>, access: &Access, id: &str) -> Result<ServiceSandbox, ServiceError> {
-        let row = self.find(access, Aim::Change, id).await?;
+        let row = self.find(access, Operation::Write, id).await?;
         self.end(row, "destroyed").await
     }
 
-    /// Ends one whose client hung up before it learned of it. What fails here, the sandbox's own deadline ends.
+    /// Ends a sandbox whose client disconnected before it got the reply. If this fails, the sandbox ends by its own
+    /// timeout.
     pub(crate) async fn end_unanswered(self: &Arc<Self>, row: ServiceSandbox) {
         let id = row.id.clone();
         if let Err(error) = self.end(row, "client_gone").await {
             tracing::warn!(
                 sandbox = id,
                 error = isopod_wire::error_chain(&error),
-                "its client hung up, and it is not gone"
+                "its client disconnected, and it could not be ended"
             );
         }
     }
 
-    /// Ends it for a reason. Runs to its end even when the caller goes away.
+    /// Ends it for a reason. Continues even if the caller goes away.
     pub(super) async fn end(
         self: &Arc<Self>,
         row: ServiceSandbox,
@@ -37,13 +38,13 @@ impl Service {
             return Ok(row);
         }
         let service = Arc::clone(self);
-        let ending = tokio::spawn(async move { service.end_to_the_end(row, reason).await });
+        let ending = tokio::spawn(async move { service.end_now(row, reason).await });
         ending.await.unwrap_or(Err(ServiceError::Aborted))
     }
 
-    async fn end_to_the_end(&self, row: ServiceSandbox, reason: &'static str) -> Result<ServiceSandbox, ServiceError> {
+    async fn end_now(&self, row: ServiceSandbox, reason: &'static str) -> Result<ServiceSandbox, ServiceError> {
         if let Some(sandbox) = &row.sandbox {
-            // What a short life used would otherwise never be read.
+            // Otherwise the usage of a short-lived sandbox would never be read.
             if let Some(live) = self.fleet.find(sandbox) {
                 record_usage(&self.fleet, &live).await;
             }
@@ -52,7 +53,7 @@ impl Service {
                 return Err(error.into());
             }
         } else {
-            // It is being made: whoever makes it finds the row ended, and this finds what a dead maker left.
+            // It is being created. Its creator finds the row ended. This finds what a dead creator left.
             self.remove_labelled(&row.create_key).await;
         }
         self.ended(row, Status::Stopped, reason.to_owned()).await

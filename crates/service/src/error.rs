@@ -1,4 +1,4 @@
-//! Why the service did not do something. Each has a code that does not change.
+//! Errors of the service. Each has a stable code.
 
 use isopod_store::StoreError;
 use isopod_store::service::{QuotaExceeded, Status};
@@ -6,14 +6,14 @@ use isopod_store::service::{QuotaExceeded, Status};
 use super::backend::{BackendError, ErrorKind};
 use super::policy::PolicyRefusal;
 
-/// Why not.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     #[error("{what} {id:?} doesn't exist or you don't have access to it")]
     NotFound { what: &'static str, id: String },
     #[error("it belongs to another agent")]
     NotOwner,
-    #[error("your key may only look")]
+    #[error("your key is read-only")]
     ScopeForbids,
     #[error("it is on another server: {0}")]
     Elsewhere(String),
@@ -34,8 +34,8 @@ pub(crate) enum ServiceError {
     Git(String),
     #[error("the store failed")]
     Store(#[from] StoreError),
-    /// A task of ours did not end as it should.
-    #[error("it was not done")]
+    /// A task of ours was aborted.
+    #[error("the call was aborted")]
     Aborted,
 }
 

@@ -1,4 +1,4 @@
-//! Running commands, all at once or as they go, and keeping what they did in the history.
+//! Runs commands, with the complete output or as a stream, and records them in the history.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use isopod_store::service::{AuditEntry, CommandRow, Record, ServiceSandbox, Stat
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::backend::{BackendError, Command, CommandEnd, CommandEvent, CommandLine, CommandStream, Output};
 use super::hub::TEXT_BYTES;
 use super::pause::live_sandbox;
 use super::{Service, ServiceError};
 
-/// A command that has ended.
+/// A finished command.
 #[derive(Debug)]
 pub(crate) struct Execution {
-    /// Its name in the history.
+    /// Its id in the history.
     pub(crate) id: String,
     pub(crate) sandbox: String,
     pub(crate) output: Output,
 }
 
-/// A command that runs. It goes on when nobody reads, and gets into the history in any case.
+/// A running command. It continues if nobody reads, and is recorded in the history in any case.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: String,
@@ -36,7 +36,7 @@ pub(crate) struct Running {
     events: mpsc::Receiver<StreamEvent>,
 }
 
-/// What a follower of a command sees. The last one is the end or an error.
+/// An event for a follower of a command. The last one is the end or an error.
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
     Started(u32),
@@ -54,8 +54,8 @@ impl Stream for Running {
     }
 }
 
-/// How far a follower may be behind before the command has to wait.
-const BEHIND: usize = 64;
+/// How many events a follower may be behind before the command has to wait.
+const MAX_BEHIND: usize = 64;
 
 impl Service {
     /// Runs a command to its end.
@@ -69,7 +69,7 @@ impl Service {
         self.run(access, &row, command).await
     }
 
-    /// Runs a command in a sandbox that was looked up and checked. It gets into the history even when the caller is gone.
+    /// Runs a command in a sandbox that has been checked. It is recorded in the history even if the caller is gone.
     pub(super) async fn run(
         self: &Arc<Self>,
         access: &Access,
@@ -77,23 +77,18 @@ impl Service {
         command: Command,
     ) -> Result<Execution, ServiceError> {
         let (service, access, row) = (Arc::clone(self), access.clone(), row.clone());
-        let running = tokio::spawn(async move { service.run_to_the_end(&access, row, command).await });
+        let running = tokio::spawn(async move { service.run_now(&access, row, command).await });
         running.await.unwrap_or(Err(ServiceError::Aborted))
     }
 
-    async fn run_to_the_end(
-        &self,
-        access: &Access,
-        row: ServiceSandbox,
-        command: Command,
-    ) -> Result<Execution, ServiceError> {
+    async fn run_now(&self, access: &Access, row: ServiceSandbox, command: Command) -> Result<Execution, ServiceError> {
         let sandbox = live_sandbox(&row)?;
         let mut history = History::begin(access, &row, &command);
         let started = Instant::now();
         match self.backend.execute(&sandbox, command).await {
             Ok(output) => {
                 history.ended(self.config.keep_output, &output);
-                self.tell_output(&row, &history.row);
+                self.publish_output(&row, &history.row);
                 self.metrics.command(history.row.outcome, output.duration);
                 let id = history.row.id.clone();
                 self.keep(&row, history).await;
@@ -108,7 +103,7 @@ impl Service {
         }
     }
 
-    /// Starts a command and tells what it does.
+    /// Starts a command and streams its events.
     pub(crate) async fn start(
         self: &Arc<Self>,
         access: &Access,
@@ -122,14 +117,14 @@ impl Service {
             Ok(stream) => stream,
             Err(error) => return Err(self.explain(&row, error).await),
         };
-        let (sender, events) = mpsc::channel(BEHIND);
+        let (sender, events) = mpsc::channel(MAX_BEHIND);
         let running = Running { id: history.row.id.clone(), sandbox: row.id.clone(), events };
         let (service, access) = (Arc::clone(self), access.clone());
         tokio::spawn(async move { service.follow(&access, row, history, stream, sender).await });
         Ok(running)
     }
 
-    /// Carries events from the command to its follower, if it has one, and notes the end.
+    /// Forwards events from the command to its follower, if there is one, and records the end.
     async fn follow(
         &self,
         access: &Access,
@@ -145,12 +140,12 @@ impl Service {
                 Some(Ok(CommandEvent::Started(pid))) => StreamEvent::Started(pid),
                 Some(Ok(CommandEvent::Stdout(bytes))) => {
                     history.stdout.push(keep, &bytes);
-                    self.tell_piece(&row, &history.row.id, "stdout", &bytes);
+                    self.publish_chunk(&row, &history.row.id, "stdout", &bytes);
                     StreamEvent::Stdout(bytes)
                 }
                 Some(Ok(CommandEvent::Stderr(bytes))) => {
                     history.stderr.push(keep, &bytes);
-                    self.tell_piece(&row, &history.row.id, "stderr", &bytes);
+                    self.publish_chunk(&row, &history.row.id, "stderr", &bytes);
                     StreamEvent::Stderr(bytes)
                 }
                 Some(Ok(CommandEvent::Ended(end))) => {
@@ -167,7 +162,7 @@ impl Service {
                     break StreamEvent::Failed(error);
                 }
             };
-            // A follower that went away does not end the command.
+            // The command continues if its follower is gone.
             let _ = follower.send(event).await;
         };
         history.take_streams();
@@ -175,7 +170,7 @@ impl Service {
         self.keep(&row, history).await;
         let line = self.end_of_stream(access, &row, &last, started.elapsed());
         if self.recorder.audit(line).await.is_err() {
-            tracing::warn!(sandbox = row.id, "the end of a command is not in the audit yet");
+            tracing::warn!(sandbox = row.id, "could not audit the end of a command yet");
         }
         let _ = follower.send(last).await;
     }
@@ -200,13 +195,13 @@ impl Service {
         }
     }
 
-    /// The sandbox, if the caller may run this in it.
+    /// The sandbox, if the caller may run this command in it.
     async fn runnable(&self, access: &Access, id: &str, command: &Command) -> Result<ServiceSandbox, ServiceError> {
-        let row = self.find(access, Aim::Change, id).await?;
+        let row = self.find(access, Operation::Write, id).await?;
         self.config.policy.check(command)?;
         match row.status {
             Status::Running => Ok(row),
-            // It may have been resumed by another way in.
+            // It may have been resumed through another API.
             Status::Paused => {
                 let settled = self.settled(row).await?;
                 if settled.status == Status::Running {
@@ -227,7 +222,7 @@ impl Service {
         self.recorder.note(Record::Command(Box::new(history.row))).await;
     }
 
-    fn tell_output(&self, row: &ServiceSandbox, kept: &CommandRow) {
+    fn publish_output(&self, row: &ServiceSandbox, kept: &CommandRow) {
         let data = json!({
             "sandbox_id": row.id, "task_id": row.task, "command_id": kept.id, "stdout": kept.stdout,
             "stderr": kept.stderr, "exit_code": kept.exit_code, "outcome": kept.outcome,
@@ -235,8 +230,8 @@ impl Service {
         self.hub.publish(&row.team, row.agent.as_deref(), "command_output", data);
     }
 
-    fn tell_piece(&self, row: &ServiceSandbox, id: &str, stream: &str, bytes: &[u8]) {
-        // In pieces that the hub hands on whole: followers see all that is printed.
+    fn publish_chunk(&self, row: &ServiceSandbox, id: &str, stream: &str, bytes: &[u8]) {
+        // In chunks that the hub does not truncate, so that followers see the whole output.
         for text in pieces(&String::from_utf8_lossy(bytes), TEXT_BYTES) {
             let data =
                 json!({ "sandbox_id": row.id, "task_id": row.task, "command_id": id, "stream": stream, "data": text });
@@ -245,11 +240,11 @@ impl Service {
     }
 }
 
-/// A text in parts of at most so many bytes, none of which ends within a character.
-fn pieces(text: &str, most: usize) -> impl Iterator<Item = &str> {
+/// Splits a text into parts of at most `max_bytes`, at character boundaries.
+fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let (piece, left) = rest.split_at(rest.floor_char_boundary(most));
+        let (piece, left) = rest.split_at(rest.floor_char_boundary(max_bytes));
         rest = left;
         (!piece.is_empty()).then_some(piece)
     })
@@ -262,7 +257,7 @@ struct History {
     stderr: Kept,
 }
 
-/// The beginning of a stream, and how long it was.
+/// The beginning of a stream, and its full length.
 #[derive(Default)]
 struct Kept {
     bytes: Vec<u8>,
@@ -270,14 +265,14 @@ struct Kept {
 }
 
 impl Kept {
-    fn push(&mut self, most: usize, more: &[u8]) {
-        let room = most.saturating_sub(self.bytes.len()).min(more.len());
+    fn push(&mut self, max_bytes: usize, more: &[u8]) {
+        let room = max_bytes.saturating_sub(self.bytes.len()).min(more.len());
         self.bytes.extend_from_slice(&more[..room]);
         self.total = self.total.saturating_add(i64::try_from(more.len()).unwrap_or(i64::MAX));
     }
 
     fn text(&self) -> String {
-        // SQLite ends a text at a zero byte for many of its readers.
+        // Many readers of SQLite end a text at a zero byte.
         String::from_utf8_lossy(&self.bytes).replace('\0', "\u{fffd}")
     }
 }
@@ -341,7 +336,7 @@ impl History {
     }
 }
 
-/// A longer command is kept in the history by its beginning.
+/// Longer commands are truncated in the history.
 const MAX_COMMAND: usize = 16 << 10;
 
 #[cfg(test)]

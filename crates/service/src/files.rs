@@ -1,4 +1,4 @@
-//! Files into a sandbox and out of it, streamed and counted.
+//! Reads and writes files of a sandbox, streamed and counted.
 
 use std::io;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use isopod_store::service::Record;
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::backend::{FileBody, FileRead};
 use super::pause::live_sandbox;
 use super::{Service, ServiceError};
 
 impl Service {
-    /// Writes a file. Says how many bytes it has.
+    /// Writes a file. Returns its size.
     pub(crate) async fn write_file(
         &self,
         access: &Access,
@@ -23,7 +23,7 @@ impl Service {
         user: Option<&str>,
         contents: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> Result<i64, ServiceError> {
-        let row = self.find(access, Aim::Change, id).await?;
+        let row = self.find(access, Operation::Write, id).await?;
         let sandbox = live_sandbox(&row)?;
         let count = Arc::new(AtomicI64::new(0));
         let counting = Arc::clone(&count);
@@ -39,7 +39,7 @@ impl Service {
         Ok(bytes_in)
     }
 
-    /// Opens a file. Its size is counted, where the backend says it.
+    /// Opens a file. Its size is counted if the backend reports it.
     pub(crate) async fn read_file(
         &self,
         access: &Access,
@@ -47,7 +47,7 @@ impl Service {
         path: &str,
         user: Option<&str>,
     ) -> Result<FileRead, ServiceError> {
-        let row = self.find(access, Aim::Look, id).await?;
+        let row = self.find(access, Operation::Read, id).await?;
         let sandbox = live_sandbox(&row)?;
         let file = match self.backend.read_file(&sandbox, path, user).await {
             Ok(file) => file,

@@ -1,8 +1,8 @@
-//! The parser of command lines, for the fuzz target in `/fuzz`. It panics when a promise of the parser does not hold.
+//! Entry point for the fuzz target in `/fuzz`: the parser of command lines. Panics if the parser breaks a promise.
 
 use crate::shell::commands_of;
 
-/// A line is read or refused. Every command that is read has a name, and quoting all words of it gives it again.
+/// Parses a line. Every parsed command must have a name, and quoting all its words must give the same command again.
 pub fn command_line(data: &[u8]) {
     let Ok(line) = std::str::from_utf8(data) else { return };
     let Ok(commands) = commands_of(line) else { return };

@@ -1,7 +1,7 @@
 //! Git in a sandbox, for agents: clone, branch, commit, push and history in `/workspace/repo`.
 //!
-//! A token reaches git as a header through its environment: it is in no command line, no file, no history and no log, and
-//! what git prints is cleaned of it. Credential helpers are off, and git asks nobody anything.
+//! Git gets a token as a header through its environment, so the token is in no command line, file, history or log. It
+//! is also removed from git's output. Credential helpers are off, and git never prompts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use isopod_store::service::{GitRow, Record, ServiceSandbox};
 use isopod_wire::node::Secret;
 use serde_json::{Value, json};
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::backend::{Command, Output};
 use super::pause::live_sandbox;
 use super::{Service, ServiceError};
@@ -25,10 +25,10 @@ const CLONE_TIMEOUT: Duration = Duration::from_secs(30);
 const GIT_TIMEOUT: Duration = Duration::from_secs(60);
 const PUSH_TRIES: u32 = 3;
 const HISTORY: u32 = 20;
-/// Between two fields of a line, which no message holds.
-const FIELD: char = '\u{1f}';
+/// Separates the fields of a line. Commit messages do not contain it.
+const SEPARATOR: char = '\u{1f}';
 
-/// What git is to do.
+/// A git operation.
 #[derive(Clone, Debug)]
 pub(crate) enum GitAction {
     Clone {
@@ -49,7 +49,7 @@ pub(crate) enum GitAction {
     },
 }
 
-/// What git did.
+/// The result of a git operation.
 #[derive(Clone, Debug)]
 pub(crate) struct GitReply {
     pub(crate) sandbox: String,
@@ -74,7 +74,7 @@ impl Service {
         id: &str,
         action: GitAction,
     ) -> Result<GitReply, ServiceError> {
-        let row = self.find(access, Aim::Change, id).await?;
+        let row = self.find(access, Operation::Write, id).await?;
         live_sandbox(&row)?;
         let name = action.name();
         let done = match action {
@@ -83,20 +83,20 @@ impl Service {
             GitAction::Commit { message, paths } => self.commit(&row, &message, &paths).await,
             GitAction::Push { token } => self.push(&row, token).await,
         };
-        self.note_git(&row, name, done.as_ref()).await;
+        self.record_git(&row, name, done.as_ref()).await;
         done.map(|data| GitReply { sandbox: row.id.clone(), data })
     }
 
     /// The last commits, newest first.
     pub(crate) async fn git_history(&self, access: &Access, id: &str) -> Result<GitReply, ServiceError> {
-        let row = self.find(access, Aim::Look, id).await?;
-        let format = format!("--format=%H{FIELD}%an{FIELD}%aI{FIELD}%s");
+        let row = self.find(access, Operation::Read, id).await?;
+        let format = format!("--format=%H{SEPARATOR}%an{SEPARATOR}%aI{SEPARATOR}%s");
         let count = format!("-{HISTORY}");
         let output = self.run_git(&row, &["log", &count, &format], None, GIT_TIMEOUT).await?;
         let commits: Vec<Value> = text(&output.stdout)
             .lines()
             .filter_map(|line| {
-                let mut fields = line.splitn(4, FIELD);
+                let mut fields = line.splitn(4, SEPARATOR);
                 let mut next = || fields.next();
                 Some(json!({ "sha": next()?, "author": next()?, "date": next()?, "message": next()? }))
             })
@@ -128,7 +128,7 @@ impl Service {
         Ok(json!({ "path": REPOSITORY, "branch": saved.branch_name, "commit_sha": commit }))
     }
 
-    /// The directory belongs to the one who works in it.
+    /// Creates the directory and gives it to the user who works in it.
     async fn make_workspace(&self, row: &ServiceSandbox) -> Result<(), ServiceError> {
         let sandbox = live_sandbox(row)?;
         let line = "mkdir -p /workspace && chown \"$(stat -c %u:%g /home/user 2>/dev/null || echo 0:0)\" /workspace";
@@ -143,12 +143,12 @@ impl Service {
         let wanted = match (name, &row.task) {
             (Some(name), _) => name,
             (None, Some(task)) => format!("task-{task}"),
-            (None, None) => return Err(ServiceError::invalid("name the branch: the sandbox has no task")),
+            (None, None) => return Err(ServiceError::invalid("name the branch, because the sandbox has no task")),
         };
         check_ref(&wanted)?;
         let reference = format!("refs/heads/{wanted}");
         let exists = self.git_status(row, &["show-ref", "--verify", "--quiet", &reference]).await? == 0;
-        // A name that is taken gets the time behind it.
+        // If the name is taken, the time is appended.
         let branch = if exists { format!("{wanted}-{}", Timestamp::now().0) } else { wanted };
         self.run_git(row, &["checkout", "--quiet", "-b", &branch], None, GIT_TIMEOUT).await?;
         let mut saved = row.clone();
@@ -233,13 +233,13 @@ impl Service {
             return Err(ServiceError::Git(format!("it took longer than {} s", timeout.as_secs())));
         }
         if output.exit_code != 0 {
-            let said = cleaned(&text(&output.stderr), token);
-            return Err(ServiceError::Git(said.trim().chars().take(2000).collect()));
+            let stderr = cleaned(&text(&output.stderr), token);
+            return Err(ServiceError::Git(stderr.trim().chars().take(2000).collect()));
         }
         Ok(output)
     }
 
-    async fn note_git(&self, row: &ServiceSandbox, operation: &'static str, done: Result<&Value, &ServiceError>) {
+    async fn record_git(&self, row: &ServiceSandbox, operation: &'static str, done: Result<&Value, &ServiceError>) {
         let commit_sha = done.ok().and_then(|data| data["commit_sha"].as_str()).map(str::to_owned);
         let error = done.err().map(ToString::to_string);
         let data = json!({
@@ -262,7 +262,8 @@ impl Service {
     }
 }
 
-/// Settings go through the environment: they end with the command, and no list of processes shows them to other users.
+/// Builds a git command. Settings are passed in the environment: they end with the command, and process lists do not
+/// show them to other users.
 fn git_command(cwd: &str, arguments: &[&str], token: Option<&Secret>, timeout: Duration) -> Command {
     let mut command = Command::argv("git", arguments.iter().copied());
     command.cwd = Some(cwd.to_owned());
@@ -288,7 +289,7 @@ fn git_command(cwd: &str, arguments: &[&str], token: Option<&Secret>, timeout: D
     command
 }
 
-/// As the usual hosts take tokens.
+/// As the usual hosts accept tokens.
 fn basic(token: &Secret) -> String {
     STANDARD.encode(format!("x-access-token:{}", token.0))
 }
@@ -302,14 +303,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Trying again does not help.
+/// Whether a retry cannot help.
 fn is_refusal(why: &str) -> bool {
     ["[rejected]", "Authentication failed", "Permission denied", "not found", "protected branch", "403"]
         .iter()
         .any(|word| why.contains(word))
 }
 
-/// A URL with a password in it would be stored with the sandbox.
+/// Checks a URL. One with a password is refused, because it would be stored with the sandbox.
 fn check_url(url: &str) -> Result<(), ServiceError> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let is_known = ["https", "http", "file", "git", "ssh"].contains(&scheme);
@@ -318,12 +319,12 @@ fn check_url(url: &str) -> Result<(), ServiceError> {
         return Err(ServiceError::invalid("repo_url must be an https, http, ssh, git or file URL"));
     }
     if has_password {
-        return Err(ServiceError::invalid("repo_url must not hold a name or token; send it as token"));
+        return Err(ServiceError::invalid("repo_url must not contain a user name or token; send the token as token"));
     }
     Ok(())
 }
 
-/// A part of what git itself allows, which nothing can take for an option.
+/// Checks a branch name. Only a subset of what git allows is accepted, which cannot be mistaken for an option.
 fn check_ref(name: &str) -> Result<(), ServiceError> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let is_bad = name.is_empty()
@@ -333,10 +334,10 @@ fn check_ref(name: &str) -> Result<(), ServiceError> {
         || name.ends_with(['/', '.'])
         || ["..", "//", "/."].iter().any(|bad| name.contains(bad))
         || name.ends_with(".lock");
-    if is_bad { Err(ServiceError::invalid("this cannot be the name of a branch")) } else { Ok(()) }
+    if is_bad { Err(ServiceError::invalid("this is not a valid branch name")) } else { Ok(()) }
 }
 
-/// `^(feat|fix|docs|chore|refactor|test|ci)(\(.+\))?!?: .{1,100}$`, of the first line.
+/// Checks the first line: `^(feat|fix|docs|chore|refactor|test|ci)(\(.+\))?!?: .{1,100}$`.
 fn check_message(message: &str) -> Result<(), ServiceError> {
     let is_good = || {
         let first = message.lines().next()?;
@@ -359,7 +360,6 @@ fn check_message(message: &str) -> Result<(), ServiceError> {
 mod tests {
     use super::*;
 
-    /// Messages are conventional commits.
     #[test]
     fn messages_are_conventional_commits() {
         for good in ["feat: x", "fix(api)!: y", "ci: z\n\nbody", "docs(a b): c"] {
@@ -371,15 +371,14 @@ mod tests {
         }
     }
 
-    /// A token is in no argument, and what git says is cleaned of it.
     #[test]
     fn a_token_is_in_no_argument_and_no_word_of_git() {
         let token = Secret("ghp_geheim".to_owned());
         let command = git_command("/", &["clone", "--", "https://host/x"], Some(&token), GIT_TIMEOUT);
         assert!(!format!("{:?}", command.line).contains("geheim"));
         assert_eq!(command.env["GIT_CONFIG_VALUE_0"], "");
-        let said = format!("fatal: bad ghp_geheim and {}", basic(&token));
-        assert_eq!(cleaned(&said, Some(&token)), "fatal: bad *** and ***");
+        let stderr = format!("fatal: bad ghp_geheim and {}", basic(&token));
+        assert_eq!(cleaned(&stderr, Some(&token)), "fatal: bad *** and ***");
         assert!(check_url("https://user:pass@host/x").is_err() && check_url("ext::sh -c x").is_err());
         assert!(check_url("--upload-pack=x").is_err() && check_url("https://host/x.git").is_ok());
     }

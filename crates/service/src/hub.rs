@@ -1,9 +1,9 @@
-//! What happens to agents' sandboxes, for those who follow it live: the last hundred events of each agent are kept
-//! to be told again to who comes late or comes back.
+//! Live events about agents' sandboxes. The last hundred events of each agent are kept, to replay them to followers
+//! that connect late or reconnect.
 //!
-//! What events say is chosen in sandboxes, and followers read as slowly as they like. So everything here has a size:
-//! events, what is kept of an agent, what waits for a follower, and both in all. Where that is too little, the oldest
-//! goes first, of the team that has the most.
+//! Sandboxes choose the contents of events, and followers read as slowly as they like. So everything here is limited:
+//! the size of events, what is kept per agent, what is queued per follower, and both in total. If a limit is exceeded,
+//! the oldest is dropped first, from the team that uses the most.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,32 +15,32 @@ use isopod_store::clock::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// The followers and what they may have missed.
+/// The followers and the events for replay.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    /// Written with every event and by every follower; held for a few instructions.
-    books: Mutex<Books>,
+    /// Written with every event and by every follower. Locked only briefly.
+    state: Mutex<HubState>,
     next_id: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct HubState {
     agents: HashMap<AgentName, Kept>,
     followers: HashMap<TeamId, HashMap<u64, Follower>>,
     next_follower: u64,
-    /// Streams by who follows them.
-    places: HashMap<String, u32>,
-    /// Of what is kept of each team's agents. Never empty.
+    /// The number of streams by caller.
+    streams: HashMap<String, u32>,
+    /// The bytes kept for each team's agents. No entry is zero.
     kept_bytes: HashMap<TeamId, usize>,
-    /// Of what waits for followers. An event that waits for two counts twice.
+    /// The bytes queued for followers. An event that is queued twice counts twice.
     waiting_bytes: usize,
     last_sweep: Option<Instant>,
 }
 
-/// A team's agent, or what happens without one.
+/// A team's agent, or `None` for events without one.
 type AgentName = (TeamId, Option<String>);
 
-/// What is kept of one agent.
+/// The events kept for one agent.
 #[derive(Debug)]
 struct Kept {
     events: VecDeque<Arc<HubEvent>>,
@@ -48,21 +48,21 @@ struct Kept {
     last: Instant,
 }
 
-/// What waits for one follower.
+/// The queue of one follower.
 #[derive(Debug)]
 struct Follower {
     agent: Option<String>,
     waiting: VecDeque<Arc<HubEvent>>,
     bytes: usize,
-    came: Arc<Notify>,
-    /// It was too slow: it gets nothing more.
+    notify: Arc<Notify>,
+    /// It was too slow and gets nothing more.
     is_cut_off: bool,
 }
 
 /// One event.
 #[derive(Debug)]
 pub(crate) struct HubEvent {
-    /// Grows, also from one server process to the next.
+    /// Increases, also from one server process to the next.
     pub(crate) id: u64,
     agent: Option<String>,
     /// `sandbox_status`, `git_operation`, `command_output` or `pr_created`.
@@ -71,46 +71,47 @@ pub(crate) struct HubEvent {
     pub(crate) data: Box<str>,
 }
 
-/// What a follower gets: first what it missed, then what comes.
+/// The stream of a follower: first missed events, then new ones.
 #[derive(Debug)]
 pub(crate) struct Following {
     hub: Arc<Hub>,
     team: TeamId,
     number: u64,
     caller: String,
-    came: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
-/// The caller follows as much as one may.
+/// The caller has the maximum number of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("you follow {MAX_FOLLOWERS} streams already")]
+#[error("you already follow {MAX_FOLLOWERS} streams")]
 pub(crate) struct TooManyFollowers;
 
 const KEPT: usize = 100;
 const REPLAYED: usize = 10;
 const MAX_FOLLOWERS: u32 = 10;
-/// Who is further behind is cut off, and comes back with the number of the last event that it saw.
-const BEHIND: usize = 1024;
+/// A follower that is further behind is cut off. It reconnects with the id of its last event.
+const MAX_BEHIND: usize = 1024;
 const MAX_AGENTS: usize = 10_000;
-/// Of one text in an event. The whole of it is in the command's own stream and, as far as it is kept, in the history.
+/// The maximum length of a text in an event. The full text is in the command's own stream and, within its limit, in the
+/// history.
 pub(super) const TEXT_BYTES: usize = 4 << 10;
-/// Of one event.
+/// The maximum size of an event.
 const EVENT_BYTES: usize = 32 << 10;
-/// Of what is kept of one agent, and of all.
+/// The limits on kept events, per agent and in total.
 const AGENT_BYTES: usize = 256 << 10;
 const ALL_KEPT_BYTES: usize = 32 << 20;
-/// Of what waits for one follower, and for all.
+/// The limits on queued events, per follower and in total.
 const FOLLOWER_BYTES: usize = 1 << 20;
 const ALL_WAITING_BYTES: usize = 32 << 20;
-/// What is kept of an agent goes when nothing has happened to it for so long.
+/// An agent's events are dropped if nothing has happened to it for this long.
 const IDLE: Duration = Duration::from_secs(3600);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 impl Hub {
     pub(crate) fn new() -> Arc<Self> {
-        // Milliseconds with room for a thousand events each: later servers begin with larger numbers.
+        // Milliseconds with room for a thousand events each, so that later servers start with larger numbers.
         let start = u64::try_from(Timestamp::now().0).unwrap_or_default() << 10;
-        Arc::new(Self { books: Mutex::default(), next_id: AtomicU64::new(start) })
+        Arc::new(Self { state: Mutex::default(), next_id: AtomicU64::new(start) })
     }
 
     pub(crate) fn publish(&self, team: &TeamId, agent: Option<&str>, kind: &'static str, data: Value) {
@@ -119,16 +120,16 @@ impl Hub {
 
     fn publish_at(&self, team: &TeamId, agent: Option<&str>, kind: &'static str, data: Value, now: Instant) {
         let data = bounded(data);
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        // Numbered under the lock, so that numbers grow in the order of the events.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Numbered under the lock, so that numbers increase in the order of events.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let event = Arc::new(HubEvent { id, agent: agent.map(str::to_owned), kind, data });
-        books.sweep(now);
-        books.keep(team, Arc::clone(&event), now);
-        books.tell(team, &event);
+        state.sweep(now);
+        state.keep(team, Arc::clone(&event), now);
+        state.deliver(team, &event);
     }
 
-    /// Follows an agent, or all of a team. After `last` comes everything that is still kept, else the last ten.
+    /// Follows an agent or a whole team. Replays everything kept after `last`, or the last ten events.
     pub(crate) fn follow(
         self: &Arc<Self>,
         team: &TeamId,
@@ -136,42 +137,42 @@ impl Hub {
         last: Option<u64>,
         caller: &str,
     ) -> Result<Following, TooManyFollowers> {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = books.places.entry(caller.to_owned()).or_default();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = state.streams.entry(caller.to_owned()).or_default();
         if *count >= MAX_FOLLOWERS {
             return Err(TooManyFollowers);
         }
         *count += 1;
-        let missed = books.missed(team, agent.as_deref(), last);
-        let number = books.next_follower;
-        books.next_follower += 1;
-        let came = Arc::new(Notify::new());
+        let missed = state.missed(team, agent.as_deref(), last);
+        let number = state.next_follower;
+        state.next_follower += 1;
+        let notify = Arc::new(Notify::new());
         let bytes = missed.iter().map(|event| event.bytes()).sum();
-        books.waiting_bytes += bytes;
-        let follower = Follower { agent, waiting: missed, bytes, came: Arc::clone(&came), is_cut_off: false };
-        books.followers.entry(team.clone()).or_default().insert(number, follower);
-        books.relieve_followers();
-        Ok(Following { hub: Arc::clone(self), team: team.clone(), number, caller: caller.to_owned(), came })
+        state.waiting_bytes += bytes;
+        let follower = Follower { agent, waiting: missed, bytes, notify: Arc::clone(&notify), is_cut_off: false };
+        state.followers.entry(team.clone()).or_default().insert(number, follower);
+        state.cut_off_slow_followers();
+        Ok(Following { hub: Arc::clone(self), team: team.clone(), number, caller: caller.to_owned(), notify })
     }
 }
 
 impl Following {
-    /// The next event; none for who was too far behind.
+    /// The next event. `None` if the follower was cut off.
     pub(crate) async fn next(&mut self) -> Option<Arc<HubEvent>> {
         loop {
             if let Some(answer) = self.take() {
                 return answer;
             }
-            // What came since is not missed: it leaves a permit behind.
-            self.came.notified().await;
+            // What arrives in between is not missed, because it leaves a permit.
+            self.notify.notified().await;
         }
     }
 
-    /// What is there now; the inner none means that there is nothing more to come.
+    /// The next queued event. The inner `None` means that the stream has ended.
     fn take(&self) -> Option<Option<Arc<HubEvent>>> {
-        let mut books = self.hub.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let books = &mut *books;
-        let Some(follower) = books.followers.get_mut(&self.team).and_then(|team| team.get_mut(&self.number)) else {
+        let mut state = self.hub.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        let Some(follower) = state.followers.get_mut(&self.team).and_then(|team| team.get_mut(&self.number)) else {
             return Some(None);
         };
         if follower.is_cut_off {
@@ -179,43 +180,43 @@ impl Following {
         }
         let event = follower.waiting.pop_front()?;
         follower.bytes -= event.bytes();
-        books.waiting_bytes -= event.bytes();
+        state.waiting_bytes -= event.bytes();
         Some(Some(event))
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let mut books = self.hub.books.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(team) = books.followers.get_mut(&self.team) {
+        let mut state = self.hub.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(team) = state.followers.get_mut(&self.team) {
             let gone = team.remove(&self.number);
             if team.is_empty() {
-                books.followers.remove(&self.team);
+                state.followers.remove(&self.team);
             }
-            books.waiting_bytes -= gone.map_or(0, |follower| follower.bytes);
+            state.waiting_bytes -= gone.map_or(0, |follower| follower.bytes);
         }
-        if let Some(count) = books.places.get_mut(&self.caller) {
+        if let Some(count) = state.streams.get_mut(&self.caller) {
             *count -= 1;
             if *count == 0 {
-                books.places.remove(&self.caller);
+                state.streams.remove(&self.caller);
             }
         }
     }
 }
 
 impl HubEvent {
-    /// What it costs, with what is around it.
+    /// Its approximate size in memory.
     fn bytes(&self) -> usize {
         self.data.len() + self.agent.as_ref().map_or(0, String::len) + 128
     }
 }
 
-impl Books {
-    /// Keeps an event for those who come late.
+impl HubState {
+    /// Keeps an event for replay.
     fn keep(&mut self, team: &TeamId, event: Arc<HubEvent>, now: Instant) {
         let name = (team.clone(), event.agent.clone());
         if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&name) {
-            self.forget_the_quietest();
+            self.drop_quietest();
         }
         let of_team = self.kept_bytes.entry(team.clone()).or_default();
         let kept = self.agents.entry(name).or_insert_with(|| Kept { events: VecDeque::new(), bytes: 0, last: now });
@@ -228,31 +229,31 @@ impl Books {
             kept.bytes -= oldest.bytes();
             *of_team -= oldest.bytes();
         }
-        while self.kept_bytes.values().sum::<usize>() > ALL_KEPT_BYTES && self.forget_the_quietest() {}
+        while self.kept_bytes.values().sum::<usize>() > ALL_KEPT_BYTES && self.drop_quietest() {}
     }
 
-    /// Gives an event to those who follow, and cuts off who does not keep up.
-    fn tell(&mut self, team: &TeamId, event: &Arc<HubEvent>) {
+    /// Queues an event for followers, and cuts off those that are too slow.
+    fn deliver(&mut self, team: &TeamId, event: &Arc<HubEvent>) {
         let followers = self.followers.get_mut(team).into_iter().flat_map(HashMap::values_mut);
         for follower in followers {
             let is_wanted = follower.agent.is_none() || follower.agent == event.agent;
             if !is_wanted || follower.is_cut_off {
                 continue;
             }
-            if follower.waiting.len() >= BEHIND || follower.bytes + event.bytes() > FOLLOWER_BYTES {
+            if follower.waiting.len() >= MAX_BEHIND || follower.bytes + event.bytes() > FOLLOWER_BYTES {
                 self.waiting_bytes -= follower.cut_off();
                 continue;
             }
             follower.waiting.push_back(Arc::clone(event));
             follower.bytes += event.bytes();
             self.waiting_bytes += event.bytes();
-            follower.came.notify_one();
+            follower.notify.notify_one();
         }
-        self.relieve_followers();
+        self.cut_off_slow_followers();
     }
 
-    /// Cuts off those for whom the most waits, until what waits is not too much.
-    fn relieve_followers(&mut self) {
+    /// Cuts off the followers with the longest queues until the total is within its limit.
+    fn cut_off_slow_followers(&mut self) {
         while self.waiting_bytes > ALL_WAITING_BYTES {
             let all = self.followers.values_mut().flat_map(HashMap::values_mut);
             let Some(slowest) = all.max_by_key(|follower| follower.bytes).filter(|slowest| slowest.bytes > 0) else {
@@ -262,7 +263,7 @@ impl Books {
         }
     }
 
-    /// The newest of them, as much as may wait for one follower.
+    /// The newest missed events, as many as may be queued for one follower.
     fn missed(&self, team: &TeamId, agent: Option<&str>, last: Option<u64>) -> VecDeque<Arc<HubEvent>> {
         let is_wanted =
             |(owner, name): &&AgentName| owner == team && agent.is_none_or(|agent| name.as_deref() == Some(agent));
@@ -270,7 +271,7 @@ impl Books {
         let kept = names.filter_map(|name| self.agents.get(name)).flat_map(|kept| &kept.events).cloned();
         let mut events: Vec<_> = kept.filter(|event| last.is_none_or(|last| event.id > last)).collect();
         events.sort_unstable_by_key(|event| event.id);
-        let most = if last.is_none() { REPLAYED } else { BEHIND };
+        let max_count = if last.is_none() { REPLAYED } else { MAX_BEHIND };
         let mut room = FOLLOWER_BYTES;
         let fits = |event: &&Arc<HubEvent>| match room.checked_sub(event.bytes()) {
             Some(left) => {
@@ -279,11 +280,11 @@ impl Books {
             }
             None => false,
         };
-        let count = events.iter().rev().take(most).take_while(fits).count();
+        let count = events.iter().rev().take(max_count).take_while(fits).count();
         events.split_off(events.len() - count).into()
     }
 
-    /// Forgets agents to which nothing has happened for long.
+    /// Drops agents to which nothing has happened for a long time.
     fn sweep(&mut self, now: Instant) {
         if self.last_sweep.is_some_and(|last| now.duration_since(last) < SWEEP_EVERY) {
             return;
@@ -297,8 +298,8 @@ impl Books {
         }
     }
 
-    /// Forgets the agent of the greediest team to which nothing has happened for longest. Says whether there was one.
-    fn forget_the_quietest(&mut self) -> bool {
+    /// Drops the quietest agent of the team that uses the most. Returns whether there was one.
+    fn drop_quietest(&mut self) -> bool {
         let Some(team) = self.kept_bytes.iter().max_by_key(|(_, bytes)| **bytes).map(|(team, _)| team) else {
             return false;
         };
@@ -321,16 +322,16 @@ impl Books {
 }
 
 impl Follower {
-    /// Says how many bytes waited for it.
+    /// Returns how many bytes were queued.
     fn cut_off(&mut self) -> usize {
         self.is_cut_off = true;
         self.waiting = VecDeque::new();
-        self.came.notify_one();
+        self.notify.notify_one();
         std::mem::take(&mut self.bytes)
     }
 }
 
-/// The event's data as JSON, with long texts cut. `truncated` says so.
+/// The event's data as JSON, with long texts truncated. Then `truncated` is set.
 fn bounded(mut data: Value) -> Box<str> {
     if cut_texts(&mut data)
         && let Value::Object(fields) = &mut data
@@ -343,12 +344,12 @@ fn bounded(mut data: Value) -> Box<str> {
     }
     let short = |name: &str| data.get(name).filter(|value| value.is_string()).cloned().unwrap_or_default();
     let known = ["sandbox_id", "task_id", "command_id"].map(|name| (name.to_owned(), short(name)));
-    let mut told: serde_json::Map<String, Value> = known.into_iter().collect();
-    told.insert("truncated".to_owned(), json!(true));
-    Value::Object(told).to_string().into()
+    let mut short_data: serde_json::Map<String, Value> = known.into_iter().collect();
+    short_data.insert("truncated".to_owned(), json!(true));
+    Value::Object(short_data).to_string().into()
 }
 
-/// Says whether something was cut.
+/// Returns whether something was truncated.
 fn cut_texts(data: &mut Value) -> bool {
     match data {
         Value::String(text) if text.len() > TEXT_BYTES => {
@@ -372,7 +373,7 @@ mod tests {
         TeamId("t".to_owned())
     }
 
-    /// What waits for a follower.
+    /// The events queued for a follower.
     fn waiting(following: &mut Following) -> Vec<Arc<HubEvent>> {
         std::iter::from_fn(|| following.next().now_or_never().flatten()).collect()
     }
@@ -381,18 +382,18 @@ mod tests {
         event.data.parse().unwrap()
     }
 
-    /// Everything that the hub holds, counted anew.
+    /// The bytes that the hub holds, recounted.
     fn held(hub: &Hub) -> (usize, usize) {
-        let books = hub.books.lock().unwrap();
-        let kept = books.agents.values().flat_map(|kept| &kept.events).map(|event| event.bytes()).sum();
-        let waiting = books.followers.values().flat_map(HashMap::values);
+        let state = hub.state.lock().unwrap();
+        let kept = state.agents.values().flat_map(|kept| &kept.events).map(|event| event.bytes()).sum();
+        let waiting = state.followers.values().flat_map(HashMap::values);
         let waiting = waiting.flat_map(|follower| &follower.waiting).map(|event| event.bytes()).sum();
-        assert_eq!(books.kept_bytes.values().sum::<usize>(), kept, "the books are right");
-        assert_eq!(books.waiting_bytes, waiting, "the books are right");
+        assert_eq!(state.kept_bytes.values().sum::<usize>(), kept, "the counters are right");
+        assert_eq!(state.waiting_bytes, waiting, "the counters are right");
         (kept, waiting)
     }
 
-    /// The last ten are told again, or all since the last one that was seen; each agent has its own.
+    /// Replays the last ten events, or all since the last one seen. Each agent has its own.
     #[tokio::test]
     async fn who_comes_late_is_told_what_was_missed_and_who_follows_sees_the_rest() {
         let hub = Hub::new();
@@ -426,7 +427,7 @@ mod tests {
         assert!(hub.follow(&team(), None, None, "me").is_ok());
     }
 
-    /// Events of any size, for any number of agents and followers who never read.
+    /// Events of any size, for any number of agents and followers that never read.
     #[test]
     fn what_is_held_has_a_limit_whatever_is_published_and_whoever_does_not_read() {
         let hub = Hub::new();
@@ -444,14 +445,14 @@ mod tests {
         assert!(kept > 100 * AGENT_BYTES / 2, "what fits is kept: {kept}");
         assert!(queued <= ALL_WAITING_BYTES, "{queued}");
         assert_eq!(queued, 0, "they are all far behind and cut off");
-        assert!(hub.books.lock().unwrap().agents.values().all(|kept| kept.bytes <= AGENT_BYTES));
+        assert!(hub.state.lock().unwrap().agents.values().all(|kept| kept.bytes <= AGENT_BYTES));
         drop(asleep);
-        assert!(hub.books.lock().unwrap().followers.is_empty());
+        assert!(hub.state.lock().unwrap().followers.is_empty());
         let mut patient = hub.follow(&quiet, None, None, "q").unwrap();
         assert_eq!(waiting(&mut patient).len(), 1, "who takes little loses nothing");
     }
 
-    /// Many teams, each with a follower who reads nothing and is not too far behind by itself.
+    /// Many teams, each with a follower that never reads but is within its own limit.
     #[test]
     fn what_waits_for_all_followers_together_has_a_limit() {
         let hub = Hub::new();
@@ -476,7 +477,7 @@ mod tests {
         let mut slow = hub.follow(&team(), None, None, "me").unwrap();
         hub.publish(&team(), Some("a"), "command_output", json!(0));
         let seen = slow.next().await.unwrap();
-        for n in 1..=i64::try_from(BEHIND).unwrap() + 1 {
+        for n in 1..=i64::try_from(MAX_BEHIND).unwrap() + 1 {
             hub.publish(&team(), Some("a"), "command_output", json!(n));
         }
         assert!(slow.next().await.is_none());
@@ -506,8 +507,8 @@ mod tests {
         hub.publish_at(&team(), Some("old"), "sandbox_status", json!(1), at(0));
         hub.publish_at(&team(), Some("new"), "sandbox_status", json!(1), at(3000));
         hub.publish_at(&team(), Some("other"), "sandbox_status", json!(1), at(3700));
-        let books = hub.books.lock().unwrap();
-        let mut names: Vec<_> = books.agents.keys().filter_map(|(_, name)| name.as_deref()).collect();
+        let state = hub.state.lock().unwrap();
+        let mut names: Vec<_> = state.agents.keys().filter_map(|(_, name)| name.as_deref()).collect();
         names.sort_unstable();
         assert_eq!(names, ["new", "other"]);
     }

@@ -1,5 +1,5 @@
-//! The sandbox service: what a team puts between its agents and sandboxes. It knows whose each sandbox is, keeps what was
-//! run in it, counts against quotas, and sees to it that nothing is left when a task ends.
+//! The sandbox service, which a team puts between its agents and sandboxes. It knows who owns each sandbox, keeps a
+//! history of commands, enforces quotas, and ensures that nothing is left when a task ends.
 //!
 //! ```text
 //! creating ──► running ◄──► paused
@@ -7,8 +7,9 @@
 //!     ▼           ▼            ▼
 //!   error ◄───────┴────► stopped      (each with a reason, and with the time of its end)
 //! ```
-//! Rows are intents first: one is written before the backend is asked, and [`reconcile`] settles those whose maker died. The
-//! sandboxes themselves live with a [`backend`]; on this server's own node the fleet owns them as it owns all others.
+//! A row is an intent first: it is written before the backend is called, and [`reconcile`] settles those whose creator
+//! died. The sandboxes themselves belong to a [`backend`]. On this server's own node, the fleet owns them like all
+//! others.
 
 mod access;
 pub mod backend;
@@ -34,7 +35,7 @@ mod settle;
 mod shell;
 mod tasks;
 
-pub(crate) use access::{Access, Aim};
+pub(crate) use access::{Access, Operation};
 pub use config::ServiceConfig;
 pub(crate) use create::NewServiceSandbox;
 pub(crate) use error::ServiceError;

@@ -1,4 +1,4 @@
-//! What the service counts, in Prometheus' text format. `metrics_text` writes the whole page.
+//! The metrics of the service, in Prometheus' text format. `metrics_text` writes the whole page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The counts.
+/// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceMetrics {
     /// By action and code.
@@ -21,7 +21,7 @@ pub(crate) struct ServiceMetrics {
     executions: Histogram,
 }
 
-/// Counts with one or two labels in one text, ready to be printed.
+/// Counters with one or two labels in one text, ready to be printed.
 #[derive(Debug, Default)]
 struct Counts(Mutex<BTreeMap<String, u64>>);
 
@@ -72,13 +72,13 @@ impl Histogram {
     }
 }
 
-/// Writing to a string cannot fail, here and above.
+/// Writes the header of a metric. Writing to a string cannot fail, here and above.
 pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
 impl ServiceMetrics {
-    /// Everything that is counted, in Prometheus' text format.
+    /// All counters, in Prometheus' text format.
     pub(crate) fn print(&self, out: &mut String) {
         self.operations.print(out, "isopod_service_operations_total", "Operations, by action and code.");
         self.commands.print(out, "isopod_service_commands_total", "Commands run, by outcome.");

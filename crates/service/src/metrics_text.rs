@@ -1,4 +1,4 @@
-//! What `/metrics` says of the service: what it has counted, and what its rows say now.
+//! The service's part of `/metrics`: its counters, and gauges from its rows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,30 +9,33 @@ use isopod_store::service::Status;
 use super::Service;
 use super::metrics::head;
 
-/// Keys that end within this time are worth a look.
+/// Keys that expire within this time are reported.
 const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl Service {
-    /// What `/metrics` tells of the service and its backend. What a store that fails leaves out is seen by its absence.
+    /// The metrics of the service and its backend. If the store fails, the metrics from it are left out.
     pub async fn metrics_text(&self) -> String {
         let mut text = String::new();
         self.resilient.metrics().render(&mut text);
         match self.render_metrics().await {
             Ok(more) => text += &more,
             Err(error) => {
-                tracing::warn!(error = isopod_wire::error_chain(&error), "the service's metrics were left out");
+                tracing::warn!(
+                    error = isopod_wire::error_chain(&error),
+                    "could not read the service's metrics; leaving them out"
+                );
             }
         }
         text
     }
 
-    /// Everything that is counted, and what there is now.
+    /// All counters and gauges.
     async fn render_metrics(&self) -> Result<String, StoreError> {
         let mut out = String::new();
         self.metrics.print(&mut out);
         self.print_sandboxes(&mut out).await?;
         let gauges = [
-            ("isopod_audit_backlog", "Records that wait to be written.", self.recorder.backlog()),
+            ("isopod_audit_backlog", "Records waiting to be written.", self.recorder.backlog()),
             ("isopod_audit_lines_written", "Audit lines written since the start.", self.recorder.lines()),
         ];
         for (name, help, value) in gauges {
@@ -40,7 +43,7 @@ impl Service {
             let _ = writeln!(out, "{name} {value}");
         }
         let expiring = self.store.keys_that_expire(SOON).await?;
-        head(&mut out, "isopod_api_keys_expiring", "gauge", "Keys that stop counting within a week.");
+        head(&mut out, "isopod_api_keys_expiring", "gauge", "Keys that expire within a week.");
         let _ = writeln!(out, "isopod_api_keys_expiring {expiring}");
         Ok(out)
     }
@@ -48,7 +51,7 @@ impl Service {
     async fn print_sandboxes(&self, out: &mut String) -> Result<(), StoreError> {
         let rows = self.store.live_service_sandboxes(&self.server).await?;
         let name = "isopod_service_sandboxes";
-        head(out, name, "gauge", "The service's sandboxes on this server that are not gone, by status.");
+        head(out, name, "gauge", "Live sandboxes of the service on this server, by status.");
         for status in [Status::Creating, Status::Running, Status::Paused] {
             let count = rows.iter().filter(|row| row.status == status).count();
             let _ = writeln!(out, "{name}{{status=\"{}\"}} {count}", status.text());

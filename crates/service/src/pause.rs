@@ -1,27 +1,27 @@
-//! Pausing a sandbox and letting it run again.
+//! Pauses and resumes a sandbox.
 
 use isopod_store::service::{ServiceSandbox, Status};
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::{Service, ServiceError};
 
 impl Service {
     pub(crate) async fn pause(&self, access: &Access, id: &str) -> Result<ServiceSandbox, ServiceError> {
-        let mut row = self.find(access, Aim::Change, id).await?;
+        let mut row = self.find(access, Operation::Write, id).await?;
         let sandbox = live_sandbox(&row)?;
         if let Err(error) = self.backend.pause(&sandbox).await {
             return Err(self.explain(&row, error).await);
         }
         row.status = Status::Paused;
         self.store.save_service_sandbox(&row).await?;
-        self.tell_status(&row);
+        self.publish_status(&row);
         Ok(row)
     }
 
-    /// It takes a place again, so the quotas are asked. The place is taken before the sandbox runs: of two that resume at
-    /// once, one finds it taken.
+    /// Resumes a sandbox. It counts against the quotas again, and is counted before it runs: of two that resume at
+    /// once, one finds the quota used up.
     pub(crate) async fn resume(&self, access: &Access, id: &str) -> Result<ServiceSandbox, ServiceError> {
-        let mut row = self.find(access, Aim::Change, id).await?;
+        let mut row = self.find(access, Operation::Write, id).await?;
         let sandbox = live_sandbox(&row)?;
         let _resuming = self.resuming.begin(&row.id);
         if row.status == Status::Paused
@@ -37,12 +37,12 @@ impl Service {
         }
         row.status = Status::Running;
         self.store.save_service_sandbox(&row).await?;
-        self.tell_status(&row);
+        self.publish_status(&row);
         Ok(row)
     }
 }
 
-/// The backend's id of one that has not ended.
+/// The backend's id of a sandbox that has not ended.
 pub(super) fn live_sandbox(row: &ServiceSandbox) -> Result<isopod_wire::SandboxId, ServiceError> {
     match (&row.sandbox, row.destroyed_at) {
         (Some(sandbox), None) => Ok(sandbox.clone()),

@@ -1,16 +1,17 @@
-//! Which commands a team's agents may run. Off by default: the sandbox is the fence. With a list, a command counts
-//! by the name of its program; a line for a shell is read into its commands first, and one that cannot be read is refused.
+//! Rules for the commands that a team's agents may run. They are off by default, because the sandbox is the security
+//! boundary. With a list, a command is identified by the name of its program. A shell line is parsed into its commands
+//! first, and refused if it cannot be parsed.
 //!
-//! A list of refusals is a guard rail, not a fence: a program that runs others (`env`, `xargs`, `python3`) runs what it
-//! likes. A list of allowances names every program that may be started by the service.
+//! A deny list is a guard rail and not a security boundary: a program that runs others (`env`, `xargs`, `python3`) can
+//! run anything. An allow list names every program that the service may start.
 
 use super::backend::{Command, CommandLine};
 use super::shell::{ShellError, commands_of};
 
-/// The rule of a team.
+/// The rules of a team.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandPolicy {
-    /// Only these, where there are any.
+    /// If not empty, only these are allowed.
     pub allow: Vec<String>,
     /// Never these.
     pub deny: Vec<String>,
@@ -21,7 +22,7 @@ pub struct CommandPolicy {
 pub(crate) enum PolicyRefusal {
     #[error("{0:?} may not be run here")]
     Program(String),
-    #[error("the line cannot be checked against the rules for commands ({0}); send it as argv or more plainly")]
+    #[error("cannot check the line against the rules for commands ({0}); send it as argv, or simplify it")]
     Unreadable(String),
 }
 
@@ -40,8 +41,8 @@ impl CommandPolicy {
         }
     }
 
-    /// A name stands for the program wherever it is; a path only for that path, so that a file somebody put elsewhere
-    /// under a good name does not pass.
+    /// A name matches the program in any directory when it is denied. When it is allowed, the program must match
+    /// exactly, so that a file elsewhere with an allowed name is refused.
     fn check_program(&self, program: &str) -> Result<(), PolicyRefusal> {
         let name = program.rsplit('/').next().unwrap_or(program);
         let is_allowed = self.allow.is_empty() || self.allow.iter().any(|one| one == program);
@@ -58,7 +59,7 @@ mod tests {
         names.iter().map(ToString::to_string).collect()
     }
 
-    /// Rules apply to what would really run, after the line was read as a shell reads it.
+    /// Rules apply to what would really run, after the line is parsed as a shell would.
     #[test]
     fn rules_apply_to_every_program_of_a_line() {
         let only = CommandPolicy { allow: list(&["git", "ls", "/usr/bin/make"]), deny: Vec::new() };

@@ -1,26 +1,26 @@
-//! Which sandboxes are being resumed at the moment.
+//! The sandboxes that are being resumed at the moment.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Sandboxes whose rows say that they run a little before they do. Nobody corrects those meanwhile.
+/// Sandboxes whose rows say that they run a little before they do. The reconciler leaves those rows alone.
 #[derive(Debug, Default)]
 pub(crate) struct Resuming {
-    /// With how many calls resume each.
+    /// The number of resume calls by id.
     ids: Mutex<HashMap<String, usize>>,
 }
 
-/// One that resumes, until this is dropped.
+/// Marks a sandbox as being resumed until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Resumes<'r> {
+pub(crate) struct ResumeGuard<'r> {
     of: &'r Resuming,
     id: String,
 }
 
 impl Resuming {
-    pub(crate) fn begin(&self, id: &str) -> Resumes<'_> {
+    pub(crate) fn begin(&self, id: &str) -> ResumeGuard<'_> {
         *self.lock().entry(id.to_owned()).or_default() += 1;
-        Resumes { of: self, id: id.to_owned() }
+        ResumeGuard { of: self, id: id.to_owned() }
     }
 
     pub(crate) fn has(&self, id: &str) -> bool {
@@ -32,7 +32,7 @@ impl Resuming {
     }
 }
 
-impl Drop for Resumes<'_> {
+impl Drop for ResumeGuard<'_> {
     fn drop(&mut self) {
         let mut ids = self.of.lock();
         match ids.get_mut(&self.id) {

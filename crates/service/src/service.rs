@@ -1,4 +1,4 @@
-//! What the verbs of the service share.
+//! The state of the service.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::hub::Hub;
 use crate::metrics::ServiceMetrics;
 use crate::resuming::Resuming;
 
-/// The label of every sandbox that the service makes: which server made it.
+/// The label of every sandbox of the service: the server that created it.
 pub(crate) const SERVER_LABEL: &str = "isopod.service";
 
-/// What the verbs share.
+/// The state that all operations of the service share.
 #[derive(Debug)]
 pub struct Service {
     pub(crate) backend: Arc<dyn Backend>,
-    /// The same, for what it counts.
+    /// The same backend, for its metrics.
     pub(crate) resilient: Arc<Resilient>,
     pub(crate) store: Store,
     pub(crate) recorder: Recorder,
@@ -31,21 +31,20 @@ pub struct Service {
     pub(crate) metrics: ServiceMetrics,
     pub(crate) resuming: Resuming,
     pub(crate) config: ServiceConfig,
-    /// Who this server is in rows that several may share.
+    /// The identity of this server in rows that several servers may share.
     pub(crate) server: String,
-    /// For what only sandboxes of this node can tell.
+    /// For what only sandboxes of this node can provide.
     pub(crate) fleet: Arc<Fleet>,
-    /// Cancelled when the server stops, for streams that would otherwise go on for ever.
+    /// Cancelled when the server stops, for streams that would otherwise never end.
     pub(crate) stop: CancellationToken,
-    /// Creates that began before were begun by a process that is gone.
+    /// Creates from before this time belong to a process that is gone.
     pub(crate) started: Timestamp,
 }
 
 impl Service {
-    /// Opens it for this server's rows.
+    /// Opens the service for this server's rows.
     ///
-    /// # Errors
-    /// When the store fails.
+    /// # Errors If the store fails.
     pub async fn open(
         config: &ServiceConfig,
         app: &App,

@@ -1,4 +1,4 @@
-//! Making a row say what is so: the backend is asked, and what it does not have any more has ended.
+//! Updates a row from the backend. What the backend no longer has, has ended.
 
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{RecordedEnd, ServiceSandbox, Status};
@@ -9,7 +9,7 @@ use super::backend::{BackendError, BackendState, ErrorKind};
 use super::{Service, ServiceError};
 
 impl Service {
-    /// The row as it is now. A backend that cannot be asked leaves it as it was.
+    /// The up-to-date row. If the backend is unavailable, the row stays as it is.
     pub(crate) async fn settled(&self, row: ServiceSandbox) -> Result<ServiceSandbox, ServiceError> {
         let (true, Some(sandbox)) = (row.destroyed_at.is_none(), row.sandbox.clone()) else { return Ok(row) };
         match self.backend.status(&sandbox).await {
@@ -20,14 +20,14 @@ impl Service {
                 tracing::debug!(
                     sandbox = row.id,
                     error = isopod_wire::error_chain(&error),
-                    "the backend was not asked"
+                    "could not ask the backend"
                 );
                 Ok(row)
             }
         }
     }
 
-    /// It is there, in this state.
+    /// The sandbox exists, in this state.
     pub(super) async fn seen(
         &self,
         mut row: ServiceSandbox,
@@ -40,15 +40,15 @@ impl Service {
         if row.status != status && row.status != Status::Creating && !self.resuming.has(&row.id) {
             row.status = status;
             self.store.save_service_sandbox(&row).await?;
-            self.tell_status(&row);
+            self.publish_status(&row);
         }
         Ok(row)
     }
 
-    /// It is gone and nobody told us: by its own time, or by an accident.
+    /// The sandbox is gone without a report: by its timeout, or by a failure.
     pub(super) async fn vanished(&self, row: ServiceSandbox) -> Result<ServiceSandbox, ServiceError> {
         let reason = match &row.sandbox {
-            // One that is on its way out knows why before the store does.
+            // A sandbox that is ending knows the reason before the store does.
             Some(id) => match self.ending_of(id) {
                 Some(ending) => RecordedEnd::Reason(ending.text().to_owned()),
                 None => self.store.end_reason(id).await?,
@@ -58,7 +58,7 @@ impl Service {
         let reason = match reason {
             RecordedEnd::Reason(reason) => reason,
             RecordedEnd::Unknown => "lost".to_owned(),
-            // Just now: whoever asks next learns why.
+            // It is ending just now. The next call learns why.
             RecordedEnd::NotYet => return Ok(row),
         };
         let status = if ["killed", "timeout"].contains(&reason.as_str()) { Status::Stopped } else { Status::Error };
@@ -90,18 +90,18 @@ impl Service {
                     agent = row.agent,
                     task = row.task,
                     reason = row.reason,
-                    "a sandbox ended badly"
+                    "a sandbox ended with an error"
                 );
             }
-            self.tell_status(&row);
+            self.publish_status(&row);
             return Ok(row);
         }
-        // Somebody was faster, and knew why.
+        // Another call was faster, and knew the reason.
         let known = self.store.find_service_sandbox(&row.id).await?;
         Ok(known.unwrap_or(row))
     }
 
-    /// What to answer when the backend says that a sandbox is not there which our row says runs.
+    /// The error for a call if the backend does not have a sandbox that runs according to our row.
     pub(super) async fn explain(&self, row: &ServiceSandbox, error: BackendError) -> ServiceError {
         self.metrics.failure(error.kind().text());
         if error.kind() == ErrorKind::NotFound

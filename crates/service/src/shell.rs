@@ -1,17 +1,17 @@
-//! Reads a line of shell into the commands that it runs, for rules about commands. It reads the plain part of the POSIX
-//! shell: words, quotes, assignments, redirections, and commands joined by `;`, `&`, `&&`, `||`, `|` and line ends.
+//! Parses a shell line into its commands, for rules about commands. It supports the plain part of the POSIX shell:
+//! words, quotes, assignments, redirections, and commands joined by `;`, `&`, `&&`, `||`, `|` and newlines.
 //!
-//! What it cannot read for certain it refuses: substitutions, variables or patterns where a command's name would be,
-//! here-documents, groups, functions and the words of `if`, `for` and their like. So a rule is never applied to half of
+//! It refuses what it cannot parse with certainty: substitutions, variables or patterns in a command's name,
+//! here-documents, groups, functions and keywords such as `if` and `for`. So a rule is never applied to only half of
 //! what would run.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// One command: its name and what follows. A word with a variable or a pattern in it stands as it was written.
+/// One command: its name and arguments. A word with a variable or a pattern stays as written.
 pub(super) type Argv = Vec<String>;
 
-/// Why a line was not read.
+/// Why a line was not parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ShellError {
     #[error("{0} cannot be checked")]
@@ -26,13 +26,13 @@ pub(super) enum ShellError {
     Empty,
 }
 
-/// Words that begin or end something larger than a command.
+/// Keywords of compound commands.
 const RESERVED: [&str; 19] = [
     "!", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
     "select", "then", "until", "while",
 ];
 
-/// The commands of a line, in their order.
+/// The commands of a line, in order.
 pub(super) fn commands_of(line: &str) -> Result<Vec<Argv>, ShellError> {
     let mut reader = Reader { rest: line.chars().peekable() };
     let (mut commands, mut current) = (Vec::new(), Words::default());
@@ -40,7 +40,7 @@ pub(super) fn commands_of(line: &str) -> Result<Vec<Argv>, ShellError> {
         match reader.next_token()? {
             Token::Word(word) => current.push(word)?,
             Token::Redirection => match reader.next_token()? {
-                // Where output goes is no command; the sandbox is the fence for files.
+                // The target of a redirection is not a command. The sandbox protects files.
                 Token::Word(_) => current.redirected = true,
                 _ => return Err(ShellError::Incomplete),
             },
@@ -54,13 +54,13 @@ pub(super) fn commands_of(line: &str) -> Result<Vec<Argv>, ShellError> {
     }
 }
 
-/// A command that is being read.
+/// A command that is being parsed.
 #[derive(Default)]
 struct Words {
     argv: Argv,
     assigned: bool,
     redirected: bool,
-    /// `&&`, `||` or `|` stands before it: it must not be empty.
+    /// It follows `&&`, `||` or `|`, so it must not be empty.
     expected: bool,
 }
 
@@ -99,7 +99,7 @@ impl Words {
 struct Word {
     text: String,
     is_quoted: bool,
-    /// A variable or a pattern stands in it.
+    /// It contains a variable or a pattern.
     is_expanded: bool,
     is_assignment: bool,
 }
@@ -136,7 +136,7 @@ impl Reader<'_> {
                 ' ' | '\t' | '\r' => drop(self.rest.next()),
                 '#' => while self.rest.next_if(|c| *c != '\n').is_some() {},
                 '\\' => {
-                    // Only a line end after it makes it blank; a word may begin with one too.
+                    // It is blank only before a newline. A word may start with a backslash too.
                     let mut ahead = self.rest.clone();
                     ahead.next();
                     if ahead.next() != Some('\n') {
@@ -198,7 +198,7 @@ impl Reader<'_> {
             match next {
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' => break,
                 '<' | '>' => {
-                    // Digits right before it name a descriptor and are no word.
+                    // Digits right before it name a descriptor and are not a word.
                     if !word.is_quoted && !word.text.is_empty() && word.text.bytes().all(|b| b.is_ascii_digit()) {
                         return self.redirection();
                     }
@@ -236,7 +236,7 @@ impl Reader<'_> {
         Ok(Token::Word(word))
     }
 
-    /// A plain variable stays as it is written; everything else after a dollar could run commands.
+    /// A plain variable stays as written. Everything else after a dollar could run commands.
     fn dollar(&mut self, word: &mut Word) -> Result<(), ShellError> {
         self.rest.next();
         word.text.push('$');

@@ -1,4 +1,4 @@
-//! Tasks: an agent takes one and gets a sandbox with it; whatever way the task ends, the sandbox goes.
+//! Tasks: an agent takes a task and gets a sandbox for it. However the task ends, the sandbox is removed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use isopod_store::secrets::new_uuid;
 use isopod_store::service::{AgentRow, ServiceQuery, ServiceSandbox, TaskRow};
 use serde_json::json;
 
-use super::access::{Access, Aim};
+use super::access::{Access, Operation};
 use super::create::NewServiceSandbox;
 use super::{Service, ServiceError};
 
@@ -58,7 +58,7 @@ impl Service {
             description: wanted.description,
             status: "pending".to_owned(),
             priority: wanted.priority,
-            // Who makes a task with an agent's key makes it for that agent.
+            // A task created with an agent's key is assigned to that agent.
             assigned_agent_id: access.scope.agent().map(str::to_owned),
             sandbox_id: None,
             git_branch: None,
@@ -69,24 +69,34 @@ impl Service {
         };
         match self.store.insert_task(&row).await? {
             true => Ok(row),
-            false => Err(ServiceError::conflict("task_exists", format!("there is a task {:?} already", row.id))),
+            false => Err(ServiceError::conflict("task_exists", format!("task {:?} already exists", row.id))),
         }
     }
 
-    pub(crate) async fn find_task(&self, access: &Access, aim: Aim, id: &str) -> Result<TaskRow, ServiceError> {
+    pub(crate) async fn find_task(
+        &self,
+        access: &Access,
+        operation: Operation,
+        id: &str,
+    ) -> Result<TaskRow, ServiceError> {
         let row = self.store.find_task(&access.team, id).await?.ok_or_else(|| ServiceError::not_found("task", id))?;
         let agent = row.assigned_agent_id.as_deref();
-        access.check(aim, &row.team, agent).map_err(|denied| denied.error("task", id))?;
+        access.check(operation, &row.team, agent).map_err(|denied| denied.error("task", id))?;
         Ok(row)
     }
 
-    pub(crate) async fn find_agent(&self, access: &Access, aim: Aim, id: &str) -> Result<AgentRow, ServiceError> {
+    pub(crate) async fn find_agent(
+        &self,
+        access: &Access,
+        operation: Operation,
+        id: &str,
+    ) -> Result<AgentRow, ServiceError> {
         let row = self.store.find_agent(&access.team, id).await?.ok_or_else(|| ServiceError::not_found("agent", id))?;
-        access.check(aim, &row.team, Some(id)).map_err(|denied| denied.error("agent", id))?;
+        access.check(operation, &row.team, Some(id)).map_err(|denied| denied.error("agent", id))?;
         Ok(row)
     }
 
-    /// The agent takes the task and gets a sandbox for it. When there is none, both are as they were.
+    /// The agent takes the task and gets a sandbox for it. If that fails, both are restored.
     pub(crate) async fn start_task(
         self: &Arc<Self>,
         access: &Access,
@@ -94,19 +104,19 @@ impl Service {
         task: &str,
         mut wanted: NewServiceSandbox,
     ) -> Result<(TaskRow, ServiceSandbox), ServiceError> {
-        self.find_agent(access, Aim::Change, agent).await?;
+        self.find_agent(access, Operation::Write, agent).await?;
         let known = self.store.find_task(&access.team, task).await?;
         let known = known.ok_or_else(|| ServiceError::not_found("task", task))?;
-        // Another agent's task is not an agent's to take.
+        // An agent cannot take another agent's task.
         if known.assigned_agent_id.is_some() {
-            self.find_task(access, Aim::Change, task).await?;
+            self.find_task(access, Operation::Write, task).await?;
         }
         if !self.store.assign_task(&access.team, agent, task).await? {
-            return Err(ServiceError::conflict("agent_busy", "the agent has a task already"));
+            return Err(ServiceError::conflict("agent_busy", "the agent already has a task"));
         }
         if !self.store.begin_task(&access.team, task, agent).await? {
             self.store.free_agent(&access.team, task).await?;
-            return Err(ServiceError::conflict("task_not_pending", "the task has begun or ended already"));
+            return Err(ServiceError::conflict("task_not_pending", "the task has already started or ended"));
         }
         wanted.agent = Some(agent.to_owned());
         wanted.task = Some(task.to_owned());
@@ -117,10 +127,10 @@ impl Service {
                 self.store.note_task(&access.team, task, Some(&sandbox.id), branch, None).await?;
                 let row = self.store.find_task(&access.team, task).await?;
                 let row = row.ok_or_else(|| ServiceError::not_found("task", task))?;
-                // Who ended the task meanwhile did not know of this sandbox.
+                // If the task was ended in the meantime, its sandbox was not known yet.
                 if row.completed_at.is_some() {
                     self.end(sandbox, "task_ended").await?;
-                    return Err(ServiceError::conflict("task_not_pending", "the task was ended while it began"));
+                    return Err(ServiceError::conflict("task_not_pending", "the task was ended while it started"));
                 }
                 Ok((row, sandbox))
             }
@@ -132,32 +142,33 @@ impl Service {
         }
     }
 
-    /// Ends a task and the sandboxes that it has, as far as they are the caller's to end. A task that has ended stays as it
-    /// is; its sandboxes are ended again.
+    /// Ends a task and its sandboxes, as far as the caller may end them. An ended task stays as it is, and its
+    /// sandboxes are ended again.
     pub(crate) async fn end_task(
         self: &Arc<Self>,
         access: &Access,
         id: &str,
         how: TaskEnd,
     ) -> Result<TaskRow, ServiceError> {
-        let row = self.find_task(access, Aim::Change, id).await?;
+        let row = self.find_task(access, Operation::Write, id).await?;
         // Only the server that has a sandbox can end it.
         for sandbox in self.sandboxes_of_task(access, &row).await?.iter().filter_map(|row| row.sandbox.as_ref()) {
             self.store.check_here(Resource::Sandbox(sandbox, None)).await?;
         }
         let is_new = self.store.end_task(&row.team, id, how.text()).await?;
         if !is_new && row.status != how.text() {
-            let message = format!("the task is {} already", row.status);
+            let message = format!("the task is already {}", row.status);
             return Err(ServiceError::conflict("task_ended", message));
         }
         self.store.free_agent(&row.team, id).await?;
         for sandbox in self.sandboxes_of_task(access, &row).await? {
             self.end(sandbox, how.reason()).await?;
         }
-        self.find_task(access, Aim::Look, id).await
+        self.find_task(access, Operation::Read, id).await
     }
 
-    /// Anybody can write the name of a task on a sandbox. Those of another agent than the task's are not the task's.
+    /// The sandboxes of a task. Anyone can put the name of a task on a sandbox, so those of another agent than the
+    /// task's do not count.
     async fn sandboxes_of_task(&self, access: &Access, task: &TaskRow) -> Result<Vec<ServiceSandbox>, ServiceError> {
         let wanted = ServiceQuery {
             team: Some(task.team.clone()),
@@ -169,25 +180,25 @@ impl Service {
             (Some(agent), Some(assigned)) => agent == assigned,
             _ => true,
         };
-        let may_end = |row: &ServiceSandbox| access.check(Aim::Change, &row.team, row.agent.as_deref()).is_ok();
+        let may_end = |row: &ServiceSandbox| access.check(Operation::Write, &row.team, row.agent.as_deref()).is_ok();
         let labelled = self.store.list_service_sandboxes(&wanted).await?;
         Ok(labelled.into_iter().filter(|row| is_of_task(row) && may_end(row)).collect())
     }
 
-    /// Notes a branch or a pull request. The latter is told to those who follow.
-    pub(crate) async fn note_task(
+    /// Records a branch or a pull request. A pull request is published to followers.
+    pub(crate) async fn update_task(
         &self,
         access: &Access,
         id: &str,
         branch: Option<&str>,
         pull_request: Option<&str>,
     ) -> Result<TaskRow, ServiceError> {
-        let row = self.find_task(access, Aim::Change, id).await?;
+        let row = self.find_task(access, Operation::Write, id).await?;
         self.store.note_task(&row.team, id, None, branch, pull_request).await?;
         if let Some(url) = pull_request {
             let data = json!({ "task_id": id, "pull_request_url": url });
             self.hub.publish(&row.team, row.assigned_agent_id.as_deref(), "pr_created", data);
         }
-        self.find_task(access, Aim::Look, id).await
+        self.find_task(access, Operation::Read, id).await
     }
 }

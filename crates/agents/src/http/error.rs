@@ -1,4 +1,4 @@
-//! How refusals of runs and sessions look outside.
+//! Maps errors of runs and sessions to API errors.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl From<WorkspaceError> for ApiError {
     fn from(error: WorkspaceError) -> ApiError {
         match error {
             WorkspaceError::Host { ref source, ref path, .. } if is_in_the_way(source) => {
-                // One that is not the client's own says where things are on this host.
+                // An absolute path would reveal the host's directories.
                 let shown = if path.is_absolute() { "the files of the run".into() } else { path.to_string_lossy() };
                 ApiError::conflict(format!("{shown}: something else is in the way"))
             }

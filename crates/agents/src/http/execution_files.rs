@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 use super::executions::{claimed_files, known_files};
 use crate::Agents;
 
-/// What is noted about a file: a JSON object.
+/// The metadata of a file, as a JSON object.
 const METADATA_HEADER: &str = "x-isopod-metadata";
 const MODIFIED_HEADER: &str = "x-isopod-modified-at";
 const MAX_LISTED: i64 = 10_000;
@@ -117,7 +117,7 @@ pub(super) async fn delete(
     Ok(Empty)
 }
 
-/// The keys in their order; the header `x-next-token` says where to go on.
+/// The keys in order. The header `x-next-token` has the token for the next page.
 pub(super) async fn list(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -136,18 +136,18 @@ pub(super) async fn list(
     let mut headers = HeaderMap::new();
     if let Some(last) = listed.last().filter(|_| has_more) {
         let token = URL_SAFE_NO_PAD.encode(&last.key);
-        headers.insert("x-next-token", HeaderValue::try_from(token).expect("base64 is letters and digits"));
+        headers.insert("x-next-token", HeaderValue::try_from(token).expect("base64 is a valid header value"));
     }
     Ok((headers, Listing(listed)))
 }
 
 fn parse_token(text: &str) -> Result<String, ApiError> {
     let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    key.ok_or_else(|| ApiError::bad_request("nextToken is not one that this server gave"))
+    key.ok_or_else(|| ApiError::bad_request("nextToken is not a token from this server"))
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, ApiError> {
-    Timestamp::parse_rfc3339(text).ok_or_else(|| ApiError::bad_request("modifiedSince must be a time as in RFC 3339"))
+    Timestamp::parse_rfc3339(text).ok_or_else(|| ApiError::bad_request("modifiedSince must be an RFC 3339 time"))
 }
 
 fn metadata_of(headers: &HeaderMap) -> Result<Option<Metadata>, ApiError> {
@@ -158,7 +158,7 @@ fn metadata_of(headers: &HeaderMap) -> Result<Option<Metadata>, ApiError> {
 
 fn head_of(opened: &Opened) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    // What a sandbox wrote must never run as a page of this origin.
+    // Files from a sandbox must never run as a page of this origin.
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));

@@ -1,4 +1,4 @@
-//! `/api/v1/executions`: the files of executions as a whole. Single files are in `execution_files`.
+//! `/api/v1/executions`: the files of an execution as a whole. Single files are in `execution_files`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) async fn list(State(app): State<Arc<Agents>>, caller: Caller) -> Resu
     Ok(Listing(shown.collect()))
 }
 
-/// Makes the execution's directories, and says what is there.
+/// Creates the execution's directories and returns their state.
 pub(super) async fn open(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -56,7 +56,7 @@ pub(super) async fn info(
     Ok(Json(blocking(move || files.info()).await?))
 }
 
-/// Removes all files of the execution; its id is then free for anyone.
+/// Removes all files of the execution. Its id is then free for any team.
 pub(super) async fn remove(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -65,11 +65,12 @@ pub(super) async fn remove(
     let execution = known_execution(&app.fleet.store, &caller, &id).await?;
     let files = file_store(app.files.as_ref())?.files(execution.clone()).await?;
     app.fleet.store.begin_removing_execution(&execution, Timestamp(i64::MAX)).await?;
-    // Looked for after nobody new can come: a sandbox that kept the mount would see the files of the id's next owner.
+    // Check this after no new sandbox can use the execution. A sandbox that kept the mount would see the files of the
+    // id's next owner.
     if is_used(&app.fleet, &caller.team, &execution).await? {
         app.fleet.store.keep_execution(&execution).await?;
         return Err(ApiError::conflict(format!(
-            "a live sandbox has the files of execution \"{execution}\"; end it first"
+            "a running sandbox uses the files of execution \"{execution}\"; end it first"
         )));
     }
     blocking(move || files.remove_everything()).await?;
@@ -163,13 +164,13 @@ async fn transfer(
     Ok((known_files(app, caller, id).await?, from, to))
 }
 
-/// The files of an execution that the caller has used before.
+/// The files of an execution that the caller's team already has.
 pub(super) async fn known_files(app: &Agents, caller: &Caller, id: &str) -> Result<Files, ApiError> {
     let execution = known_execution(&app.fleet.store, caller, id).await?;
     Ok(file_store(app.files.as_ref())?.files(execution).await?)
 }
 
-/// The files of an execution that is the caller's from now on, unless it is another's.
+/// The files of an execution. Claims it for the caller's team, unless another team has it.
 pub(super) async fn claimed_files(app: &Agents, caller: &Caller, id: &str) -> Result<Files, ApiError> {
     let store = file_store(app.files.as_ref())?;
     let execution = claimed_execution(&app.fleet.store, caller, id).await?;

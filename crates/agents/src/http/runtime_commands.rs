@@ -1,4 +1,4 @@
-//! What runs can be told: `stop`, `resume`, `approve`. Each is answered when it is recorded.
+//! Commands for runs: `stop`, `resume`, `approve`. Each returns when it is recorded.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ async fn command(app: &Agents, caller: &Caller, id: &str, command: Command) -> R
     Ok(Json(Told::new(&run)))
 }
 
-/// Ends the run if there is one that lives. Says whether there was.
+/// Ends the run if it is still active. Returns whether it was.
 pub(super) async fn cancel_run(app: &Agents, caller: &Caller, id: &str) -> Result<bool, ApiError> {
     let Ok(run) = id.parse() else { return Ok(false) };
     match app.runs.command(&caller.team, &run, Command::Cancel).await {

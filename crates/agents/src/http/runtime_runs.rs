@@ -1,4 +1,4 @@
-//! `/runtime`: runs of workflows. Start one, look at one, list them; [`super::runtime_commands`] tells them what to do and
+//! `/runtime`: runs of workflows. Starts, shows and lists them. [`super::runtime_commands`] controls them and
 //! [`super::runtime_watch`] follows them.
 
 use std::sync::Arc;
@@ -109,11 +109,11 @@ impl<S: Sync> FromRequest<S> for WorkflowText {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let is_text = kind.is_empty() || kind == "text/plain" || kind.ends_with("json") || kind.ends_with("yaml");
         if !is_text || parts.headers.contains_key(header::CONTENT_ENCODING) {
-            return Err(ApiError::bad_request("a workflow is JSON or YAML, not compressed"));
+            return Err(ApiError::bad_request("a workflow must be JSON or YAML, and not compressed"));
         }
         let limit = MaxBody::of(&parts);
         let bytes = to_bytes(body, limit).await.map_err(|_| ApiError::too_large(limit))?;
-        let text = String::from_utf8(bytes.into()).map_err(|_| ApiError::bad_request("a workflow is UTF-8"))?;
+        let text = String::from_utf8(bytes.into()).map_err(|_| ApiError::bad_request("a workflow must be UTF-8"))?;
         Ok(Self(text))
     }
 }
@@ -170,7 +170,7 @@ async fn signatures(
     Ok(Json(app.runs.signatures(&row.id).await?))
 }
 
-/// What a node gave.
+/// The output of a node.
 async fn node_output(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -178,7 +178,7 @@ async fn node_output(
 ) -> Result<Json<Value>, ApiError> {
     let row = find_run(&app, &caller, &id).await?;
     let output = app.runs.node_output(&row.id, &node).await?;
-    output.map(Json).ok_or_else(|| ApiError::not_found("the run has no such node, or it has given nothing yet"))
+    output.map(Json).ok_or_else(|| ApiError::not_found("the run has no such node, or the node has no output yet"))
 }
 
 async fn list(
@@ -189,7 +189,8 @@ async fn list(
     let status = match query.text("status") {
         None => None,
         Some(text) => Some(
-            RunStatus::parse(text).ok_or_else(|| ApiError::bad_request(format!("{text:?} is no status of a run")))?,
+            RunStatus::parse(text)
+                .ok_or_else(|| ApiError::bad_request(format!("{text:?} is not a status of a run")))?,
         ),
     };
     let bounded =
@@ -219,7 +220,7 @@ pub(super) fn parse_run_id(id: &str) -> Result<RunId, ApiError> {
     id.parse().map_err(|error: isopod_store::RunIdError| ApiError::bad_request(error.to_string()))
 }
 
-/// Refuses calls in the name of a run that is over: they would make a sandbox that nobody ends.
+/// Refuses calls for an ended run, because they would create a sandbox that nothing removes.
 pub(super) async fn refuse_ended(app: &Agents, caller: &Caller, id: &str) -> Result<(), ApiError> {
     let Ok(id) = id.parse() else { return Ok(()) };
     match app.runs.has_ended(&caller.team, &id).await? {

@@ -1,5 +1,5 @@
-//! Following a run: server-sent events that can be taken up again where they broke off, and a WebSocket that also shows
-//! the whole state. Both read the store; a run only says that there is something new.
+//! Follows a run: by server-sent events, which a client can resume where they broke off, and by a WebSocket that also
+//! sends the whole state. Both read the store. The run only signals that there is something new.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use super::runtime_runs::find_run;
 use crate::Agents;
 
 const PAGE: u32 = 200;
-/// The state is sent at this pace while it changes.
+/// How often the state is sent while it changes.
 const STATE_EVERY: Duration = Duration::from_millis(250);
-/// A client has this long to read the last message.
+/// How long a client has to read the last message.
 const CLOSE_AFTER: Duration = Duration::from_millis(500);
 
-/// How far a run's events were read.
+/// The position in a run's events.
 struct Reading {
     app: Arc<Agents>,
     run: RunId,
     after: i64,
-    /// None once the run has ended: then all that there is stands in the store.
+    /// `None` once the run has ended. Then the store has everything.
     live: Option<watch::Receiver<i64>>,
 }
 
@@ -42,10 +42,10 @@ impl Reading {
         Self { app, run, after, live }
     }
 
-    /// What is new; empty at the end of the run.
+    /// The next events. Empty at the end of the run.
     async fn next(&mut self) -> Result<Vec<RunEvent>, StoreError> {
         loop {
-            // Marked as seen before the look: what comes during the look wakes us again.
+            // Mark it as seen before reading, so that what is written in the meantime wakes us again.
             if let Some(live) = &mut self.live {
                 live.borrow_and_update();
             }
@@ -56,7 +56,7 @@ impl Reading {
             }
             let Some(live) = &mut self.live else { return Ok(Vec::new()) };
             if live.changed().await.is_err() {
-                // Its task is gone; one more look finds what it wrote last.
+                // The task is gone. Read once more for what it wrote last.
                 self.live = None;
             }
         }
@@ -124,8 +124,8 @@ fn as_stream(reading: Reading) -> impl Stream<Item = Result<Event, Infallible>> 
                 Some((futures::stream::iter(events.into_iter().map(shown)), reading))
             }
             Err(error) => {
-                // The client takes it up again with the last id that it has.
-                tracing::warn!(error = isopod_wire::error_chain(&error), "the events of a run could not be read");
+                // The client resumes with the last id that it has.
+                tracing::warn!(error = isopod_wire::error_chain(&error), "could not read the events of a run");
                 None
             }
         }
@@ -140,7 +140,7 @@ pub(super) async fn socket(
     Path(id): Path<String>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Upgraded, ApiError> {
-    let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this is a WebSocket: {error}")))?;
+    let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this route needs a WebSocket: {error}")))?;
     let found = find_run(&app, &caller, &id).await;
     Ok(Upgraded(upgrade.on_upgrade(move |socket| async move {
         match found {
@@ -151,7 +151,7 @@ pub(super) async fn socket(
 }
 
 async fn refuse(mut socket: WebSocket) {
-    // A client that has left needs no answer.
+    // The client may be gone.
     let _ = socket.send(text(&json!({ "error": "Run not found" }))).await;
     let _ = socket.send(Message::Close(None)).await;
 }
@@ -171,7 +171,7 @@ async fn follow(app: Arc<Agents>, row: RunRow, mut socket: WebSocket) {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {}
             },
-            // Nothing new to show is not shown again.
+            // Send the state only if it has changed.
             _ = pace.tick(), if is_new => {
                 is_new = false;
                 if !send_state(&app, &row.id, &mut socket).await {
@@ -195,7 +195,7 @@ async fn follow(app: Arc<Agents>, row: RunRow, mut socket: WebSocket) {
     }
 }
 
-/// False when the client has left.
+/// Returns false if the client is gone.
 async fn send_events(run: &RunId, events: &[RunEvent], socket: &mut WebSocket) -> bool {
     for event in events {
         let mut shown = event.json(run.as_str());
@@ -211,7 +211,7 @@ async fn send_state(app: &Agents, run: &RunId, socket: &mut WebSocket) -> bool {
     match state_update(app, run).await {
         Ok(state) => socket.send(text(&state)).await.is_ok(),
         Err(error) => {
-            tracing::warn!(error = isopod_wire::error_chain(&error), "the state of a run could not be read");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "could not read the state of a run");
             false
         }
     }

@@ -50,7 +50,7 @@ pub(super) async fn config(
     Ok(Json(stored_config(&app, &execution).await?))
 }
 
-/// Says how the tools of an execution behave from now on. What is left out is as by default.
+/// Sets the configuration of an execution's tools. Omitted fields get their defaults.
 pub(super) async fn configure(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -64,7 +64,7 @@ pub(super) async fn configure(
     Ok(Json(config))
 }
 
-/// Sees to it that there is a sandbox, and says which.
+/// Ensures that there is a sandbox, and returns its id.
 pub(super) async fn start(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -74,7 +74,7 @@ pub(super) async fn start(
     Ok(Json(toolkit.start().await.map_err(refusal)?))
 }
 
-/// Ends the sandbox; the files of the execution stay.
+/// Ends the sandbox. The files of the execution stay.
 pub(super) async fn end(
     State(app): State<Arc<Agents>>,
     caller: Caller,
@@ -95,12 +95,12 @@ pub(super) async fn call(
     let tool = Tool::parse(&tool).ok_or_else(|| ApiError::not_found("there is no such tool"))?;
     let toolkit = toolkit_of(app, caller, &id).await?;
     if !toolkit.config.has(tool) {
-        return Err(ApiError::forbidden("this tool is not among those of the execution"));
+        return Err(ApiError::forbidden("the execution's configuration does not include this tool"));
     }
     match toolkit.call(tool, body.0).await {
         Ok(result) => Ok(Prepared::new(Json(result).into_response())),
         Err(error @ (ToolError::Gone | ToolError::Stopped | ToolError::Guest(_))) => {
-            let error = Some(error.told());
+            let error = Some(error.message());
             let failed = CallResult { success: false, ok: false, error, sandbox_id: None, restarted: None };
             Ok(Prepared::new(Json(failed).into_response()))
         }
@@ -116,7 +116,7 @@ async fn toolkit_of(app: Arc<Agents>, caller: Caller, id: &str) -> Result<Toolki
 
 async fn stored_config(app: &Agents, execution: &ExecutionName) -> Result<ToolkitConfig, ApiError> {
     let stored = app.fleet.store.toolkit_config(execution).await?;
-    // One that this version cannot read is as if it had never been said.
+    // A configuration that this version cannot read counts as not set.
     Ok(stored.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
 }
 
@@ -129,7 +129,7 @@ fn refusal(error: ToolError) -> ApiError {
         ToolError::Store(error) => error.into(),
         ToolError::Files(error) => error.into(),
         ToolError::Gone | ToolError::Stopped | ToolError::Late(_) | ToolError::Guest(_) => {
-            ApiError::conflict(error.told())
+            ApiError::conflict(error.message())
         }
     }
 }

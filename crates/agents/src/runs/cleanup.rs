@@ -1,5 +1,5 @@
-//! Works the outbox off: what a run had is disposed of, and the agent service is told, again and again until both are
-//! confirmed. It is never given up: the row is the only thing that still knows of the sandbox.
+//! Processes the outbox: disposes of what a run used and notifies the agent service, until both are confirmed. It never
+//! gives up, because only the row still knows the sandbox.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::shared::Shared;
 const AT_ONCE: usize = 16;
 const BATCH: u32 = 200;
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// Between two looks for what is due, while something is under way or the store failed.
+/// The interval between two checks for due cleanups, while some are running or after the store failed.
 const BUSY_INTERVAL: Duration = Duration::from_millis(500);
-/// The same while the server stops.
+/// The same interval while the server stops.
 const DUE_INTERVAL: Duration = Duration::from_millis(10);
 const DISPOSAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Cleans up until the server stops. One run that takes long holds up no other.
+/// Cleans up until the server stops. A slow run does not delay others.
 pub(super) async fn run_cleanups(shared: Arc<Shared>) {
     let mut attempts = FuturesUnordered::new();
     let mut under_way = HashSet::new();
     loop {
         let due = shared.store.due_cleanups(Timestamp::now(), BATCH).await;
         let due = due.unwrap_or_else(|error| {
-            tracing::warn!(error = isopod_wire::error_chain(&error), "runs were not cleaned up");
+            tracing::warn!(error = isopod_wire::error_chain(&error), "could not clean up runs");
             Vec::new()
         });
         for cleanup in due {
@@ -38,14 +38,14 @@ pub(super) async fn run_cleanups(shared: Arc<Shared>) {
         }
         let wait = if under_way.is_empty() { until_next(&shared).await } else { BUSY_INTERVAL };
         tokio::select! {
-            // What was under way is still due for the next server.
+            // Running cleanups stay due, for the next server.
             () = shared.stop.cancelled() => return,
             () = shared.cleanup_wanted.notified() => {}
             () = tokio::time::sleep(wait) => {}
             Some((cleanup, error)) = attempts.next() => {
                 under_way.remove(&cleanup.run);
                 if let Err(error) = record(&shared, &cleanup, error).await {
-                    tracing::warn!(error = isopod_wire::error_chain(&error), "runs were not cleaned up");
+                    tracing::warn!(error = isopod_wire::error_chain(&error), "could not clean up runs");
                     tokio::time::sleep(BUSY_INTERVAL).await;
                 }
             }
@@ -64,14 +64,14 @@ async fn until_next(shared: &Shared) -> Duration {
 async fn record(shared: &Shared, cleanup: &Cleanup, error: Option<String>) -> Result<(), StoreError> {
     let next = error.is_some().then(|| Timestamp::now().plus(wait_after(shared, cleanup.attempts)));
     if let Some(error) = &error {
-        tracing::warn!(run = %cleanup.run, attempt = cleanup.attempts + 1, error, "a run is not cleaned up yet");
+        tracing::warn!(run = %cleanup.run, attempt = cleanup.attempts + 1, error, "could not clean up a run; will retry");
     }
     shared.store.record_cleanup(cleanup, next, error).await
 }
 
-/// Waits until every run that has ended is cleaned up, or was tried without success, and at most for `patience`. The task
-/// that cleans up must still run.
-pub(super) async fn finish_cleanups(shared: &Shared, patience: Duration) {
+/// Waits until every ended run has been cleaned up or a cleanup has failed, for at most `timeout`. The task that
+/// cleans up must still be running.
+pub(super) async fn finish_cleanups(shared: &Shared, timeout: Duration) {
     let finish = async {
         while !shared.store.due_cleanups(Timestamp::now(), 1).await?.is_empty() {
             shared.cleanup_wanted.notify_one();
@@ -79,10 +79,12 @@ pub(super) async fn finish_cleanups(shared: &Shared, patience: Duration) {
         }
         Ok::<_, StoreError>(())
     };
-    match tokio::time::timeout(patience, finish).await {
+    match tokio::time::timeout(timeout, finish).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(error = isopod_wire::error_chain(&error), "runs may not be cleaned up"),
-        Err(_) => tracing::warn!("runs are not cleaned up yet; the next server does it"),
+        Ok(Err(error)) => {
+            tracing::warn!(error = isopod_wire::error_chain(&error), "could not check for runs that are not cleaned up")
+        }
+        Err(_) => tracing::warn!("some runs are not cleaned up yet; the next server will do it"),
     }
 }
 

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use isopod_store::{RunId, TeamId};
 use serde_json::Value;
 
-/// One piece of work for a sandbox.
+/// Work for a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorCall {
-    /// The node that wants it.
+    /// The node that requests it.
     pub(crate) node: String,
     pub(crate) work: ExecutorWork,
     pub(crate) timeout: Duration,
@@ -21,24 +21,24 @@ pub(crate) enum ExecutorWork {
     Command(String),
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExecutorResult {
     pub(crate) success: bool,
-    /// What was printed and made, as a tool call answers it.
+    /// The output and artifacts, in the format of a tool call.
     pub(crate) output: Value,
     pub(crate) error: Option<String>,
     pub(crate) files: Vec<String>,
 }
 
-/// What a disposal found.
+/// The result of a disposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disposed {
-    /// A sandbox was there, and it is gone now.
+    /// A sandbox existed, and it is now gone.
     pub(crate) killed: bool,
 }
 
-/// The sandbox could not be used or not be disposed of.
+/// The sandbox could not be used or disposed of.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {doing}")]
 pub(crate) struct ExecutorError {
@@ -47,13 +47,13 @@ pub(crate) struct ExecutorError {
     pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// One sandbox per run, made when it is first needed.
+/// Provides one sandbox per run, created on first use.
 #[async_trait]
 pub(crate) trait Executor: Send + Sync + 'static {
-    /// Executes in the run's sandbox. When the future is dropped, the work is given up.
+    /// Executes in the run's sandbox. Dropping the future aborts the work.
     async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError>;
 
-    /// Removes the run's sandbox. Asked again it finds nothing and says so; an error means that it may still be there.
+    /// Removes the run's sandbox. Idempotent. An error means that the sandbox may still exist.
     async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError>;
 
     /// The runs that have a sandbox.

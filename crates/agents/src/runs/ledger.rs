@@ -1,9 +1,9 @@
-//! Where the turns of runs are recorded before anybody acts on them.
+//! Records the turns of runs before they take effect.
 
 use async_trait::async_trait;
 use isopod_store::{RunTurn, Store, StoreError};
 
-/// Records turns. A turn that may have been recorded can be recorded again.
+/// Records turns. Recording the same turn twice is harmless.
 #[async_trait]
 pub(crate) trait Ledger: Send + Sync + 'static {
     async fn commit(&self, turn: &RunTurn) -> Result<(), StoreError>;

@@ -1,14 +1,14 @@
-//! Runs: workflows as graphs of nodes, executed to their end whatever happens, and cleaned up after.
+//! Runs: workflows as graphs of nodes, executed to their end whatever happens, and cleaned up afterwards.
 //!
-//! - [`workflow`]: what people write. [`graph`]: the rules, pure. [`engine`]: one task per run, which records each turn
-//!   before it acts on it. [`cleanup`]: the outbox that every run ends in. [`reap`]: the look that finds what an accident
-//!   has separated.
-//! - A run's sandbox is behind [`executor`], its agents behind [`agent`]; what is known stands in the store, where watchers
+//! - [`workflow`]: what people write. [`graph`]: the rules, as pure functions. [`engine`]: one task per run, which
+//!   records each turn before it takes effect. [`cleanup`]: the outbox of ended runs. [`reap`]: periodically compares
+//!   runs with sandboxes.
+//! - A run's sandbox is behind [`executor`], its agents behind [`agent`]. All state is in the store, where watchers
 //!   read it.
 //!
 //! ```text
 //! start ─▶ running ◀──▶ awaitingapproval
-//!             └─▶ completed | failed ─(same transaction)─▶ cleanup row ─▶ sandbox gone, agent service told
+//!             └─▶ completed | failed ─(same transaction)─▶ cleanup row ─▶ sandbox removed, agent service notified
 //! ```
 
 mod agent;
@@ -42,7 +42,7 @@ pub(crate) use workflow::{Document, Workflow, WorkflowError};
 
 use isopod_store::{Resource, RunRow, StoreError, TeamId};
 
-use engine::{Ends, NewRun, Request, RunTask, new_task};
+use engine::{NewRun, Request, RunTask, TaskHandles, new_task};
 use graph::GraphError;
 use shared::{LiveRun, Shared};
 
@@ -57,7 +57,7 @@ pub(crate) struct Runs {
 pub(crate) enum StartError {
     #[error(transparent)]
     Graph(#[from] GraphError),
-    #[error("node {0:?} has no agent URL, and this server knows no agent service")]
+    #[error("node {0:?} has no agent URL, and this server has no agent service")]
     NoAgent(String),
     #[error("the store failed")]
     Store(#[from] StoreError),
@@ -68,11 +68,11 @@ impl Runs {
         Arc::new(Self { shared: Arc::new(Shared::new(parts)) })
     }
 
-    /// Whether this server can run it.
+    /// Checks whether this server can run a workflow.
     pub(crate) fn check(&self, workflow: &Workflow) -> Result<(), StartError> {
-        let needs_home = |node: &&NodeSpec| matches!(node.work(), Work::Agent { url: None });
-        match workflow.nodes.iter().find(needs_home) {
-            Some(node) if !self.shared.agents.has_home() => Err(StartError::NoAgent(node.id.clone())),
+        let needs_service = |node: &&NodeSpec| matches!(node.work(), Work::Agent { url: None });
+        match workflow.nodes.iter().find(needs_service) {
+            Some(node) if !self.shared.agents.has_service() => Err(StartError::NoAgent(node.id.clone())),
             _ => Ok(()),
         }
     }
@@ -92,7 +92,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Tells a run something, and waits until that is recorded.
+    /// Sends a command to a run and waits until it is recorded.
     pub(crate) async fn command(&self, team: &TeamId, id: &RunId, command: Command) -> Result<(), CommandError> {
         let row = self.find(team, id).await?.ok_or(Refusal::NotFound)?;
         if row.status.is_terminal() {
@@ -104,17 +104,17 @@ impl Runs {
         };
         let (reply, answer) = oneshot::channel();
         live.commands.send(Request { command, reply }).await.map_err(|_| Refusal::Ended)?;
-        // A run that ends before it hears of this has dropped the other end.
+        // A run that ends before it receives the command drops the sender.
         let gone = if self.shared.stop.is_cancelled() { Refusal::Stopping } else { Refusal::Ended };
         Ok(answer.await.map_err(|_| gone)??)
     }
 
-    /// A run of this team. Another team's is not found.
+    /// A run of this team. Runs of other teams are not found.
     pub(crate) async fn find(&self, team: &TeamId, id: &RunId) -> Result<Option<RunRow>, StoreError> {
         Ok(self.shared.store.find_run(id).await?.filter(|row| row.team == *team))
     }
 
-    /// Whether it is a run of this team that is over. A run that nobody started here is not.
+    /// Whether it is an ended run of this team. A run that was never started here is not.
     pub(crate) async fn has_ended(&self, team: &TeamId, id: &RunId) -> Result<bool, StoreError> {
         if self.shared.find(id).is_some() {
             return Ok(false);
@@ -122,12 +122,12 @@ impl Runs {
         Ok(self.find(team, id).await?.is_some_and(|row| row.status.is_terminal()))
     }
 
-    /// Changes when a run that lives has recorded something.
+    /// Changes whenever an active run has recorded something.
     pub(crate) fn watch(&self, id: &RunId) -> Option<watch::Receiver<i64>> {
         self.shared.find(id).map(|live| live.seen)
     }
 
-    /// Gives every run that lives a task, after a start and whenever one is found without.
+    /// Gives every active run a task: at the start, and whenever one is found without.
     pub(crate) async fn take_over_all(&self) -> Result<u32, StoreError> {
         let mut taken = 0;
         for id in self.shared.store.live_runs().await? {
@@ -136,9 +136,9 @@ impl Runs {
             }
             match self.take_over(&id).await {
                 Ok(is_taken) => taken += u32::from(is_taken),
-                // One that cannot be read must not keep the others waiting.
+                // An unreadable run must not block the others.
                 Err(error) => {
-                    tracing::error!(run = %id, error = isopod_wire::error_chain(&error), "a run was not taken over")
+                    tracing::error!(run = %id, error = isopod_wire::error_chain(&error), "could not take over a run")
                 }
             }
         }
@@ -155,26 +155,26 @@ impl Runs {
         Ok(self.launch(id, task, ends))
     }
 
-    fn launch(&self, id: &RunId, task: RunTask, ends: Ends) -> bool {
+    fn launch(&self, id: &RunId, task: RunTask, ends: TaskHandles) -> bool {
         if !self.shared.add(id, LiveRun { commands: ends.commands, seen: ends.seen }) {
             return false;
         }
-        let listed = Listed { shared: Arc::clone(&self.shared), id: id.clone() };
+        let guard = ActiveGuard { shared: Arc::clone(&self.shared), id: id.clone() };
         self.shared.tasks.spawn(async move {
-            let _listed = listed;
+            let _guard = guard;
             task.run().await;
         });
         true
     }
 
-    /// Works the outbox off until the server stops.
+    /// Processes the outbox until the server stops.
     pub(crate) async fn run_cleanups(self: Arc<Self>) {
         cleanup::run_cleanups(Arc::clone(&self.shared)).await;
     }
 
-    /// Waits until the runs that have ended are cleaned up, for at most `patience`.
-    pub(crate) async fn finish_cleanups(&self, patience: Duration) {
-        cleanup::finish_cleanups(&self.shared, patience).await;
+    /// Waits until ended runs are cleaned up, for at most `timeout`.
+    pub(crate) async fn finish_cleanups(&self, timeout: Duration) {
+        cleanup::finish_cleanups(&self.shared, timeout).await;
     }
 
     /// Waits for the tasks of all runs, which end when the server stops.
@@ -184,13 +184,13 @@ impl Runs {
     }
 }
 
-/// A run is among the live ones until this is dropped, also by a panic: the reaper then gives it another task.
-struct Listed {
+/// Keeps a run registered as active until it is dropped, even by a panic. The reaper then gives the run another task.
+struct ActiveGuard {
     shared: Arc<Shared>,
     id: RunId,
 }
 
-impl Drop for Listed {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
         self.shared.remove(&self.id);
     }

@@ -1,4 +1,4 @@
-//! The runs of a server when it starts: what a former server left is taken over, and the tasks begin that watch over all.
+//! Opens the runs of a server when it starts: takes over those of an earlier server and starts the background tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 
 const CLEANUP_WAIT: Duration = Duration::from_millis(250);
 
-/// Begins, with tasks in `background` that end when the server stops.
+/// Spawns tasks in `background` that end when the server stops.
 pub(crate) async fn open_runs(
     settings: &RunsConfig,
     config: &ServeConfig,

@@ -1,8 +1,8 @@
-//! Writes copies of runs' states to Redis, where readers of the agent kernel's keys look: `run:{id}:state`, and the set
-//! `sys:active_runs` of those that have not ended. A run that has ended leaves the set, and its copy lasts a day. What a
-//! node gave is in `run:{id}:agent:{node}:output` for an hour.
+//! Writes copies of runs' states to Redis, under the agent kernel's keys: `run:{id}:state`, and the set
+//! `sys:active_runs` of active runs. An ended run is removed from the set, and its copy is kept for a day. The output
+//! of a node is in `run:{id}:agent:{node}:output` for an hour.
 //!
-//! What could not be written is written by the next change, or by the look that comes round from time to time.
+//! If a write fails, it is retried after a short wait.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sessions::RedisMap;
 const ACTIVE: &str = "sys:active_runs";
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 3600);
 const KEEP_OUTPUT: Duration = Duration::from_secs(3600);
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Writes until the server stops.
 pub(crate) async fn run_redis_copies(
@@ -26,9 +26,9 @@ pub(crate) async fn run_redis_copies(
     redis: Arc<RedisMap>,
     mut changed: mpsc::UnboundedReceiver<RunId>,
 ) {
-    // Those that are not written as they are. At the start all that live: another server may have left them unwritten.
+    // Runs whose copies are out of date. Initially all active ones, because another server may not have written them.
     let mut stale: HashSet<RunId> = runs.shared.store.live_runs().await.unwrap_or_default().into_iter().collect();
-    // Outputs that were written; they do not change any more.
+    // Outputs that have been written. They do not change any more.
     let mut outputs: HashMap<RunId, HashSet<String>> = HashMap::new();
     loop {
         tokio::select! {
@@ -37,9 +37,9 @@ pub(crate) async fn run_redis_copies(
                 Some(run) => drop(stale.insert(run)),
                 None => return,
             },
-            () = tokio::time::sleep(TRY_AGAIN), if !stale.is_empty() => {}
+            () = tokio::time::sleep(RETRY_AFTER), if !stale.is_empty() => {}
         }
-        // A burst of changes is one write per run.
+        // A burst of changes becomes one write per run.
         while let Ok(run) = changed.try_recv() {
             stale.insert(run);
         }
@@ -48,14 +48,14 @@ pub(crate) async fn run_redis_copies(
                 Ok(true) => drop(stale.remove(&run)),
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::warn!(%run, error = isopod_wire::error_chain(&error), "a run's state was not copied")
+                    tracing::warn!(%run, error = isopod_wire::error_chain(&error), "could not copy the state of a run")
                 }
             }
         }
     }
 }
 
-/// False when Redis does not answer.
+/// Returns false if Redis is unreachable.
 async fn write_copy(
     runs: &Runs,
     redis: &RedisMap,

@@ -1,4 +1,4 @@
-//! Executes in the session of a run: the one sandbox that its agents share too.
+//! Executes in the session of a run: the one sandbox that its agents share.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::executor::{Disposed, Executor, ExecutorCall, ExecutorError, ExecutorResult, ExecutorWork};
 use crate::sessions::{Action, Sessions, ToolCall, ToolResult};
 
-/// Nodes execute what they have to in their run's session.
+/// Executes the nodes of a run in its session.
 #[derive(Debug)]
 pub(crate) struct SessionExecutor {
     sessions: Arc<Sessions>,

@@ -1,4 +1,4 @@
-//! What the tasks of all runs share.
+//! State shared by the tasks of all runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,26 +21,26 @@ pub(crate) struct Shared {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) agents: Agents,
     pub(super) mirror: Mirror,
-    /// Before the second attempt at a node; twice as long before each further one.
+    /// The wait before the second attempt at a node. It doubles before each further one.
     pub(super) retry_wait: Duration,
-    /// Before a cleanup is tried a second time; twice as long before each further one, up to a minute.
+    /// The wait before the second attempt at a cleanup. It doubles before each further one, up to a minute.
     pub(super) cleanup_wait: Duration,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
-    /// A run has ended.
+    /// Notified when a run has ended.
     pub(super) cleanup_wanted: Notify,
-    /// Runs that have a task. Written when one begins or ends; held for a few instructions.
+    /// Runs that have a task. Written when one starts or ends, and locked only briefly.
     live: Mutex<HashMap<RunId, LiveRun>>,
 }
 
-/// How a run's task is reached.
+/// The channels of a run's task.
 #[derive(Clone, Debug)]
 pub(super) struct LiveRun {
     pub(super) commands: mpsc::Sender<Request>,
     pub(super) seen: watch::Receiver<i64>,
 }
 
-/// What the runs of a server are made of.
+/// The parts of a server's runs.
 pub(crate) struct RunParts {
     pub(crate) store: Store,
     pub(crate) ledger: Arc<dyn Ledger>,
@@ -73,7 +73,7 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// False when the run has a task already.
+    /// Returns false if the run already has a task.
     pub(super) fn add(&self, id: &RunId, run: LiveRun) -> bool {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if live.contains_key(id) {

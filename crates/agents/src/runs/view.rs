@@ -1,4 +1,4 @@
-//! A run as its API shows it, in the words of the agent kernel.
+//! The state of a run in the API, in the words of the agent kernel.
 
 use isopod_store::clock::Timestamp;
 use isopod_store::{NodeRow, NodeState, RunId, RunRow, StoreError};
@@ -41,13 +41,13 @@ impl Runs {
         Ok(json!({ "nodes": names, "edges": nodes.iter().flat_map(edge).collect::<Vec<_>>() }))
     }
 
-    /// What a node gave, if it is done.
+    /// The output of a node, if it is done.
     pub(crate) async fn node_output(&self, id: &RunId, node: &str) -> Result<Option<Value>, StoreError> {
         let nodes = self.shared.store.run_nodes(id).await?;
         Ok(nodes.into_iter().find(|found| found.spec.id == node).and_then(|found| found.output))
     }
 
-    /// What agents signed their thoughts with, by their ids.
+    /// The thought signatures of agents, by their ids.
     pub(crate) async fn signatures(&self, id: &RunId) -> Result<Value, StoreError> {
         let nodes = self.shared.store.run_nodes(id).await?;
         let signature = |node: &NodeRow| {

@@ -1,5 +1,5 @@
-//! The end of a session: its sandbox is removed, and only when that is certain is the session over. A cleanup that fails
-//! leaves its note in the store, and the sweep tries again.
+//! Ends a session. The session ends only when its sandbox is certainly removed. A failed cleanup stays recorded in the
+//! store, and the sweep tries again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use isopod_store::{Owner, SessionRow, TeamId};
 use super::lease::Lessee;
 use super::{SessionError, Sessions};
 
-/// What a cleanup found.
+/// The result of a cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disposed {
-    /// There was a sandbox, and now it is gone.
+    /// A sandbox existed, and it is now gone.
     pub(crate) killed: bool,
 }
 
 impl Sessions {
-    /// Removes the owner's sandbox. Does nothing where there is none, so it may be called again and again.
+    /// Removes the owner's sandbox. Idempotent.
     pub(crate) async fn dispose(self: &Arc<Self>, team: &TeamId, owner: &Owner) -> Result<Disposed, SessionError> {
-        let lasting = Duration::ZERO;
-        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), lasting };
+        let duration = Duration::ZERO;
+        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), duration };
         let killed = self.fleet.leases.end(lessee).await?;
         Ok(Disposed { killed })
     }
 
-    /// True if there was a sandbox.
+    /// Returns true if there was a sandbox.
     pub(super) async fn dispose_alone(&self, team: &TeamId, owner: &Owner) -> Result<bool, SessionError> {
         let Some(row) = self.store.find_session_of(team, owner).await? else { return Ok(false) };
         self.store.begin_ending_session(row.id).await?;
         self.finish_disposal(&row).await
     }
 
-    /// Removes the sandbox of a session whose end is noted, and closes the note.
+    /// Removes the sandbox of a session that is being ended, and ends the session.
     pub(super) async fn finish_disposal(&self, row: &SessionRow) -> Result<bool, SessionError> {
         let mut killed = false;
         for sandbox in self.sandboxes_of(row).await? {
@@ -52,7 +52,7 @@ impl Sessions {
         Ok(killed)
     }
 
-    /// The recorded one, and one that was made and could not be recorded.
+    /// The recorded sandbox, and one that was created but could not be recorded.
     async fn sandboxes_of(&self, row: &SessionRow) -> Result<Vec<Arc<Sandbox>>, SessionError> {
         let recorded = row.sandbox.as_ref().and_then(|id| self.fleet.find_of(&row.team, id));
         let by_key = self.store.find_session(&row.team, &row.owner.session_key()).await?;

@@ -1,4 +1,4 @@
-//! Why a session cannot be had, used or ended.
+//! Errors of opening, using and ending a session.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use isopod_store::{Owner, StoreError};
 
 use super::workspace::WorkspaceError;
 
-/// Why a call of a session's owner came to nothing.
+/// Why a call for a session failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
-    /// No sandbox could be made.
+    /// No sandbox could be created.
     #[error("no sandbox for {owner}")]
     Create { owner: Owner, source: CreateRefusal },
-    /// What its sandbox would be made of is not there.
+    /// The template of its sandbox is missing.
     #[error("the template of sessions cannot be used")]
     Template(#[source] FindError),
-    /// There is one, and it cannot be used.
+    /// Its sandbox exists but cannot be used.
     #[error("the sandbox of {owner} cannot be used")]
     Use { owner: Owner, source: ActError },
-    /// The sandbox could not be removed yet; it is tried again until it is.
+    /// The sandbox could not be removed yet. The removal is retried until it succeeds.
     #[error("the sandbox of {owner} could not be removed yet")]
     Kill { owner: Owner, source: ActError },
     /// Its sandbox was removed while the call waited for it.
@@ -29,17 +29,17 @@ pub(crate) enum SessionError {
     /// Another server that shares our Redis has the sandbox.
     #[error("{0} has its sandbox on another server")]
     Elsewhere(Owner),
-    /// Another server is making it and does not finish.
+    /// Another server is creating the sandbox and does not finish.
     #[error("{owner} was busy elsewhere for {waited:?}")]
     Busy { owner: Owner, waited: Duration },
-    /// Its directory is another team's.
+    /// Its directory belongs to another team.
     #[error("{0} does not exist")]
     NotYours(Owner),
     #[error("the store failed")]
     Store(#[from] StoreError),
     #[error("the files of the run cannot be used")]
     Workspace(#[from] WorkspaceError),
-    /// The task that does the work did not end as it should.
-    #[error("the call was not finished")]
+    /// The task behind the call was aborted.
+    #[error("the call was aborted")]
     Aborted,
 }

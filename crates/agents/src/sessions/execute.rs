@@ -1,4 +1,4 @@
-//! One call of an agent: the run's sandbox, what is new in its input, the code or command, what is new inside.
+//! A call of an agent: gets the run's sandbox, pushes new input, runs the code or command, and pulls new files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use super::tool::{SyncReport, ToolCall, ToolOutput, ToolResult};
 use super::workspace::{Hashes, Known, RunFiles, Skipped, WorkspaceError, content_type, pull, push, rich_results};
 use super::{SessionError, Sessions};
 
-/// How long it may take to move files, each way. A sandbox that takes or gives them a byte at a time does not hold up the
-/// run for ever.
+/// The limit on transferring files, each way, so that a sandbox that transfers them very slowly does not block the run
+/// forever.
 const SYNC_DEADLINE: Duration = Duration::from_secs(600);
-/// Between the end of the code's time and the end of the sandbox's.
+/// The time between the timeout of the code and that of the sandbox.
 const MARGIN: Duration = Duration::from_secs(60);
 
 impl Sessions {
-    /// Runs something in the owner's sandbox. A failure of what runs is a result; an error means that there was no
+    /// Runs an action in the owner's sandbox. A failure of the action is a result. An error means that there was no
     /// sandbox to run it in.
     pub(crate) async fn execute(
         self: &Arc<Self>,
@@ -32,8 +32,8 @@ impl Sessions {
     ) -> Result<ToolResult, SessionError> {
         let files = self.files_of(team, owner).await?;
         self.put_inputs(&files, &call).await?;
-        let lasting = self.settings.timeout.max(call.timeout.saturating_add(MARGIN)).min(self.fleet.max_lifetime());
-        let lease = self.get_or_create(team, owner, lasting).await?;
+        let duration = self.settings.timeout.max(call.timeout.saturating_add(MARGIN)).min(self.fleet.max_lifetime());
+        let lease = self.get_or_create(team, owner, duration).await?;
         let inside = self.inside(owner, &lease.sandbox)?;
         let known = self.known_of(lease.sandbox.id()).await?;
         let mut report = SyncReport::default();
@@ -48,7 +48,7 @@ impl Sessions {
             Ok(hashes) => hashes,
             Err(error) => return Ok(failed(&lease, ToolOutput::default(), report, &error)),
         };
-        self.note_hashes(owner, &lease.sandbox, hashes);
+        self.store_hashes(owner, &lease.sandbox, hashes);
         let (output, broken) = run_action(&inside, &call.action, call.timeout).await;
         if let Some(error) = broken {
             return Ok(failed(&lease, output, report, &error));
@@ -69,7 +69,7 @@ impl Sessions {
         Ok(finished(&lease, output, report, artifacts, &saved))
     }
 
-    /// The directories of the owner, which are the team's.
+    /// The directories of the owner, claimed for the team.
     pub(crate) async fn files_of(&self, team: &TeamId, owner: &Owner) -> Result<RunFiles, SessionError> {
         if self.directories.is_shared() && !self.store.claim_run_directory(team, owner.id()).await? {
             return Err(SessionError::NotYours(owner.clone()));
@@ -102,7 +102,7 @@ impl Sessions {
         sandbox.view().guest_connection(&self.fleet.node).ok_or_else(gone)
     }
 
-    /// What is known of a sandbox's files, from memory or from the store.
+    /// What is known about a sandbox's files, from memory or from the store.
     pub(super) async fn known_of(&self, sandbox: &SandboxId) -> Result<Arc<tokio::sync::Mutex<Known>>, SessionError> {
         if let Some(known) = self.with_known(|all| all.get(sandbox).cloned()) {
             return Ok(known);
@@ -112,22 +112,22 @@ impl Sessions {
         Ok(self.with_known(|all| Arc::clone(all.entry(sandbox.clone()).or_insert(read))))
     }
 
-    /// Without it a server that starts anew moves more than it needs to; no reason to fail a call.
+    /// Saves what is known. A failure does not fail the call: a restarted server only transfers more than necessary.
     pub(super) async fn save_known(&self, sandbox: &SandboxId, known: &mut Known) {
         let unsaved = known.take_unsaved();
         if let Err(error) = self.store.save_session_files(sandbox, &unsaved).await {
-            tracing::warn!(%sandbox, error = isopod_wire::error_chain(&error), "what was moved is not recorded yet");
+            tracing::warn!(%sandbox, error = isopod_wire::error_chain(&error), "could not record the transferred files yet");
             known.keep_unsaved(unsaved);
         }
     }
 
-    fn note_hashes(self: &Arc<Self>, owner: &Owner, sandbox: &Arc<Sandbox>, hashes: Hashes) {
+    fn store_hashes(self: &Arc<Self>, owner: &Owner, sandbox: &Arc<Sandbox>, hashes: Hashes) {
         if hashes.is_empty() || !self.map.wants_hashes() {
             return;
         }
         let owner = TeamOwner::new(sandbox.team(), owner);
         let (sessions, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
-        tokio::spawn(async move { sessions.map.put_hashes(&owner, &hashes, sessions.noted_until(&sandbox)).await });
+        tokio::spawn(async move { sessions.map.put_hashes(&owner, &hashes, sessions.entry_expiry(&sandbox)).await });
     }
 }
 
@@ -143,7 +143,7 @@ fn millis(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Saves the rich forms of results into the output.
+/// Saves the rich formats of results into the output.
 async fn save_rich(
     owner: &Owner,
     files: &RunFiles,
@@ -158,7 +158,7 @@ async fn save_rich(
         let rich = match rich {
             Ok(rich) => rich,
             Err(form) => {
-                report.skipped.push(Skipped::new(form, "a result in this form could not be decoded"));
+                report.skipped.push(Skipped::new(form, "a result in this format could not be decoded"));
                 continue;
             }
         };
@@ -198,7 +198,7 @@ fn finished(
     ToolResult { success, result, error, logs, files_generated: names, artifacts, ..blank(lease, output, report) }
 }
 
-/// The sandbox failed under the call. The next one finds it again or gets another.
+/// The sandbox failed during the call. The next call finds it again or gets another one.
 fn failed(
     lease: &Lease,
     output: ToolOutput,
@@ -231,12 +231,12 @@ fn blank(lease: &Lease, output: ToolOutput, sync: SyncReport) -> ToolResult {
 mod tests {
     use super::*;
 
-    /// The clock moves on whenever everything waits.
+    /// The clock advances whenever everything waits.
     #[tokio::test(start_paused = true)]
     async fn moving_files_that_never_ends_is_given_up() {
         let never = std::future::pending::<Result<(), WorkspaceError>>();
         let error = in_time("out of the sandbox", never).await.unwrap_err();
-        assert_eq!(error.to_string(), "moving files out of the sandbox took longer than 600 s");
+        assert_eq!(error.to_string(), "transferring files out of the sandbox took longer than 600 s");
         assert!(in_time("into the sandbox", async { Ok(()) }).await.is_ok());
     }
 }

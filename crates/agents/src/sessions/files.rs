@@ -1,4 +1,4 @@
-//! The files of a run for those who are not in its sandbox: look, read, write, and take from the team's library.
+//! The files of a run, for clients outside its sandbox: list, read, write, and copy from the team's library.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 50_000;
 const TRUNCATED: &str = "...[TRUNCATED]...";
 /// More than anybody reads in a list.
 const MAX_LISTED: usize = 100_000;
-/// The client that all clients of a team read from when they have no file of that name.
+/// The client whose library is shared: other clients of the team read from it if they have no file of that name.
 pub(crate) const PUBLIC: &str = "public";
 
 /// A file of a run or of a library.
@@ -30,7 +30,7 @@ pub(crate) struct ListedFile {
     pub(crate) content_type: &'static str,
 }
 
-/// Why a file of the host cannot be had.
+/// Why a file of the host is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("there is no file {0:?}")]
@@ -42,7 +42,7 @@ pub(crate) enum FileError {
 }
 
 impl Sessions {
-    /// What the run has on the host; what it put out hides inputs of the same name.
+    /// The run's files on the host. Output files hide input files of the same name.
     pub(crate) async fn list_files(&self, team: &TeamId, owner: &Owner) -> Result<Vec<ListedFile>, SessionError> {
         let Some(files) = self.existing_files(team, owner).await? else { return Ok(Vec::new()) };
         on_host("list", "the run's files", move || {
@@ -56,7 +56,7 @@ impl Sessions {
         .await
     }
 
-    /// The directory that a file of the run is to be read from: its output before its input.
+    /// The directory that has a file of the run: its output, then its input.
     pub(crate) async fn find_file(
         &self,
         team: &TeamId,
@@ -72,7 +72,7 @@ impl Sessions {
         found.await?.ok_or_else(not_found)
     }
 
-    /// A file as text, as far as an agent wants to read it.
+    /// A file as text, truncated for an agent.
     pub(crate) async fn read_text(&self, team: &TeamId, owner: &Owner, path: &RelPath) -> Result<String, FileError> {
         let tree = self.find_file(team, owner, path).await?;
         let wanted = path.clone();
@@ -86,8 +86,8 @@ impl Sessions {
         Ok(truncated(&String::from_utf8_lossy(&bytes.await?)))
     }
 
-    /// Writes a file of an agent's: into the output for those who read it, and into the input, which brings it into the
-    /// sandbox with the next call.
+    /// Writes an agent's file: into the output for readers, and into the input, from where it gets into the sandbox at
+    /// the next call.
     pub(crate) async fn write_text(
         &self,
         team: &TeamId,
@@ -117,7 +117,7 @@ impl Sessions {
         Ok(artifact)
     }
 
-    /// The library of a client, with what is public where the client has nothing of that name.
+    /// The library of a client, together with public files whose names the client does not have.
     pub(crate) async fn list_library(&self, team: &TeamId, client: &str) -> Result<Vec<ListedFile>, SessionError> {
         let (own, public) = (self.directories.library(team, client), self.directories.library(team, PUBLIC));
         let (client, is_public) = (client.to_owned(), client == PUBLIC);
@@ -134,7 +134,7 @@ impl Sessions {
         .await
     }
 
-    /// The directory that a file of the library is to be read from: the client's before the public one.
+    /// The directory that has a file of the library: the client's, then the public one.
     pub(crate) async fn find_in_library(
         &self,
         team: &TeamId,
@@ -150,7 +150,7 @@ impl Sessions {
         found.await?.ok_or_else(|| FileError::NotFound(path.as_str().to_owned()))
     }
 
-    /// The client's library, made if need be.
+    /// The client's library. Creates it if necessary.
     pub(crate) async fn ensure_library(&self, team: &TeamId, client: &str) -> Result<Arc<HostTree>, SessionError> {
         let place = self.directories.library(team, client);
         on_host("open", "the library", move || HostTree::ensure(&place).map(Arc::new)).await
@@ -186,13 +186,13 @@ impl Sessions {
         if is_there { Ok(output) } else { Err(not_found()) }
     }
 
-    /// Takes a file out of the input. Says whether there was one.
+    /// Removes a file from the input. Returns whether it existed.
     pub(crate) async fn remove_input(&self, team: &TeamId, owner: &Owner, path: &RelPath) -> Result<bool, FileError> {
         let Some(files) = self.existing_files(team, owner).await? else { return Ok(false) };
         remove(files.input, path).await
     }
 
-    /// Takes a file out of the client's own library. Says whether there was one.
+    /// Removes a file from the client's own library. Returns whether it existed.
     pub(crate) async fn remove_from_library(
         &self,
         team: &TeamId,
@@ -206,7 +206,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets what came out of a run, files and all. Says how many artifacts there were.
+    /// Removes the output and artifacts of a run. Returns the number of artifacts.
     pub(crate) async fn remove_artifacts(&self, team: &TeamId, owner: &Owner) -> Result<u64, SessionError> {
         self.store.check_here(Resource::Artifacts(team, owner.id())).await?;
         if let Some(files) = self.existing_files(team, owner).await? {
@@ -221,7 +221,7 @@ impl Sessions {
         Ok(self.store.forget_artifacts(team, owner.id()).await?)
     }
 
-    /// None where the run never had any. Reading must neither make directories nor take them.
+    /// `None` if the run never had any files. Reading must neither create nor claim directories.
     async fn existing_files(&self, team: &TeamId, owner: &Owner) -> Result<Option<RunFiles>, SessionError> {
         let directory = self.directories.of(team, owner).join("input");
         let is_there = tokio::task::spawn_blocking(move || directory.is_dir()).await.unwrap_or(false);
@@ -247,7 +247,7 @@ pub(crate) async fn copy(
     if copied.await? { Ok(()) } else { Err(FileError::InTheWay(shown)) }
 }
 
-/// A directory of that name is no file, and what is below a file or a link is nothing.
+/// Removes a file. A directory is not a file, and nothing exists below a file or a link.
 async fn remove(tree: Arc<HostTree>, path: &RelPath) -> Result<bool, FileError> {
     let target = path.clone();
     let removed = on_host("remove", path.as_str(), move || {

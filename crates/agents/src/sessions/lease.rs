@@ -1,5 +1,5 @@
-//! The sandbox of an owner, as a lease: the owner's row is the record, and the map's lock keeps servers apart that share a
-//! map.
+//! The sandbox of an owner, as a lease. The owner's row is the record, and the map's lock coordinates servers that
+//! share a map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,30 +15,30 @@ use super::{SessionError, Sessions};
 /// A sandbox that an owner may use now.
 pub(super) type Lease = Leased<Arc<Sandbox>>;
 
-/// An owner that asks for its sandbox, or ends it.
+/// An owner that uses or ends its sandbox.
 pub(super) struct Lessee {
     pub(super) sessions: Arc<Sessions>,
     pub(super) team: TeamId,
     pub(super) owner: Owner,
-    /// How long the sandbox has to run from now on.
-    pub(super) lasting: Duration,
+    /// How long the sandbox must run from now on.
+    pub(super) duration: Duration,
 }
 
-/// What is open while the owner's sandbox is made or replaced.
+/// What is open while the owner's sandbox is created or replaced.
 pub(super) struct Record {
     row: SessionRow,
     lock: LockToken,
 }
 
 impl Sessions {
-    /// Sees to it that the owner has a sandbox that runs for at least `lasting` from now.
+    /// Ensures that the owner has a sandbox that runs for at least `duration` from now.
     pub(super) async fn get_or_create(
         self: &Arc<Self>,
         team: &TeamId,
         owner: &Owner,
-        lasting: Duration,
+        duration: Duration,
     ) -> Result<Lease, SessionError> {
-        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), lasting };
+        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), duration };
         self.fleet.leases.hold(lessee).await
     }
 
@@ -96,14 +96,14 @@ impl Holder for Lessee {
     }
 
     async fn create(&self, _: &Record) -> Result<Arc<Sandbox>, SessionError> {
-        let Self { sessions, team, owner, lasting } = self;
+        let Self { sessions, team, owner, duration } = self;
         let template =
             sessions.catalogue.usable(team, &sessions.settings.template).await.map_err(SessionError::Template)?;
         let wanted = NewSandbox {
             team: team.clone(),
             template,
-            timeout: *lasting,
-            // A long pause for thought or for a person's word keeps everything.
+            timeout: *duration,
+            // A long pause, for thinking or for an approval, keeps everything.
             auto_pause: true,
             auto_pause_memory: true,
             auto_resume: true,
@@ -128,19 +128,19 @@ impl Holder for Lessee {
             sessions.store.attach_session(row.id, new, lease.restarts).await?;
         }
         if let Some(old) = &lease.replaced {
-            tracing::warn!(%owner, %old, %new, "a session got a new sandbox: its old one is gone");
+            tracing::warn!(%owner, %old, %new, "replaced the sandbox of a session because the old one is gone");
             sessions.forget_files(team, owner, old).await;
         }
-        // Others that share the map shall find it before the lock is gone.
+        // Other servers that share the map must find it before the lock is released.
         sessions.mirror(owner, &lease.sandbox).await;
         Ok(())
     }
 
     async fn discard(&self, sandbox: Arc<Sandbox>) {
-        // Its owner task tries again until it is gone, so this need not.
+        // The sandbox's controller retries until it is gone, so there is no need to retry here.
         if let Err(error) = sandbox.kill().await {
             let error = isopod_wire::error_chain(&error);
-            tracing::warn!(owner = %self.owner, sandbox = %sandbox.id(), error, "could not remove yet");
+            tracing::warn!(owner = %self.owner, sandbox = %sandbox.id(), error, "could not remove a sandbox yet");
         }
     }
 
@@ -160,13 +160,13 @@ impl Lessee {
         TeamOwner::new(&self.team, &self.owner)
     }
 
-    /// None when it is gone.
+    /// Returns `None` if it is gone.
     async fn connect(&self, id: &SandboxId) -> Result<Option<Arc<Sandbox>>, SessionError> {
-        let connected = self.sessions.fleet.connect(&self.team, id, self.lasting).await;
+        let connected = self.sessions.fleet.connect(&self.team, id, self.duration).await;
         connected.map_err(|source| SessionError::Use { owner: self.owner.clone(), source })
     }
 
-    /// The row of the owner, and its sandbox if that lives.
+    /// The row of the owner, and its sandbox if that is alive.
     async fn open_locked(&self) -> Result<(SessionRow, Option<Arc<Sandbox>>), SessionError> {
         let sessions = &self.sessions;
         let noted = sessions.map.get(&self.key()).await;
@@ -179,7 +179,7 @@ impl Lessee {
         Ok((row, live))
     }
 
-    /// A cleanup that is not confirmed yet is finished first.
+    /// An unconfirmed cleanup is finished first.
     async fn open_row(&self) -> Result<SessionRow, SessionError> {
         let store = &self.sessions.store;
         let row = store.open_session(&self.team, &self.owner).await?;
@@ -190,7 +190,8 @@ impl Lessee {
         Ok(store.open_session(&self.team, &self.owner).await?)
     }
 
-    /// The sandbox of the row, one that other code noted in the map for this owner, or one that was made and not recorded.
+    /// The sandbox of the row, one that other code put into the map for this owner, or one that was created but not
+    /// recorded.
     async fn find_living(
         &self,
         row: &SessionRow,
@@ -206,5 +207,5 @@ impl Lessee {
     }
 }
 
-/// Tells in lists of sandboxes whose they are.
+/// Shows the owner in lists of sandboxes.
 const OWNER_METADATA: &str = "isopod.owner";

@@ -1,12 +1,13 @@
-//! Sessions: one sandbox for all of an agent's run, and the tool calls that use it.
+//! Sessions: one sandbox for a whole run of an agent, and the tool calls that use it.
 //!
-//! A session leases a sandbox to an [`Owner`]. [`Sessions::execute`] is a call of an agent, [`Sessions::dispose`] the end of
-//! its run. The store is the truth: a row is written before the sandbox is made, and ends when it is known to be gone. The
-//! lease is the sandbox's own time: each call moves its end, at the end it is paused, and the next call resumes it.
+//! A session leases a sandbox to an [`Owner`]. [`Sessions::execute`] is a call of an agent, and [`Sessions::dispose`]
+//! ends its run. The store is the source of truth: a row is written before the sandbox is created, and ends when the
+//! sandbox is certainly gone. The lease lasts as long as the sandbox's own timeout: each call extends it, at its end
+//! the sandbox is paused, and the next call resumes it.
 //!
 //! ```text
-//! call ──► lease (`lease`, over `isopod_lease`) ──► push inputs ──► run ──► pull what is new
-//!              alone: map's lock, row, create, row
+//! call ──► lease (`lease`, over `isopod_lease`) ──► push inputs ──► run ──► pull new files
+//!              exclusively: map's lock, row, create, row
 //! ```
 
 mod dispose;
@@ -56,19 +57,18 @@ pub(crate) struct Sessions {
     catalogue: Arc<Catalogue>,
     store: Store,
     map: Arc<dyn SessionMap>,
-    /// The same map if it is Redis, for those who write other keys there.
-    #[allow(dead_code, reason = "for the runs that are made of calls")]
+    /// The same map if it is Redis, for code that writes other keys there.
     redis: Option<Arc<RedisMap>>,
     settings: SessionSettings,
     directories: Directories,
-    /// Who we are for others that share the map.
+    /// The identity of this server for others that share the map.
     server: String,
-    /// Of sandboxes that were used; each lock is held for a few instructions.
+    /// The files of sandboxes in use. Each lock is held only briefly.
     known: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>>,
     mirrored: Mutex<HashMap<TeamOwner, Mirrored>>,
 }
 
-/// Why there are no sessions.
+/// Why sessions cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -111,8 +111,7 @@ impl Sessions {
         }))
     }
 
-    /// The Redis that is written through to, if there is one.
-    #[allow(dead_code, reason = "for the runs that are made of calls")]
+    /// The Redis map, if there is one.
     pub(crate) fn redis(&self) -> Option<&Arc<RedisMap>> {
         self.redis.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What an agent is told about a call, in the words of the tool it knows.
+//! The texts that an agent gets about a call, in the words of the tool that it knows.
 
 use super::tool::{ToolFailure, ToolOutput};
 use super::workspace::Skipped;
@@ -6,13 +6,13 @@ use super::workspace::Skipped;
 pub(super) const NO_OUTPUT: &str = "Execution successful (No stdout).";
 pub(crate) const NO_SANDBOX: &str = "Failed to initialize E2B Sandbox connection.";
 
-/// Something that was saved from a rich result.
+/// A file that was saved from a rich result.
 pub(super) struct Saved {
     pub(super) label: &'static str,
     pub(super) name: String,
 }
 
-/// The log of a call: what was written, what was saved, what could not be moved.
+/// The log of a call: its output, what was saved, and what could not be transferred.
 pub(super) fn log_text(output: &ToolOutput, saved: &[Saved], skipped: &[Skipped]) -> String {
     let mut pieces = Vec::new();
     if !output.stdout.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn log_text(output: &ToolOutput, saved: &[Saved], skipped: &[Skipped]
         pieces.push(format!("STDERR:\n{}", output.stderr));
     }
     if output.truncated {
-        pieces.push("\n[SYSTEM: There was more output than is kept; the rest was left out]".to_owned());
+        pieces.push("\n[SYSTEM: The output was too long; the rest was dropped]".to_owned());
     }
     for Saved { label, name } in saved {
         pieces.push(format!("\n[SYSTEM: Generated {label} saved to '{name}']"));
@@ -33,7 +33,7 @@ pub(super) fn log_text(output: &ToolOutput, saved: &[Saved], skipped: &[Skipped]
     pieces.join("\n")
 }
 
-/// The log of a call that went well.
+/// The log of a successful call.
 pub(super) fn result_text(mut log: String, files: &[String]) -> String {
     if !files.is_empty() {
         log.push_str(&format!("\n[SYSTEM: The following files were generated/updated: {}]", python_list(files)));
@@ -50,7 +50,7 @@ pub(super) fn error_text(failure: &ToolFailure) -> String {
     text
 }
 
-/// As Python shows a list of strings.
+/// Formats a list of strings as Python does.
 fn python_list(items: &[String]) -> String {
     let shown: Vec<String> = items.iter().map(|item| python_string(item)).collect();
     format!("[{}]", shown.join(", "))

@@ -1,4 +1,4 @@
-//! Running code or a command inside and keeping what it wrote, up to a limit, also when it does not end well.
+//! Runs code or a command and keeps its output, up to a limit, even if it fails.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use isopod_guest_client::interpreter::{CodeEvent, RunCode};
 
 use super::tool::{Action, ToolFailure, ToolOutput};
 
-/// How much of each stream is kept, and of each part of an error.
+/// How much of each stream and of each part of an error is kept.
 const MAX_OUTPUT: usize = 4 << 20;
-/// How much memory results may take in all; later ones that do not fit are left out.
+/// The limit on memory for all results. Results that do not fit are dropped.
 const MAX_RESULTS: usize = 64 << 20;
 
-/// Runs it to its end. What it wrote is in the output even when the sandbox failed under it.
+/// Runs an action to its end. The output is returned even if the sandbox failed.
 pub(super) async fn run_action(
     inside: &GuestConnection,
     action: &Action,
@@ -32,7 +32,7 @@ pub(super) async fn run_action(
             output.error = Some(ToolFailure { name: "TimeoutError".to_owned(), value, traceback: String::new() });
             (output, None)
         }
-        // What the caller asked for makes no sense to the guest: an unknown language, for one.
+        // The guest refuses the request, for example because the language is unknown.
         Err(GuestError::Refused { message, .. }) => {
             output.error =
                 Some(ToolFailure { name: "InvalidRequest".to_owned(), value: message, traceback: String::new() });

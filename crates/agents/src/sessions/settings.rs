@@ -1,26 +1,27 @@
-//! What sessions can be told.
+//! The settings of sessions.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::workspace::SyncCaps;
 
-/// How sessions work.
+/// The settings of sessions.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// What their sandboxes are made of.
+    /// The template of their sandboxes.
     pub template: String,
     /// How long a sandbox runs after the last call before it is paused.
     pub timeout: Duration,
-    /// How long a paused one is kept.
+    /// How long a paused sandbox is kept.
     pub keep_paused: Duration,
-    /// How long the files of a run are kept after the last of them came out.
+    /// How long the files of a run are kept after its last output.
     pub keep_files: Duration,
     /// A Redis that others read and other servers share.
     pub redis_url: Option<String>,
-    /// Runs have their files in `sessions/{run}` below this directory, which others use too, instead of below the store's.
+    /// Keeps the files of runs in `sessions/{run}` below this directory, which others use too, instead of in the
+    /// store's directory.
     pub shared_files: Option<PathBuf>,
-    /// How much is moved for one call.
+    /// The limits on transfers of one call.
     pub caps: SyncCaps,
 }
 

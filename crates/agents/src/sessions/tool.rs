@@ -1,4 +1,4 @@
-//! What an agent asks for and what it gets back.
+//! The calls of an agent and their results.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use utoipa::ToSchema;
 
 use super::workspace::{RelPath, Skipped};
 
-/// One call of a tool that runs something in the run's sandbox.
+/// A tool call that runs something in the run's sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolCall {
     pub(crate) action: Action,
-    /// Put into the run's input before it runs.
+    /// Written to the run's input before the call.
     pub(crate) files: Vec<(RelPath, Vec<u8>)>,
     /// How long it may run.
     pub(crate) timeout: Duration,
-    /// Who asks, for the record of what comes out.
+    /// The calling agent, which is recorded with the artifacts.
     pub(crate) agent: Option<String>,
 }
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// In the interpreter, where it finds what earlier code left.
+    /// Code for the interpreter, which keeps the state of earlier code.
     Code { code: String, language: Option<String> },
-    /// A line for a shell.
+    /// A shell command.
     Command { line: String },
 }
 
@@ -50,15 +50,15 @@ impl ToolCall {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ToolResult {
     pub(crate) success: bool,
-    /// What the agent reads when it went well.
+    /// The text for the agent if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) result: Option<String>,
-    /// What the agent reads when it did not.
+    /// The text for the agent if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) error: Option<String>,
-    /// What was written before it failed.
+    /// The output before the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) logs: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct ToolResult {
     pub(crate) artifacts: Vec<ArtifactInfo>,
     pub(crate) output: ToolOutput,
     pub(crate) sandbox_id: String,
-    /// The run had another sandbox before, which is gone with all that was in it.
+    /// The run had another sandbox before, which is gone with everything in it.
     pub(crate) restarted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -80,7 +80,7 @@ pub(crate) struct ToolResult {
 pub(crate) struct ToolOutput {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// Some of the output was left out because there was too much of it.
+    /// Some of the output was dropped because there was too much of it.
     pub(crate) truncated: bool,
     #[serde(serialize_with = "shown")]
     #[schema(value_type = Vec<Object>)]
@@ -88,7 +88,7 @@ pub(crate) struct ToolOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) error: Option<ToolFailure>,
-    /// Of a command.
+    /// The exit code, if it was a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) exit_code: Option<i32>,
@@ -108,9 +108,9 @@ pub(crate) struct SyncReport {
     pub(crate) uploaded: u64,
     pub(crate) unchanged: u64,
     pub(crate) downloaded: u64,
-    /// What moving them took.
+    /// How long the transfers took.
     pub(crate) millis: f64,
-    /// What was not moved, and why.
+    /// What was not transferred, and why.
     pub(crate) skipped: Vec<Skipped>,
 }
 
@@ -118,7 +118,7 @@ fn shown<S: serde::Serializer>(results: &[CodeResult], serializer: S) -> Result<
     serializer.collect_seq(results.iter().map(shown_result))
 }
 
-/// Only the forms that there are.
+/// Only the formats that the result has.
 fn shown_result(result: &CodeResult) -> Value {
     let forms = [
         ("text", &result.text),

@@ -1,4 +1,4 @@
-//! The tools that a language model can be offered, with their schemas, and what each does.
+//! The tools for a language model: their schemas and what they do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::tool::{Action, DEFAULT_TIMEOUT, ToolCall};
 use super::workspace::RelPath;
 use super::{SessionError, Sessions};
 
-/// The longest that one call may run.
+/// The longest time that one call may run.
 pub(crate) const MAX_TIMEOUT: u64 = 3600;
 
-/// Why a tool gave no result of its own.
+/// Why a tool returned no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UseError {
     #[error("Unknown tool: {0}")]
@@ -27,9 +27,9 @@ pub(crate) enum UseError {
     Session(#[from] SessionError),
 }
 
-/// All tools, as models are told about them.
+/// All tools, as shown to models.
 pub(crate) fn schemas() -> Value {
-    let timeout = json!({ "type": "number", "description": "Seconds it may run, 300 if not said",
+    let timeout = json!({ "type": "number", "description": "Seconds it may run, 300 by default",
         "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT });
     let filename = json!({ "type": "string", "description": "Path below the run's directory, such as data/x.csv" });
     json!([
@@ -48,13 +48,13 @@ pub(crate) fn schemas() -> Value {
         ),
         tool(
             "run_command",
-            "Run a shell command in the same place, for example to install packages.",
+            "Run a shell command in the same sandbox, for example to install packages.",
             json!({ "command": { "type": "string", "description": "A line for bash" }, "timeout": timeout }),
             &["command"]
         ),
         tool(
             "read_file",
-            "Read a text file of the run; long ones are cut.",
+            "Read a text file of the run. Long files are truncated.",
             json!({ "filename": filename }),
             &["filename"]
         ),
@@ -106,7 +106,7 @@ struct WriteArguments {
 struct NoArguments {}
 
 impl Sessions {
-    /// Uses a tool. What it says is for the model; a file that is not there is such a word too.
+    /// Calls a tool. The result is for the model, and so is the message that a file does not exist.
     pub(crate) async fn use_tool(
         self: &Arc<Self>,
         team: &TeamId,
@@ -127,12 +127,14 @@ impl Sessions {
             }
             "read_file" => {
                 let path = parse_path(&parse::<ReadArguments>(arguments)?.filename)?;
-                said(self.read_text(team, owner, &path).await.map(|text| json!({ "success": true, "result": text })))
+                file_result(
+                    self.read_text(team, owner, &path).await.map(|text| json!({ "success": true, "result": text })),
+                )
             }
             "write_file" => {
                 let WriteArguments { filename, content } = parse(arguments)?;
                 let path = parse_path(&filename)?;
-                said(self.write_text(team, owner, &path, content, agent).await.map(|artifact| {
+                file_result(self.write_text(team, owner, &path, content, agent).await.map(|artifact| {
                     json!({ "success": true, "result": format!("Wrote '{filename}'."),
                         "files_generated": [filename], "artifacts": [artifact] })
                 }))
@@ -157,11 +159,11 @@ impl Sessions {
     ) -> Result<Value, UseError> {
         let timeout = parse_timeout(timeout).map_err(UseError::Arguments)?;
         let result = self.execute(team, owner, ToolCall { action, files: Vec::new(), timeout, agent }).await?;
-        Ok(serde_json::to_value(result).expect("results have only string keys"))
+        Ok(serde_json::to_value(result).expect("a result serialises to JSON"))
     }
 }
 
-/// Seconds within what one call may take.
+/// Parses a timeout within the limits of one call.
 pub(crate) fn parse_timeout(seconds: Option<f64>) -> Result<Duration, String> {
     let Some(seconds) = seconds else { return Ok(DEFAULT_TIMEOUT) };
     match seconds > 0.0 && seconds <= MAX_TIMEOUT as f64 {
@@ -178,7 +180,7 @@ fn parse_path(filename: &str) -> Result<RelPath, UseError> {
     RelPath::parse(filename).map_err(|error| UseError::Arguments(error.to_string()))
 }
 
-fn said(done: Result<Value, FileError>) -> Result<Value, UseError> {
+fn file_result(done: Result<Value, FileError>) -> Result<Value, UseError> {
     match done {
         Ok(value) => Ok(value),
         Err(FileError::Session(error)) => Err(error.into()),

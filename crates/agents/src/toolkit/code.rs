@@ -29,8 +29,8 @@ fn a_minute() -> f64 {
     60.0
 }
 
-/// How much memory the output and the results of code may take, and how much of each stream of a command is kept.
-const MAX_TOLD: usize = 64 << 20;
+/// The limit on memory for the output and results of code, and on each stream of a command.
+const MAX_RESULT_BYTES: usize = 64 << 20;
 pub(super) const MAX_OUTPUT: usize = 10 << 20;
 
 impl CommandArguments {
@@ -43,14 +43,14 @@ impl CommandArguments {
 }
 
 impl Toolkit {
-    /// `success` means that the code was run; whether it failed is in `error` and in `ok`.
+    /// `success` means that the code was run. Whether it failed is in `error` and `ok`.
     pub(super) async fn run_python_code(&self, held: &Held, arguments: CodeArguments) -> Result<Fields, ToolError> {
         let code = RunCode::new(arguments.code).timeout(self.config.timeout());
-        let done = held.inside.interpreter.run(code).await?.collect_up_to(MAX_TOLD).await?;
+        let done = held.inside.interpreter.run(code).await?.collect_up_to(MAX_RESULT_BYTES).await?;
         let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));
         let results: Vec<String> = done.results.iter().map(shown).collect();
         let rich: Vec<Value> = done.results.iter().map(rich).collect();
-        let mut told = json!({
+        let mut result = json!({
             "success": true,
             "results": results,
             "stdout": lines(&done.stdout),
@@ -59,12 +59,12 @@ impl Toolkit {
             "rich_results": rich,
         });
         if let Some(error) = done.error {
-            told["traceback"] = json!(error.traceback);
+            result["traceback"] = json!(error.traceback);
         }
         if done.truncated {
-            told["truncated"] = json!(true);
+            result["truncated"] = json!(true);
         }
-        Ok(fields(told))
+        Ok(fields(result))
     }
 
     pub(super) async fn run_command(&self, held: &Held, arguments: &CommandArguments) -> Result<Fields, ToolError> {
@@ -74,27 +74,27 @@ impl Toolkit {
     }
 }
 
-/// Runs something to its end. `success` is an exit with 0; `truncated` is there when it wrote more than is told.
+/// Runs a process to its end. `success` means exit code 0. `truncated` is set if it wrote more than the limit.
 pub(super) async fn run(held: &Held, process: StartProcess) -> Result<Value, ToolError> {
     let output = held.inside.guest.start(process).await?.collect_up_to(MAX_OUTPUT).await?;
-    let mut told = json!({
+    let mut result = json!({
         "success": output.ended.is_success(),
         "exit_code": output.ended.exit_code,
         "stdout": String::from_utf8_lossy(&output.stdout),
         "stderr": String::from_utf8_lossy(&output.stderr),
     });
     if output.truncated {
-        told["truncated"] = json!(true);
+        result["truncated"] = json!(true);
     }
-    Ok(told)
+    Ok(result)
 }
 
-/// As a list of lines, without their ends.
+/// Splits text into lines, without their terminators.
 fn lines(text: &str) -> Vec<&str> {
     text.split_terminator('\n').collect()
 }
 
-/// The text of a result, or what kind of thing it is.
+/// The text of a result, or the name of its format.
 fn shown(result: &CodeResult) -> String {
     match &result.text {
         Some(text) => text.clone(),
@@ -102,7 +102,7 @@ fn shown(result: &CodeResult) -> String {
     }
 }
 
-/// All forms that there are.
+/// All formats that the result has.
 fn rich(result: &CodeResult) -> Value {
     let mut forms = json!(result);
     if let Some(forms) = forms.as_object_mut() {

@@ -1,4 +1,4 @@
-//! How the toolkit of one execution behaves. Kept with the execution.
+//! The configuration of the toolkit of one execution. It is stored with the execution.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ pub(crate) struct ToolkitConfig {
     #[schema(exclusive_minimum = 0, maximum = 24)]
     pub(crate) max_lifetime_hours: f64,
     pub(crate) template: String,
-    /// Make a new sandbox when the last one is gone; else a call says that it is gone.
+    /// Create a new sandbox if the last one is gone. Otherwise the call fails.
     pub(crate) auto_reinitialize: bool,
-    /// Only these tools; empty means all.
+    /// Only these tools. Empty means all.
     pub(crate) include_tools: Vec<Tool>,
     pub(crate) exclude_tools: Vec<Tool>,
 }
@@ -39,7 +39,7 @@ impl Default for ToolkitConfig {
 }
 
 impl ToolkitConfig {
-    /// What is wrong with it, if anything is.
+    /// Returns what is wrong with the configuration.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !(1..=86_400).contains(&self.timeout) {
             return Err("timeout must be 1 to 86400 seconds");

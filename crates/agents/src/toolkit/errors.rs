@@ -1,5 +1,5 @@
-//! Why a tool did not do its work. Most become a result with `success: false`; a refusal to make a sandbox is an answer
-//! of the API, with a status that clients know to wait or to give up by.
+//! Why a tool failed. Most errors become a result with `success: false`. If a sandbox cannot be created, the API
+//! returns an error with a status that tells clients whether to retry.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use isopod_store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
-    /// The arguments are not those of the tool.
+    /// The arguments are not valid for the tool.
     #[error("{0}")]
     Arguments(String),
-    /// There was a sandbox, it is gone, and the configuration does not allow another.
-    #[error("the sandbox is gone, and auto_reinitialize is off; restart_sandbox makes a new one")]
+    /// There was a sandbox, it is gone, and the configuration does not allow another one.
+    #[error("the sandbox is gone, and auto_reinitialize is off; restart_sandbox creates a new one")]
     Gone,
-    #[error("the sandbox stopped while it was asked")]
+    #[error("the sandbox stopped during the call")]
     Stopped,
     #[error("the sandbox did not finish within {} s", .0.as_secs())]
     Late(Duration),
-    #[error("the sandbox did not do it")]
+    #[error("the call to the sandbox failed")]
     Guest(#[from] GuestError),
-    #[error("the workspace did not give or take the file")]
+    #[error("could not access the file in the workspace")]
     Files(#[from] FileError),
     #[error("the toolkit's template cannot be used")]
     Template(#[from] FindError),
@@ -36,8 +36,8 @@ pub(crate) enum ToolError {
 }
 
 impl ToolError {
-    /// In words for an agent, with the cause.
-    pub(crate) fn told(&self) -> String {
+    /// A message for an agent, with the cause.
+    pub(crate) fn message(&self) -> String {
         isopod_wire::error_chain(self)
     }
 }

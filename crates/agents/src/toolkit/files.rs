@@ -1,8 +1,8 @@
 //! Files in the sandbox: `upload_file`, `download_file`, `list_files`, `read_file_content`, `write_file_content`,
-//! `create_directory`. Bytes stay bytes.
+//! `create_directory`. Binary contents are preserved.
 //!
-//! The local side of a transfer is the execution's workspace, by key or by path: no call reads or writes another file of
-//! the host. Without a workspace the bytes travel in the call.
+//! The local side of a transfer is the execution's workspace, by key or by path. No call reads or writes other files of
+//! the host. Without a workspace, the bytes are part of the call.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,7 @@ use super::tool::{Fields, Toolkit, fields};
 pub(super) struct UploadArguments {
     local_path: String,
     remote_path: String,
-    /// In place of a file of the workspace.
+    /// Used instead of a file of the workspace.
     content_base64: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct UploadArguments {
 #[serde(deny_unknown_fields)]
 pub(super) struct DownloadArguments {
     remote_path: String,
-    /// None gives the bytes in the result.
+    /// Without it, the result contains the bytes.
     local_path: Option<String>,
 }
 
@@ -58,10 +58,10 @@ pub(super) struct WriteArguments {
     content: String,
 }
 
-/// More than that is not shown to anybody in one answer.
+/// The maximum size of a file in a result.
 const MAX_SHOWN: usize = MAX_OUTPUT;
 
-/// What is going up.
+/// What to upload.
 #[derive(Debug)]
 pub(super) enum Source {
     Bytes(Bytes),
@@ -69,7 +69,7 @@ pub(super) enum Source {
 }
 
 impl Toolkit {
-    /// What to upload; found before there is a sandbox, so that a mistake costs none.
+    /// Finds what to upload. This comes before there is a sandbox, so that a mistake does not create one.
     pub(super) async fn source_of(&self, arguments: &UploadArguments) -> Result<Source, ToolError> {
         if let Some(content) = &arguments.content_base64 {
             let wrong = |_| ToolError::Arguments("content_base64 is not base64".to_owned());
@@ -127,7 +127,7 @@ impl Toolkit {
                 (bytes.len() as u64, Some(STANDARD.encode(&bytes)))
             }
         };
-        let mut told = json!({
+        let mut result = json!({
             "success": true,
             "message": format!("Downloaded {size} bytes"),
             "remote_path": arguments.remote_path,
@@ -135,9 +135,9 @@ impl Toolkit {
             "size_bytes": size,
         });
         if let Some(content) = content {
-            told["content_base64"] = json!(content);
+            result["content_base64"] = json!(content);
         }
-        Ok(fields(told))
+        Ok(fields(result))
     }
 
     async fn download_to(&self, held: &Held, path: &str, key: Key) -> Result<u64, ToolError> {
@@ -150,7 +150,7 @@ impl Toolkit {
         Ok(put.finish().await?)
     }
 
-    /// As `ls -la` prints it.
+    /// In the format of `ls -la`.
     pub(super) async fn list_files(&self, held: &Held, arguments: ListArguments) -> Result<Fields, ToolError> {
         let ls = StartProcess::new("ls").args(["-la", "--", &arguments.directory]);
         let listed = run(held, ls).await?;
@@ -158,25 +158,25 @@ impl Toolkit {
             let why = listed["stderr"].as_str().unwrap_or_default().trim();
             return Ok(fields(json!({ "success": false, "error": format!("Failed to list directory: {why}") })));
         }
-        let mut told = json!({ "success": true, "directory": arguments.directory, "output": listed["stdout"] });
+        let mut result = json!({ "success": true, "directory": arguments.directory, "output": listed["stdout"] });
         if listed["truncated"] == json!(true) {
-            told["truncated"] = json!(true);
+            result["truncated"] = json!(true);
         }
-        Ok(fields(told))
+        Ok(fields(result))
     }
 
     pub(super) async fn read_file_content(&self, held: &Held, arguments: PathArguments) -> Result<Fields, ToolError> {
         let bytes = read_all(&held.inside.guest, &arguments.path).await?;
         let size = bytes.len();
-        let mut told = json!({ "success": true, "path": arguments.path, "size_bytes": size });
+        let mut result = json!({ "success": true, "path": arguments.path, "size_bytes": size });
         match String::from_utf8(bytes) {
-            Ok(text) => (told["content"], told["is_text"]) = (json!(text), json!(true)),
+            Ok(text) => (result["content"], result["is_text"]) = (json!(text), json!(true)),
             Err(error) => {
-                (told["content"], told["is_text"]) = (json!("[Binary file]"), json!(false));
-                told["content_base64"] = json!(STANDARD.encode(error.as_bytes()));
+                (result["content"], result["is_text"]) = (json!("[Binary file]"), json!(false));
+                result["content_base64"] = json!(STANDARD.encode(error.as_bytes()));
             }
         }
-        Ok(fields(told))
+        Ok(fields(result))
     }
 
     pub(super) async fn write_file_content(&self, held: &Held, arguments: WriteArguments) -> Result<Fields, ToolError> {
@@ -197,12 +197,12 @@ impl Toolkit {
     }
 
     async fn files(&self) -> Result<Files, ToolError> {
-        let none = "this server has no workspace: send content_base64, or leave local_path out to get the bytes";
+        let none = "this server has no workspace; send content_base64, or omit local_path to get the bytes";
         let store = self.app.files.as_ref().ok_or_else(|| ToolError::Arguments(none.to_owned()))?;
         Ok(store.files(self.execution.clone()).await?)
     }
 
-    /// A path in the execution's directory, or a key.
+    /// Parses a path in the execution's directory, or a key.
     fn local_key(&self, path: &str) -> Result<Key, ToolError> {
         let inside = self.app.workspace.as_ref().and_then(|workspace| {
             let root = workspace.execution_mount(self.execution.as_str()).path;
@@ -211,7 +211,7 @@ impl Toolkit {
         match inside {
             Some(key) => Ok(Key::parse(&key)?),
             None if path.starts_with('/') => Err(ToolError::Arguments(format!(
-                "{path:?} is not in the execution's workspace; other files of the host are out of reach"
+                "{path:?} is not in the execution's workspace; other files of the host are not accessible"
             ))),
             None => Ok(Key::parse(path)?),
         }
@@ -242,7 +242,7 @@ mod tests {
     use super::super::tool::in_time;
     use super::*;
 
-    /// Answers with a file that never ends: this piece of it after each pause.
+    /// Replies with an endless file: this piece of it after each pause.
     #[derive(Clone, Copy)]
     struct Endless(&'static str, Duration);
 

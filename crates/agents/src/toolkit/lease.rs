@@ -1,4 +1,4 @@
-//! The sandbox of an execution, as a lease: it must be healthy and young enough.
+//! The sandbox of an execution, as a lease. It must be healthy and not too old.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use isopod_wire::SandboxId;
 use super::errors::ToolError;
 use super::tool::Toolkit;
 
-/// A guest that has not said that it is well by then is not.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
-/// New sandboxes that may turn out not to answer.
+/// A guest that does not report its health within this time is unhealthy.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many new sandboxes are tried if they do not reply.
 const MAX_TRIES: usize = 2;
 
-/// An execution that asks for its sandbox, or ends it.
+/// An execution that uses or ends its sandbox.
 pub(super) struct Lessee {
     pub(super) toolkit: Toolkit,
-    /// How long the sandbox has to run from now on.
-    pub(super) lasting: Duration,
-    /// A new sandbox is wanted, whatever there is.
-    pub(super) anew: bool,
+    /// How long the sandbox must run from now on.
+    pub(super) duration: Duration,
+    /// Requires a new sandbox, even if there is one.
+    pub(super) replace: bool,
 }
 
-/// A sandbox that answered a moment ago.
+/// A sandbox that replied a moment ago.
 pub(super) struct Healthy {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) inside: GuestConnection,
 }
 
 impl Holder for Lessee {
-    /// What the sandbox has to be like.
+    /// The requirements of the sandbox.
     type Record = NewSandbox;
     type Sandbox = Healthy;
     type Error = ToolError;
@@ -67,7 +67,7 @@ impl Holder for Lessee {
             if let Some(inside) = self.ask(&sandbox).await {
                 return Ok(Healthy { sandbox, inside });
             }
-            // It is of no use to anybody, so nobody loses anything by its end.
+            // It is useless, so ignore a failure.
             let _ = sandbox.kill().await;
         }
         Err(ToolError::Stopped)
@@ -78,7 +78,7 @@ impl Holder for Lessee {
     }
 
     async fn discard(&self, healthy: Healthy) {
-        // Its own task tries again until it is gone.
+        // The sandbox's controller retries until it is gone.
         let _ = healthy.sandbox.kill().await;
     }
 }
@@ -92,9 +92,9 @@ impl EndLease for Lessee {
 }
 
 impl Lessee {
-    /// The sandbox that the execution has, if nothing has to be done about it. Calls don't wait for each other here.
-    pub(super) async fn glance(&self) -> Result<Option<Healthy>, ToolError> {
-        if self.anew || !self.toolkit.live().await?.is_some_and(|live| self.is_young(&live)) {
+    /// The sandbox of the execution, if it can be used as it is. Calls do not wait for each other here.
+    pub(super) async fn find_current(&self) -> Result<Option<Healthy>, ToolError> {
+        if self.replace || !self.toolkit.live().await?.is_some_and(|live| self.is_young(&live)) {
             return Ok(None);
         }
         let found = self.find_healthy(&self.wanted().await?).await?;
@@ -108,10 +108,10 @@ impl Lessee {
         let Toolkit { app, execution, .. } = &self.toolkit;
         let Some(live) = self.toolkit.live().await? else {
             let had_one = app.fleet.store.toolkit_sandbox(execution).await?.is_some();
-            return if had_one && !self.anew { self.lost() } else { Ok(None) };
+            return if had_one && !self.replace { self.lost() } else { Ok(None) };
         };
-        // One that is old goes before the platform would end it in the middle of something.
-        if self.anew || !self.is_young(&live) {
+        // Replace an old one now, before the platform ends it in the middle of something.
+        if self.replace || !self.is_young(&live) {
             live.kill().await?;
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl Lessee {
         Ok(lost)
     }
 
-    /// The sandbox with its time from now on, if it answers.
+    /// Extends the sandbox's time, and returns it if it replies.
     async fn find_healthy(&self, wanted: &NewSandbox) -> Result<Option<Healthy>, ToolError> {
         let Some(live) = self.toolkit.live().await? else { return Ok(None) };
         wanted.check_session(&live.view().row)?;
@@ -137,7 +137,7 @@ impl Lessee {
         live.view().row.created_at.until(Timestamp::now()) < self.toolkit.config.max_lifetime()
     }
 
-    /// The execution may have been removed, and taken by another team, while its sandbox was looked for or made.
+    /// The execution may have been removed, and claimed by another team, while its sandbox was searched or created.
     async fn check_claim(&self, sandbox: &Sandbox) -> Result<(), ToolError> {
         let Toolkit { app, team, execution, .. } = &self.toolkit;
         if app.fleet.store.claim_execution(team, execution).await? != ExecutionClaim::Ours {
@@ -147,14 +147,14 @@ impl Lessee {
         Ok(())
     }
 
-    /// The configuration says whether a sandbox that is gone, or of no use, is replaced.
+    /// The configuration says whether a missing or unusable sandbox is replaced.
     fn lost(&self) -> Result<Option<Healthy>, ToolError> {
         if self.toolkit.config.auto_reinitialize { Ok(None) } else { Err(ToolError::Gone) }
     }
 
     async fn ask(&self, sandbox: &Sandbox) -> Option<GuestConnection> {
         let inside = sandbox.view().guest_connection(&self.toolkit.app.fleet.node)?;
-        let answer = tokio::time::timeout(HEALTH_PATIENCE, inside.guest.health()).await;
+        let answer = tokio::time::timeout(HEALTH_TIMEOUT, inside.guest.health()).await;
         matches!(answer, Ok(Ok(()))).then_some(inside)
     }
 
@@ -166,7 +166,7 @@ impl Lessee {
         Ok(NewSandbox {
             team: team.clone(),
             template: app.catalogue.usable(team, &config.template).await?,
-            timeout: self.lasting.min(app.fleet.max_lifetime()),
+            timeout: self.duration.min(app.fleet.max_lifetime()),
             auto_pause: false,
             auto_pause_memory: true,
             auto_resume: false,

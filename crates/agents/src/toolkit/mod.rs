@@ -1,11 +1,11 @@
-//! The toolkit: twelve tools that an agent works with in the sandbox of its execution.
+//! The toolkit: twelve tools for an agent in the sandbox of its execution.
 //!
-//! A result is a JSON object with `success`, `error` where there is one, and `ok`, which means that nothing went wrong at
-//! all. State that a call may have relied on is never lost in silence: a result from another sandbox than the last says
-//! `restarted` and the old id. Nothing that a caller says becomes a part of a shell command, but the command itself.
+//! A result is a JSON object with `success`, `error` if there is one, and `ok`, which means that nothing at all went
+//! wrong. Lost state is always reported: a result from another sandbox than the last one has `restarted` and the old
+//! id. Nothing from a caller becomes part of a shell command, except the command itself.
 //!
-//! The sandbox is leased to the execution, so there is one, however many call; it ends by its own timeout when nobody calls
-//! any more, whatever became of the caller.
+//! The sandbox is leased to the execution, so there is only one, however many callers there are. It ends by its own
+//! timeout when nobody calls any more, whatever happened to the caller.
 
 mod code;
 mod config;

@@ -1,4 +1,4 @@
-//! `install_package`: one requirement for pip, as an argument of its own.
+//! `install_package`: passes one requirement to pip, as a separate argument.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::sandbox::Held;
 use super::tool::{Fields, Toolkit, fields};
 
 /// How long an installation may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const INSTALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,7 +21,7 @@ pub(super) struct PackageArguments {
 }
 
 impl PackageArguments {
-    /// A name, not an option of pip.
+    /// Checks that it is a name and not an option of pip.
     pub(super) fn check(&self) -> Result<(), ToolError> {
         if self.package.is_empty() || self.package.starts_with('-') || self.package.chars().any(char::is_control) {
             return Err(ToolError::Arguments("package must be one requirement, such as pandas==2.0.0".to_owned()));
@@ -33,9 +33,9 @@ impl PackageArguments {
 impl Toolkit {
     pub(super) async fn install_package(&self, held: &Held, arguments: &PackageArguments) -> Result<Fields, ToolError> {
         let pip = StartProcess::new("python3").args(["-m", "pip", "install", "--", &arguments.package]);
-        let mut told = run(held, pip.timeout(PATIENCE)).await?;
-        told["package"] = json!(arguments.package);
-        Ok(fields(told))
+        let mut result = run(held, pip.timeout(INSTALL_TIMEOUT)).await?;
+        result["package"] = json!(arguments.package);
+        Ok(fields(result))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tools do with the sandbox of their execution: use it, restart it, end it, and tell about it.
+//! What the tools do with the sandbox of their execution: use, restart, end and describe it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::errors::ToolError;
 use super::lease::{Healthy, Lessee};
 use super::tool::Toolkit;
 
-/// A sandbox that answered a moment ago.
+/// A sandbox that replied a moment ago.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) inside: GuestConnection,
-    /// The one that the last call had, if it was another.
+    /// The sandbox of the last call, if it was another one.
     pub(super) restarted_from: Option<String>,
 }
 
-/// What a call may take beyond its own limit.
+/// How much longer than its own limit a call may take.
 const LEEWAY: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
@@ -47,21 +47,22 @@ pub(crate) struct StartedToolkit {
 }
 
 impl Toolkit {
-    /// The sandbox, healthy and with time enough for something that takes so long.
+    /// Gets the sandbox, healthy and with enough time for work of this length.
     pub(super) async fn hold(&self, needed: Duration) -> Result<Held, ToolError> {
-        let lasting = self.config.timeout().max(if needed.is_zero() { needed } else { needed + LEEWAY });
-        self.lease(Lessee { toolkit: self.clone(), lasting, anew: false }).await
+        let duration = self.config.timeout().max(if needed.is_zero() { needed } else { needed + LEEWAY });
+        self.lease(Lessee { toolkit: self.clone(), duration, replace: false }).await
     }
 
     async fn lease(&self, lessee: Lessee) -> Result<Held, ToolError> {
         let store = &self.app.fleet.store;
         let last = store.toolkit_sandbox(&self.execution).await?;
-        let Healthy { sandbox, inside } = match lessee.glance().await? {
+        let Healthy { sandbox, inside } = match lessee.find_current().await? {
             Some(healthy) => healthy,
             None => self.app.fleet.leases.hold(lessee).await?.sandbox,
         };
         let restarted_from = last.clone().filter(|last| last != sandbox.id().as_str());
-        // Here and not in the lease, which goes on without its caller: the change is recorded by a call that tells of it.
+        // Here and not in the lease, which continues without its caller: the change must be recorded by a call that
+        // reports it.
         if last.as_deref() != Some(sandbox.id().as_str()) {
             store.set_toolkit_sandbox(&self.execution, sandbox.id()).await?;
         }
@@ -80,7 +81,7 @@ impl Toolkit {
 
     pub(super) async fn restart(&self) -> Result<Value, ToolError> {
         let last = self.app.fleet.store.toolkit_sandbox(&self.execution).await?;
-        let held = self.lease(Lessee { toolkit: self.clone(), lasting: self.config.timeout(), anew: true }).await?;
+        let held = self.lease(Lessee { toolkit: self.clone(), duration: self.config.timeout(), replace: true }).await?;
         Ok(json!({
             "success": true,
             "ok": true,
@@ -90,12 +91,12 @@ impl Toolkit {
         }))
     }
 
-    /// Ends the sandbox, if there is one. Says whether there was.
+    /// Ends the sandbox. Returns whether there was one.
     pub(crate) async fn end(&self) -> Result<bool, ToolError> {
-        self.app.fleet.leases.end(Lessee { toolkit: self.clone(), lasting: Duration::ZERO, anew: false }).await
+        self.app.fleet.leases.end(Lessee { toolkit: self.clone(), duration: Duration::ZERO, replace: false }).await
     }
 
-    /// Never what is in anybody's environment: the health of the workspace instead.
+    /// Describes the sandbox. Includes the health of the workspace, but never an environment.
     pub(super) async fn status(&self) -> Result<Value, ToolError> {
         let last = self.app.fleet.store.toolkit_sandbox(&self.execution).await?;
         let live = self.live().await?;
@@ -164,7 +165,7 @@ impl Toolkit {
         Ok(row.and_then(|row| self.app.fleet.find(&row.id)))
     }
 
-    /// The one that was asked for; without it the tools work without storage.
+    /// The workspace, if it is enabled. Without it, the tools work without storage.
     pub(super) fn workspace(&self) -> Option<&Workspace> {
         self.app.workspace.as_ref().filter(|workspace| workspace.reads_metadata())
     }

@@ -1,4 +1,4 @@
-//! What the tools are and take, as language models are told of tools.
+//! The descriptions and parameters of the tools, for language models.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -34,27 +34,27 @@ pub(crate) fn schemas() -> Vec<ToolSchema> {
         ),
         tool(
             Tool::GetSandboxStatus,
-            "Says whether there is a sandbox, how long it has run, and how the workspace is.",
+            "Reports whether there is a sandbox, how long it has been running, and the health of the workspace.",
             json!({}),
             &[],
         ),
         tool(
             Tool::RestartSandbox,
-            "Replaces the sandbox by a fresh one. All state in it is lost; the workspace stays.",
+            "Replaces the sandbox with a fresh one. All state in it is lost; the workspace stays.",
             json!({}),
             &[],
         ),
         tool(
             Tool::UploadFile,
             "Copies a file of the execution's workspace, or the given bytes, into the sandbox.",
-            json!({ "local_path": text("Key or path in the workspace; only a name when content_base64 is given"),
-                "remote_path": path(), "content_base64": text("The bytes, in place of a file of the workspace") }),
+            json!({ "local_path": text("Key or path in the workspace; only a name if content_base64 is given"),
+                "remote_path": path(), "content_base64": text("The bytes, instead of a file of the workspace") }),
             &["local_path", "remote_path"],
         ),
         tool(
             Tool::DownloadFile,
             "Copies a file of the sandbox into the execution's workspace, or into the result.",
-            json!({ "remote_path": path(), "local_path": text("Key or path in the workspace; left out, the bytes are in content_base64") }),
+            json!({ "remote_path": path(), "local_path": text("Key or path in the workspace; if omitted, the bytes are in content_base64") }),
             &["remote_path"],
         ),
         tool(
@@ -65,19 +65,19 @@ pub(crate) fn schemas() -> Vec<ToolSchema> {
         ),
         tool(
             Tool::ReadFileContent,
-            "Reads a file of the sandbox. Bytes that are no text are in content_base64.",
+            "Reads a file of the sandbox. Binary contents are in content_base64.",
             json!({ "path": path() }),
             &["path"],
         ),
         tool(
             Tool::WriteFileContent,
-            "Writes a text file in the sandbox; directories above it are made.",
+            "Writes a text file in the sandbox. Creates its parent directories.",
             json!({ "path": path(), "content": text("The text") }),
             &["path", "content"],
         ),
         tool(
             Tool::CreateDirectory,
-            "Makes a directory in the sandbox, and those above it.",
+            "Creates a directory in the sandbox, and its parents.",
             json!({ "path": path() }),
             &["path"],
         ),
@@ -89,7 +89,7 @@ pub(crate) fn schemas() -> Vec<ToolSchema> {
         ),
         tool(
             Tool::GetSandboxUrl,
-            "Says under which host name a port of the sandbox is reached.",
+            "Returns the host name of a port of the sandbox.",
             json!({ "port": { "type": "integer", "minimum": 1, "maximum": 65535, "default": 8000 } }),
             &[],
         ),

@@ -42,7 +42,7 @@ pub(crate) struct Toolkit {
     pub(crate) config: ToolkitConfig,
 }
 
-/// What a tool tells besides what every result has.
+/// The fields of a tool's own result.
 pub(super) type Fields = Map<String, Value>;
 
 impl Tool {
@@ -52,7 +52,7 @@ impl Tool {
 }
 
 impl Toolkit {
-    /// Does the work of a tool. What goes wrong in the sandbox is a result; what keeps us from having one is an error.
+    /// Calls a tool. A failure in the sandbox is a result. An error means that there is no sandbox.
     pub(crate) async fn call(&self, tool: Tool, arguments: Value) -> Result<Value, ToolError> {
         match tool {
             Tool::GetSandboxStatus => {
@@ -79,8 +79,8 @@ impl Toolkit {
             Tool::InstallPackage => {
                 let arguments: super::packages::PackageArguments = parse(arguments)?;
                 arguments.check()?;
-                let held = self.hold(super::packages::PATIENCE).await?;
-                Ok(held.finish(super::packages::PATIENCE, self.install_package(&held, &arguments)).await)
+                let held = self.hold(super::packages::INSTALL_TIMEOUT).await?;
+                Ok(held.finish(super::packages::INSTALL_TIMEOUT, self.install_package(&held, &arguments)).await)
             }
             Tool::UploadFile => {
                 let arguments: super::files::UploadArguments = parse(arguments)?;
@@ -121,15 +121,16 @@ impl Toolkit {
 const SHORT: Duration = Duration::from_secs(60);
 const TRANSFER: Duration = Duration::from_secs(600);
 
-/// How much longer than its work a call may take: what runs inside is stopped first, and its output may still come.
+/// How much longer than its work a call may take. What runs in the sandbox is stopped first, and its output may still
+/// arrive.
 const MARGIN: Duration = Duration::from_secs(30);
 
 impl Held {
-    /// Waits for the work and gives its result, with what every result has.
+    /// Waits for the work and returns its result, with the fields that every result has.
     async fn finish(&self, limit: Duration, work: impl Future<Output = Result<Fields, ToolError>>) -> Value {
         let mut result = match in_time(limit, work).await {
             Ok(fields) => Value::Object(fields),
-            Err(error) => json!({ "success": false, "error": error.told() }),
+            Err(error) => json!({ "success": false, "error": error.message() }),
         };
         let is_ok = result["success"] == json!(true) && result["error"].is_null();
         result["ok"] = json!(is_ok);
@@ -142,7 +143,7 @@ impl Held {
     }
 }
 
-/// A sandbox that answers without end, or a byte at a time, is not waited for.
+/// Stops waiting for a sandbox that replies endlessly or very slowly.
 pub(super) async fn in_time<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, ToolError>>,
@@ -159,7 +160,7 @@ fn parse<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::Arguments(format!("invalid arguments: {error}")))
 }
 
-/// The fields of an object that was written as one.
+/// The fields of a JSON object.
 pub(super) fn fields(value: Value) -> Fields {
     match value {
         Value::Object(fields) => fields,

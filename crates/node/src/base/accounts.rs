@@ -1,21 +1,22 @@
-//! The users and groups inside: the host's system accounts, so that files keep their owners' names and maintainer
-//! scripts find whom they expect, and one person, `user`. No password, no person of the host, no foreign member.
+//! The users and groups in a sandbox: the host's system accounts and one regular user, `user`. The system accounts keep
+//! file owners resolvable, and maintainer scripts find the users they expect. Passwords, the host's regular users and
+//! their group memberships are left out.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The person inside, and the only id that is not a system's.
+/// The id of `user`, the only regular user in a sandbox.
 pub(super) const USER_ID: u32 = 1000;
-/// The first id of people on all distributions we know.
-const FIRST_PERSON: u32 = 1000;
-/// Whoever is nobody.
+/// The first id of regular users, on all distributions we know.
+const FIRST_REGULAR_ID: u32 = 1000;
+/// The id of `nobody` and `nogroup`.
 const NOBODY_ID: u32 = 65_534;
-/// The group `sudo` has this id wherever Debian's rules are followed.
-const USUAL_SUDO_ID: u32 = 27;
-/// A day on which passwords were "changed"; zero would ask for a new one at every login.
-const CHANGED: u32 = 20_000;
+/// The id of the group `sudo` on Debian and its derivatives.
+const DEBIAN_SUDO_ID: u32 = 27;
+/// The day of the last password change. Zero would force a new password at every login.
+const PASSWORD_CHANGED_DAY: u32 = 20_000;
 
-/// The four files, and the ids that others need to know.
+/// The contents of the four account files, and the accounts by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Accounts {
     pub(super) passwd: String,
@@ -43,7 +44,7 @@ struct Group {
 }
 
 impl Accounts {
-    /// Makes the accounts from the contents of the host's `passwd` and `group`.
+    /// Derives the accounts from the contents of the host's `passwd` and `group`.
     pub(super) fn new(host_passwd: &str, host_group: &str) -> Self {
         let users = users(host_passwd);
         let groups = groups(host_group, &users);
@@ -57,12 +58,12 @@ impl Accounts {
         }
     }
 
-    /// The id of a user, if there is one of that name.
+    /// The id of the user with this name.
     pub(super) fn uid(&self, name: &str) -> Option<u32> {
         self.users.iter().find(|user| user.name == name).map(|user| user.uid)
     }
 
-    /// The id of a group, if there is one of that name.
+    /// The id of the group with this name.
     pub(super) fn gid(&self, name: &str) -> Option<u32> {
         self.groups.iter().find(|group| group.name == name).map(|group| group.gid)
     }
@@ -90,14 +91,14 @@ fn users(host_passwd: &str) -> Vec<User> {
 
 const NOLOGIN: &str = "/usr/sbin/nologin";
 
-/// Reads a line of the host's `passwd`; people, and lines that are no accounts, give None.
+/// Parses a line of the host's `passwd`. Returns `None` for regular users and for lines that are not accounts.
 fn system_user(line: &str) -> Option<User> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _password, uid, gid, _comment, home, shell] = fields[..] else { return None };
     let (uid, gid) = (system_id(uid)?, system_id(gid)?);
     let home = if home.starts_with('/') && !home.starts_with("/home/") { home } else { "/nonexistent" };
     let shell = if shell == "/bin/sync" { shell } else { NOLOGIN };
-    (is_name(name) && uid != 0 && uid < FIRST_PERSON).then(|| User {
+    (is_name(name) && uid != 0 && uid < FIRST_REGULAR_ID).then(|| User {
         name: name.to_owned(),
         uid,
         gid,
@@ -108,7 +109,7 @@ fn system_user(line: &str) -> Option<User> {
 
 fn system_id(text: &str) -> Option<u32> {
     let id: u32 = text.parse().ok()?;
-    (id < FIRST_PERSON || id == NOBODY_ID).then_some(id)
+    (id < FIRST_REGULAR_ID || id == NOBODY_ID).then_some(id)
 }
 
 fn groups(host_group: &str, users: &[User]) -> Vec<Group> {
@@ -135,11 +136,12 @@ fn system_group(line: &str, users: &[User]) -> Option<Group> {
     (is_name(name) && gid != 0).then(|| Group { name: name.to_owned(), gid, members })
 }
 
-/// `user` is in the group `sudo`, which some hosts lack.
+/// Ensures that the group `sudo` exists, which some hosts lack, and that `user` is its only member.
 fn ensure_sudo(groups: &mut Vec<Group>) {
     if !groups.iter().any(|group| group.name == "sudo") {
         let taken: BTreeSet<u32> = groups.iter().map(|group| group.gid).collect();
-        let free = std::iter::once(USUAL_SUDO_ID).chain((100..FIRST_PERSON).rev()).find(|gid| !taken.contains(gid));
+        let free =
+            std::iter::once(DEBIAN_SUDO_ID).chain((100..FIRST_REGULAR_ID).rev()).find(|gid| !taken.contains(gid));
         let Some(gid) = free else { return };
         groups.push(Group { name: "sudo".to_owned(), gid, members: Vec::new() });
     }
@@ -148,7 +150,7 @@ fn ensure_sudo(groups: &mut Vec<Group>) {
     }
 }
 
-/// Names as shadow's tools accept them. Lines of NIS (`+`, `-`) and comments are none.
+/// Whether shadow's tools accept the name. They reject NIS lines (`+`, `-`) and comments.
 fn is_name(name: &str) -> bool {
     let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     first && name.len() <= 32 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.$".contains(c))
@@ -167,7 +169,7 @@ fn group_file(groups: &[Group]) -> String {
 }
 
 fn shadow_file(users: &[User]) -> String {
-    users.iter().map(|user| format!("{}:*:{CHANGED}:0:99999:7:::\n", user.name)).collect()
+    users.iter().map(|user| format!("{}:*:{PASSWORD_CHANGED_DAY}:0:99999:7:::\n", user.name)).collect()
 }
 
 fn gshadow_file(groups: &[Group]) -> String {

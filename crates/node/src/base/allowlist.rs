@@ -1,7 +1,7 @@
-//! What of the host's `/etc` and `/var` enters the base. What is not named here stays outside; each line says why it
-//! is wanted. A `*` at the end of a path stands for the rest of a name.
+//! The files of the host's `/etc` and `/var` that the base contains. Everything else stays on the host. Each line gives
+//! a reason. A `*` at the end of a path matches the rest of a name.
 
-/// A file or a tree of the host that is copied to the same place.
+/// A file or tree of the host that is copied to the same path.
 #[derive(Debug)]
 pub(super) struct Allowed {
     pub(super) path: &'static str,
@@ -12,12 +12,12 @@ const fn allow(path: &'static str, why: &'static str) -> Allowed {
     Allowed { path, why }
 }
 
-/// Small settings. Every file is looked through for secrets before it is taken.
+/// Small configuration files. Each one is scanned for secrets before it is copied.
 pub(super) const ETC: &[Allowed] = &[
     allow("etc/ImageMagick*", "convert refuses to work without its policy"),
     allow("etc/R", "R keeps its site settings outside /usr"),
     allow("etc/adduser.conf", "maintainer scripts add users"),
-    allow("etc/alternatives", "half of /usr/bin leads through it"),
+    allow("etc/alternatives", "many programs in /usr/bin link to it"),
     allow("etc/apt/apt.conf", "package installation"),
     allow("etc/apt/keyrings", "keys of package sources"),
     allow("etc/apt/mirrors", "lists that sources refer to"),
@@ -33,7 +33,7 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/chromium*", "chromium's start script ends without its settings"),
     allow("etc/crypto-policies", "OpenSSL's settings where rpm is used"),
     allow("etc/debconf.conf", "package configuration"),
-    allow("etc/debian_version", "asked by installers"),
+    allow("etc/debian_version", "read by installers"),
     allow("etc/default/locale", "language"),
     allow("etc/default/nss", "read by libc"),
     allow("etc/default/useradd", "maintainer scripts add users"),
@@ -47,8 +47,8 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/groff", "man pages"),
     allow("etc/host.conf", "read by libc"),
     allow("etc/inputrc", "line editing"),
-    allow("etc/issue", "asked by installers"),
-    allow("etc/issue.net", "asked by installers"),
+    allow("etc/issue", "read by installers"),
+    allow("etc/issue.net", "read by installers"),
     allow("etc/java-*", "the Java runtime keeps its security settings outside /usr"),
     allow("etc/ld.so.cache", "finding libraries"),
     allow("etc/ld.so.conf", "finding libraries"),
@@ -59,7 +59,7 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/locale.gen", "language"),
     allow("etc/localtime", "time zone"),
     allow("etc/login.defs", "maintainer scripts add users"),
-    allow("etc/lsb-release", "asked by installers"),
+    allow("etc/lsb-release", "read by installers"),
     allow("etc/magic", "file(1)"),
     allow("etc/magic.mime", "file(1)"),
     allow("etc/manpath.config", "man pages"),
@@ -68,21 +68,21 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/mke2fs.conf", "mke2fs"),
     allow("etc/nanorc", "editor"),
     allow("etc/netconfig", "read by libtirpc"),
-    allow("etc/os-release", "asked by installers"),
+    allow("etc/os-release", "read by installers"),
     allow("etc/pam.conf", "su, passwd"),
     allow("etc/pam.d", "su, passwd"),
     allow("etc/papersize", "ghostscript"),
     allow("etc/perl", "perl's site settings"),
-    allow("etc/pki/ca-trust/extracted", "certificates where rpm is used"),
+    allow("etc/pki/ca-trust/extracted", "certificates on rpm-based systems"),
     allow("etc/pki/rpm-gpg", "keys of package sources"),
-    allow("etc/pki/tls/cert.pem", "certificates where rpm is used"),
-    allow("etc/pki/tls/certs", "certificates where rpm is used"),
+    allow("etc/pki/tls/cert.pem", "certificates on rpm-based systems"),
+    allow("etc/pki/tls/certs", "certificates on rpm-based systems"),
     allow("etc/profile", "login shells"),
     allow("etc/profile.d", "login shells"),
     allow("etc/protocols", "read by libc"),
     allow("etc/python2*", "python's site settings"),
     allow("etc/python3*", "python's site settings"),
-    allow("etc/redhat-release", "asked by installers"),
+    allow("etc/redhat-release", "read by installers"),
     allow("etc/rpc", "read by libc"),
     allow("etc/rpm", "package installation"),
     allow("etc/security", "su, passwd"),
@@ -91,7 +91,7 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/shells", "chsh, adduser"),
     allow("etc/skel", "adduser"),
     allow("etc/ssl/certs", "the certificates the host trusts; never its private keys"),
-    allow("etc/system-release", "asked by installers"),
+    allow("etc/system-release", "read by installers"),
     allow("etc/terminfo", "terminals"),
     allow("etc/timezone", "time zone"),
     allow("etc/ucf.conf", "package configuration"),
@@ -102,14 +102,14 @@ pub(super) const ETC: &[Allowed] = &[
     allow("etc/yum.repos.d", "package installation"),
 ];
 
-/// The state that package managers and maintainer scripts need.
+/// State that package managers and maintainer scripts need.
 pub(super) const VAR: &[Allowed] = &[
-    allow("var/lib/apt/extended_states", "which packages were installed by themselves"),
+    allow("var/lib/apt/extended_states", "which packages were installed automatically"),
     allow("var/lib/ca-certificates-java", "maintainer scripts"),
-    allow("var/lib/dpkg", "which packages there are"),
+    allow("var/lib/dpkg", "which packages are installed"),
     allow("var/lib/pam", "pam-auth-update"),
     allow("var/lib/python", "python's maintainer scripts"),
-    allow("var/lib/rpm", "which packages there are"),
+    allow("var/lib/rpm", "which packages are installed"),
     allow("var/lib/sgml-base", "catalogues"),
     allow("var/lib/shells.state", "update-shells"),
     allow("var/lib/ucf/hashfile", "package configuration"),
@@ -117,10 +117,10 @@ pub(super) const VAR: &[Allowed] = &[
     allow("var/lib/xml-core", "catalogues"),
 ];
 
-/// Names that are never taken, wherever they are: they hold keys by custom or hold host-only switches.
-pub(super) const NEVER: &[Allowed] = &[
+/// Names that are never copied, wherever they are. By convention they hold keys or passwords.
+pub(super) const EXCLUDED: &[Allowed] = &[
     allow("*.jks", "a key store"),
-    allow("*.key", "a private key by custom"),
+    allow("*.key", "a private key by convention"),
     allow("*.keystore", "a key store"),
     allow("*.p12", "a key store"),
     allow("*.pfx", "a key store"),
@@ -128,11 +128,12 @@ pub(super) const NEVER: &[Allowed] = &[
     allow("auth.conf.d", "apt's passwords"),
     allow("jmxremote.password*", "Java's passwords"),
     allow("opasswd", "old passwords"),
-    allow("private", "private keys by custom"),
+    allow("private", "private keys by convention"),
     allow("settings-security.xml", "Maven's master password"),
 ];
 
-/// Parts of apt's settings that call services of the host after each run; they only fail or cost time inside.
+/// Parts of apt's configuration that call services of the host after each run. In a sandbox they would only fail or
+/// cost time.
 pub(super) const APT_HOOKS: &[&str] = &[
     "10periodic",
     "15update-stamp",
@@ -147,7 +148,7 @@ pub(super) const APT_HOOKS: &[&str] = &[
     "99update-notifier",
 ];
 
-/// Whether a file name is one of a list of names, where `*` may stand at either end.
+/// Whether a file name matches a pattern with an optional `*` at either end.
 pub(super) fn names_match(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
@@ -156,9 +157,9 @@ pub(super) fn names_match(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Why a name is never taken, if it is not.
-pub(super) fn never(name: &str) -> Option<&'static str> {
-    NEVER.iter().find(|entry| names_match(entry.path, name)).map(|entry| entry.why)
+/// The reason why a name is never copied, if it is on that list.
+pub(super) fn exclusion(name: &str) -> Option<&'static str> {
+    EXCLUDED.iter().find(|entry| names_match(entry.path, name)).map(|entry| entry.why)
 }
 
 #[cfg(test)]
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn lists_are_sorted_and_relative_and_each_line_has_a_reason() {
-        for list in [ETC, VAR, NEVER] {
+        for list in [ETC, VAR, EXCLUDED] {
             assert!(list.is_sorted_by_key(|entry| entry.path));
             for entry in list {
                 assert!(!entry.why.is_empty());
@@ -178,9 +179,9 @@ mod tests {
 
     #[test]
     fn names_of_keys_are_never_taken() {
-        assert!(never("server.key").is_some());
-        assert!(never("private").is_some());
-        assert!(never("keyrings").is_none());
-        assert!(never("ca-certificates.crt").is_none());
+        assert!(exclusion("server.key").is_some());
+        assert!(exclusion("private").is_some());
+        assert!(exclusion("keyrings").is_none());
+        assert!(exclusion("ca-certificates.crt").is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! Copying allow-listed trees from the host into a layer. Links are copied as links, special files and files that are
-//! not for everybody stay outside, and so does what looks like a secret.
+//! Copies allow-listed trees from the host into a layer. Links are copied as links. Special files, files that not every
+//! user may read, and files that look like secrets are left out.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
 
-use super::allowlist::{Allowed, names_match, never};
+use super::allowlist::{Allowed, exclusion, names_match};
 use super::error::BaseError;
 use super::host::{Host, is_public, kind};
 use super::layer::{Layer, Meta};
 use super::manifest::{SkipReason, Skipped};
 use super::secrets::looks_secret;
 
-/// Whether contents are looked through before they are taken.
+/// Whether the contents are scanned for secrets before they are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Care {
-    /// Settings, which may hold secrets.
-    Secrets,
-    /// State of package managers: large, and by design free of secrets.
-    None,
+pub(super) enum SecretScan {
+    /// For configuration files, which may hold secrets.
+    On,
+    /// For the state of package managers, which is large and holds no secrets by design.
+    Off,
 }
 
-/// No file on the allow-list is anywhere near as large.
+/// Far more than any file on the allow-list needs.
 const FILE_LIMIT: u64 = 256 << 20;
 
-/// Set-uid and set-gid bits make no sense on settings.
+/// Drops the set-uid and set-gid bits, which configuration files do not need.
 const SETTINGS_MODE: u32 = 0o1777;
 
-/// One copying run from a host into a layer.
+/// Copies from a host into a layer, and collects what it skips.
 #[derive(Debug)]
 pub(super) struct Copier<'a> {
     host: &'a Host,
@@ -42,16 +42,16 @@ impl<'a> Copier<'a> {
         Self { host, layer, skipped: Vec::new() }
     }
 
-    /// Copies everything on a list that the host has.
-    pub(super) fn copy_list(&mut self, list: &[Allowed], care: Care) -> Result<(), BaseError> {
+    /// Copies every path of a list that exists on the host.
+    pub(super) fn copy_list(&mut self, list: &[Allowed], scan: SecretScan) -> Result<(), BaseError> {
         for path in list.iter().flat_map(|entry| expand(self.host, entry.path)) {
-            self.copy(&path, care)?;
+            self.copy(&path, scan)?;
         }
         Ok(())
     }
 
-    /// Copies one file or tree to the same place. Nothing happens when the host has none.
-    pub(super) fn copy(&mut self, path: &Path, care: Care) -> Result<(), BaseError> {
+    /// Copies one file or tree to the same path. Does nothing if the host does not have it.
+    pub(super) fn copy(&mut self, path: &Path, scan: SecretScan) -> Result<(), BaseError> {
         let Some(stat) = self.host.stat(path) else { return Ok(()) };
         if let Some(why) = refusal(path, &stat) {
             self.skip(path, why);
@@ -59,26 +59,26 @@ impl<'a> Copier<'a> {
         }
         self.ensure_parents(path)?;
         match kind(&stat) {
-            FileType::Directory => self.copy_dir(path, &stat, care),
+            FileType::Directory => self.copy_dir(path, &stat, scan),
             FileType::Symlink => self.copy_link(path, &stat),
-            _ => self.copy_file(path, care),
+            _ => self.copy_file(path, scan),
         }
     }
 
-    /// Notes that a file stayed outside.
+    /// Records that a file was left out.
     pub(super) fn skip(&mut self, path: &Path, why: SkipReason) {
         self.skipped.push(Skipped { path: path.into(), why });
     }
 
-    /// What stayed outside.
+    /// The files that were left out.
     pub(super) fn into_skipped(self) -> Vec<Skipped> {
         self.skipped
     }
 
-    fn copy_dir(&mut self, path: &Path, stat: &Stat, care: Care) -> Result<(), BaseError> {
+    fn copy_dir(&mut self, path: &Path, stat: &Stat, scan: SecretScan) -> Result<(), BaseError> {
         self.layer.dir_at(path, settings_meta(stat))?;
         for name in self.host.list(path) {
-            self.copy(&path.join(name), care)?;
+            self.copy(&path.join(name), scan)?;
         }
         Ok(())
     }
@@ -93,8 +93,8 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn copy_file(&mut self, path: &Path, care: Care) -> Result<(), BaseError> {
-        match self.read(path, care) {
+    fn copy_file(&mut self, path: &Path, scan: SecretScan) -> Result<(), BaseError> {
+        match self.read(path, scan) {
             Ok((contents, meta)) => self.layer.file_at(path, &contents, meta),
             Err(why) => {
                 self.skip(path, why);
@@ -103,20 +103,20 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn read(&self, path: &Path, care: Care) -> Result<(Vec<u8>, Meta), SkipReason> {
+    fn read(&self, path: &Path, scan: SecretScan) -> Result<(Vec<u8>, Meta), SkipReason> {
         let (file, stat) = self.host.open_public(path).ok_or(SkipReason::Unreadable)?;
         let mut contents = Vec::new();
         file.take(FILE_LIMIT + 1).read_to_end(&mut contents).map_err(|_| SkipReason::Unreadable)?;
         if contents.len() as u64 > FILE_LIMIT {
             return Err(SkipReason::TooLarge);
         }
-        if care == Care::Secrets && looks_secret(&contents) {
+        if scan == SecretScan::On && looks_secret(&contents) {
             return Err(SkipReason::LooksSecret);
         }
         Ok((contents, settings_meta(&stat)))
     }
 
-    /// Directories above an entry of the list get the host's owner and mode, but nothing else of them is copied.
+    /// Creates the directories above an entry, with the host's owner and mode but without the rest of their contents.
     fn ensure_parents(&self, path: &Path) -> Result<(), BaseError> {
         let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
         if self.layer.stat(parent).is_some() {
@@ -131,21 +131,21 @@ impl<'a> Copier<'a> {
 fn refusal(path: &Path, stat: &Stat) -> Option<SkipReason> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match kind(stat) {
-        _ if never(&name).is_some() => Some(SkipReason::Name),
+        _ if exclusion(&name).is_some() => Some(SkipReason::Name),
         FileType::Symlink => None,
         FileType::RegularFile | FileType::Directory => (!is_public(stat)).then_some(SkipReason::NotPublic),
         _ => Some(SkipReason::Special),
     }
 }
 
-/// The host's owner where it is a system account. People's ids mean somebody else inside.
+/// Keeps the host's owner if it is a system account. The ids of regular users belong to someone else in a sandbox.
 fn settings_meta(stat: &Stat) -> Meta {
     let meta = Meta::of_host(stat);
     let system = |id: u32| if id < 1000 { id } else { 0 };
     Meta { uid: system(meta.uid), gid: system(meta.gid), ..meta }.with_mode(meta.mode & SETTINGS_MODE)
 }
 
-/// The paths that an entry of the list stands for.
+/// The paths that a pattern of the list matches.
 pub(super) fn expand(host: &Host, pattern: &str) -> Vec<PathBuf> {
     let path = Path::new(pattern);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {

@@ -1,7 +1,7 @@
-//! Finding or building the base of this host.
+//! Finds or builds the base of this host.
 //!
-//! A build goes to a temporary directory and appears under its name by one rename, so a generation that can be seen is
-//! complete; what a crash leaves is removed by whoever builds next.
+//! A build goes to a temporary directory and is published by one rename, so a visible generation is always complete.
+//! The next build removes what a crashed one left.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -16,27 +16,27 @@ use super::generation::{
     write_marker,
 };
 use super::host::{Host, HostRoot};
-use super::inside::Inside;
 use super::layer::{Layer, Meta};
 use super::manifest::{Manifest, Masked};
+use super::merged_root::MergedRoot;
 use super::packages::withhold_packages;
 use super::root_layer::{build_root, write_settings};
 use super::usr_layer::{UsrPlan, build_usr, write_usr_settings};
 use super::usr_scan::{Mounts, scan_usr};
 
-/// How the base is made.
+/// How to build the base.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseOptions {
-    /// Whose files it is made of.
+    /// The host tree that the base is made from.
     pub host: HostRoot,
-    /// Copy `/usr` instead of looking through to the host's.
+    /// Copy `/usr` instead of using the host's as a live layer.
     pub frozen: bool,
 }
 
-/// How often a build is begun again because the host changed meanwhile.
+/// How often a build is attempted if the host keeps changing in the meantime.
 const ATTEMPTS: usize = 3;
 
-/// The base of this host as it is now: the one that exists, or a new one.
+/// Returns the base of this host in its current state. Builds it if it does not exist.
 ///
 /// `guest_binary` becomes `/usr/bin/sudo` and must act as such when it is called by that name.
 pub fn ensure_base(layers_dir: &Path, guest_binary: &[u8], options: &BaseOptions) -> Result<Base, BaseError> {
@@ -50,17 +50,17 @@ pub fn ensure_base(layers_dir: &Path, guest_binary: &[u8], options: &BaseOptions
     let _building = lock_builds(layers_dir)?;
     remove_leftovers(layers_dir)?;
     for _ in 1..ATTEMPTS {
-        if let Some(base) = find_or_build(layers_dir, &known, &identity, guest_binary, Unsettled::Refuse)? {
+        if let Some(base) = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Discard)? {
             return Ok(base);
         }
-        tracing::info!("the host changed while its base was made; trying again");
+        tracing::info!("the host changed while its base was built; trying again");
     }
-    let last = find_or_build(layers_dir, &known, &identity, guest_binary, Unsettled::Accept)?;
+    let last = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Accept)?;
     last.ok_or_else(|| BaseError::NoSuchGeneration(generation_id(&identity.fingerprint())))
 }
 
-/// The generation that [`ensure_base`] would give now, to notice that the host was upgraded. Cheap while nothing has
-/// changed.
+/// The generation that [`ensure_base`] would return now. Callers use it to notice an upgrade of the host. It is cheap
+/// as long as nothing has changed.
 pub fn current_fingerprint(layers_dir: &Path, guest_binary: &[u8], options: &BaseOptions) -> Result<String, BaseError> {
     let host = Host::open_root(&options.host)?;
     let identity = Identity::new(&host, guest_binary, options.frozen);
@@ -76,22 +76,23 @@ pub fn current_fingerprint(layers_dir: &Path, guest_binary: &[u8], options: &Bas
     Ok(generation_id(&fingerprint))
 }
 
-/// What to do with a base that was made while the host changed.
+/// What to do with a base if the host changed during the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unsettled {
-    /// Throw it away: it may be half of each state.
-    Refuse,
-    /// Take it; [`current_fingerprint`] will tell that there is a better one.
+enum IfHostChanged {
+    /// Discard it, because it may mix both states.
+    Discard,
+    /// Use it. [`current_fingerprint`] will report a newer one.
     Accept,
 }
 
-/// The base of the host's present state, or None when that did not hold still. The caller holds the lock of builds.
+/// Finds or builds the base of the host's current state. Returns `None` if the host changed in the meantime. The caller
+/// holds the build lock.
 fn find_or_build(
     layers_dir: &Path,
     known: &KnownKeys,
     identity: &Identity<'_>,
     applet: &[u8],
-    unsettled: Unsettled,
+    if_host_changed: IfHostChanged,
 ) -> Result<Option<Base>, BaseError> {
     let stat_key = identity.stat_key();
     let fingerprint = identity.fingerprint();
@@ -101,7 +102,7 @@ fn find_or_build(
     }
     let directory = build(layers_dir, &fingerprint, identity, applet)?;
     let is_settled = identity.stat_key() == stat_key;
-    if !is_settled && unsettled == Unsettled::Refuse {
+    if !is_settled && if_host_changed == IfHostChanged::Discard {
         remove_tree(&directory)?;
         return Ok(None);
     }
@@ -111,35 +112,35 @@ fn find_or_build(
     publish(layers_dir, &directory, &fingerprint).map(Some)
 }
 
-/// Without reading more of the host than its sizes and times.
+/// Looks a base up by the sizes and times of the host's files, without reading their contents.
 fn find_known(layers_dir: &Path, known: &KnownKeys, identity: &Identity<'_>) -> Option<Base> {
     let fingerprint = known.find(&identity.stat_key())?;
     open_generation(layers_dir, &generation_id(&fingerprint)).ok()
 }
 
 fn make_layers_dir(layers_dir: &Path) -> Result<(), BaseError> {
-    // Layers hold set-uid programs that are meant for sandboxes alone.
+    // Layers contain set-uid programs, which only sandboxes may run.
     DirBuilder::new().recursive(true).mode(0o700).create(layers_dir).map_err(|source| BaseError::Store {
-        action: "make",
+        action: "create",
         path: layers_dir.to_owned(),
         source,
     })
 }
 
-/// A generation that exists; one that cannot be read is thrown away, unless sandboxes may still live on it. The caller
-/// holds the lock of builds.
+/// Opens an existing generation. An unreadable one is removed, unless sandboxes may still use it. The caller holds the
+/// build lock.
 fn find_generation(layers_dir: &Path, fingerprint: &str) -> Result<Option<Base>, BaseError> {
     let id = generation_id(fingerprint);
     match open_generation(layers_dir, &id) {
         Ok(base) => return Ok(Some(base)),
         Err(BaseError::NoSuchGeneration(_)) if !layers_dir.join(&id).exists() => return Ok(None),
-        Err(error) => tracing::warn!(generation = id, %error, "a damaged base is built again"),
+        Err(error) => tracing::warn!(generation = id, %error, "rebuilding a damaged base"),
     }
     remove_unheld(layers_dir, &id)?;
     Ok(None)
 }
 
-/// Builds a generation in a temporary directory, which it gives back.
+/// Builds a generation in a temporary directory and returns that directory.
 fn build(layers_dir: &Path, fingerprint: &str, identity: &Identity<'_>, applet: &[u8]) -> Result<PathBuf, BaseError> {
     if !rustix::process::geteuid().is_root() {
         return Err(BaseError::NotRoot);
@@ -147,14 +148,14 @@ fn build(layers_dir: &Path, fingerprint: &str, identity: &Identity<'_>, applet: 
     let began = Instant::now();
     let directory = layers_dir.join(format!("{TEMPORARY}{}", generation_id(fingerprint)));
     let made = DirBuilder::new().mode(0o700).create(&directory);
-    made.map_err(|source| BaseError::Store { action: "make", path: directory.clone(), source })?;
+    made.map_err(|source| BaseError::Store { action: "create", path: directory.clone(), source })?;
     let built = fill(&directory, fingerprint, identity, applet);
     if let Err(error) = built {
-        // The error that counts is the first one.
+        // The first error is the one to report.
         let _ = remove_tree(&directory);
         return Err(error);
     }
-    tracing::info!(generation = generation_id(fingerprint), elapsed = ?began.elapsed(), "made a base from the host");
+    tracing::info!(generation = generation_id(fingerprint), elapsed = ?began.elapsed(), "built a base from the host");
     Ok(directory)
 }
 
@@ -166,13 +167,13 @@ fn fill(directory: &Path, fingerprint: &str, identity: &Identity<'_>, applet: &[
     let skipped = build_root(host, &root)?;
     let began = Instant::now();
     let scan = scan_usr(host, if identity.frozen { Mounts::Enter } else { Mounts::Hide })?;
-    tracing::debug!(entries = scan.entries, elapsed = ?began.elapsed(), "looked through the host's /usr");
+    tracing::debug!(entries = scan.entries, elapsed = ?began.elapsed(), "scanned the host's /usr");
     let pip = find_pip(host);
     build_usr(host, &usr, &UsrPlan { scan: &scan, frozen: identity.frozen, pip: &pip, applet })?;
     let host_usr = (!identity.frozen).then(|| host.path().join("usr"));
-    let inside = Inside { root: &root_path, usr: &usr_path, host_usr: host_usr.as_deref() };
-    write_settings(host, &root, &inside)?;
-    write_usr_settings(host, &usr, &inside)?;
+    let merged = MergedRoot { root: &root_path, usr: &usr_path, host_usr: host_usr.as_deref() };
+    write_settings(host, &root, &merged)?;
+    write_usr_settings(host, &usr, &merged)?;
     let withheld = withhold_packages(host, &root)?;
     let facts = collect_facts(host, &scan, &pip, withheld);
     let masked = scan.masked.iter().map(|(path, why)| Masked { path: path.as_path().into(), why: *why }).collect();
@@ -182,7 +183,7 @@ fn fill(directory: &Path, fingerprint: &str, identity: &Identity<'_>, applet: &[
     root.sync()
 }
 
-/// Gives a finished build its name.
+/// Gives a finished build its final name.
 fn publish(layers_dir: &Path, directory: &Path, fingerprint: &str) -> Result<Base, BaseError> {
     let id = generation_id(fingerprint);
     let path = layers_dir.join(&id);

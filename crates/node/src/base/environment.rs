@@ -1,27 +1,25 @@
-//! The variables of the host that package managers need inside as well: where certificates, proxies and package
-//! sources are. Passwords do not go along, nor do files that a sandbox does not have.
+//! Selects the host's environment variables that package managers in a sandbox need too: locations of certificates,
+//! proxies and package sources. Passwords, and files that the sandbox does not have, are left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::generation::Base;
 use super::host::{Host, HostRoot};
-use super::inside::Inside;
+use super::merged_root::MergedRoot;
 use super::settings::{Value, npm_entries, pip_value};
 
-/// Which kinds of variables go along.
+/// The kinds of variables to pass on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostEnvironment {
     pub certificates: bool,
     pub proxies: bool,
-    /// Package indexes and registries, also those from the files of the one who runs us.
+    /// Package indexes and registries, including those from configuration files in the caller's home directory.
     pub registries: bool,
 }
 
 impl HostEnvironment {
-    /// All of them.
     pub const ALL: Self = Self { certificates: true, proxies: true, registries: true };
-    /// None of them.
     pub const NONE: Self = Self { certificates: false, proxies: false, registries: false };
 }
 
@@ -71,7 +69,7 @@ const REGISTRIES: &[(&str, Value)] = &[
     ("npm_config_registry", Value::Url),
 ];
 
-/// Picks from `variables`, the environment of whoever runs us, what sandboxes on `base` should get.
+/// Selects what sandboxes on `base` get from `variables`, the caller's environment.
 pub fn host_environment<I>(
     base: &Base,
     host: &HostRoot,
@@ -82,8 +80,8 @@ where
     I: IntoIterator<Item = (String, String)>,
 {
     let variables: BTreeMap<String, String> = variables.into_iter().collect();
-    let inside = Inside { root: &base.root_layer, usr: &base.usr_layer, host_usr: base.host_usr.as_deref() };
-    let exists = |path: &str| inside.exists(path);
+    let merged = MergedRoot { root: &base.root_layer, usr: &base.usr_layer, host_usr: base.host_usr.as_deref() };
+    let exists = |path: &str| merged.exists(path);
     let mut picked: BTreeMap<String, String> = variables
         .iter()
         .filter_map(|(name, value)| Some((name.clone(), rule(name, wanted)?.admit(value, &exists)?)))
@@ -109,7 +107,7 @@ fn rule(name: &str, wanted: HostEnvironment) -> Option<Value> {
     certificate.or(proxy).or(registry)
 }
 
-/// What is reached without the proxy; it holds names and networks only, and means nothing without one.
+/// Adds the hosts to reach without the proxy. The value holds only names and networks, and is useless without a proxy.
 fn add_exceptions(variables: &BTreeMap<String, String>, picked: &mut BTreeMap<String, String>) {
     for name in ["NO_PROXY", "no_proxy"] {
         if let Some(value) = variables.get(name).filter(|value| !value.contains('@')) {
@@ -118,11 +116,12 @@ fn add_exceptions(variables: &BTreeMap<String, String>, picked: &mut BTreeMap<St
     }
 }
 
-/// Package sources that stand in the files of whoever runs us. Variables win over files, as they do on the host.
+/// Adds package sources from configuration files in the caller's home directory. As on the host, variables take
+/// precedence over files.
 fn add_from_home(host: &Host, home: &Path, exists: &dyn Fn(&str) -> bool, picked: &mut BTreeMap<String, String>) {
     let read = |name: &str| -> Option<String> {
         let path = home.strip_prefix("/").ok()?.join(name);
-        // Owner-only files are read too: they belong to whoever runs us, and only single keys leave this function.
+        // Owner-only files are read too: they belong to the caller, and only single keys leave this function.
         host.read_own(&path)
     };
     let npm = read(".npmrc").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can go wrong while the `base` template is made, found or removed.
+//! Errors of creating, finding and removing the `base` template.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 /// Why there is no base.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
-    /// The host keeps `/bin` or `/lib` apart from `/usr`; its files cannot be taken over by two mounts.
+    /// The host keeps `/bin` or `/lib` apart from `/usr`. Two mounts cannot present its files.
     #[error("the host's {0} is not a link into /usr; a merged /usr is needed to build the base from the host")]
     NotUsrMerged(PathBuf),
-    /// Layers hold files of many owners and whiteouts, which only root can make.
+    /// Layers contain files of many owners and whiteouts. Only root can create those.
     #[error("the base can only be built by root")]
     NotRoot,
     /// The host's own tree could not be read.
@@ -24,12 +24,11 @@ pub enum BaseError {
     #[error("cannot {action} {path}")]
     Store { action: &'static str, path: PathBuf, source: io::Error },
     /// The manifest of a generation is damaged.
-    #[error("the manifest {path} is not readable")]
+    #[error("cannot parse the manifest {path}")]
     Manifest { path: PathBuf, source: serde_json::Error },
-    /// There is no such generation.
     #[error("there is no base generation {0:?}")]
     NoSuchGeneration(String),
-    /// The generation is held by a [`super::Base`] somewhere, perhaps in another process, or a sandbox stands on it.
+    /// A [`super::Base`] holds the generation, possibly in another process, or a sandbox uses it.
     #[error("base generation {0:?} is in use")]
     InUse(String),
 }

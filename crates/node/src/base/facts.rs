@@ -1,4 +1,4 @@
-//! What the host offers to sandboxes, told from its files without running any of them.
+//! Determines what the host offers to sandboxes from its files, without running any of them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::usr_scan::UsrScan;
 pub(super) enum PipSource {
     None,
     Host,
-    /// A wheel, relative to the host's root.
+    /// The path of a wheel, relative to the host's root.
     Wheel(PathBuf),
 }
 
@@ -45,7 +45,7 @@ pub(super) fn collect_facts(host: &Host, scan: &UsrScan, pip: &PipSource, withhe
     facts
 }
 
-/// The `3.x` of `/usr/bin/python3`, from the name of the program that it leads to.
+/// The `3.x` of `/usr/bin/python3`, from the name of the program that it links to.
 pub(super) fn python_minor(host: &Host) -> Option<String> {
     let (path, _) = host.resolve(Path::new("usr/bin/python3"))?;
     let minor = path.file_name()?.to_str()?.strip_prefix("python")?;
@@ -53,7 +53,6 @@ pub(super) fn python_minor(host: &Host) -> Option<String> {
     (is_version && minor.len() > 2).then(|| minor.to_owned())
 }
 
-/// Finds pip for `/usr/bin/python3`.
 pub(super) fn find_pip(host: &Host) -> PipSource {
     let Some(minor) = python_minor(host) else { return PipSource::None };
     let modules = [
@@ -101,10 +100,10 @@ fn python_version(packages: &Packages, minor: &str) -> String {
     }
 }
 
-/// What stands for a version that no package tells.
+/// The version shown if no package tells it.
 const UNKNOWN: &str = "unknown";
 
-/// The versions of installed packages where dpkg knows them.
+/// The versions of installed packages, from dpkg's database.
 struct Packages(HashMap<String, String>);
 
 impl Packages {
@@ -130,7 +129,7 @@ fn parse_status(status: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// `1:2.39.5-0+deb12u2` is version 2.39.5 of the program.
+/// The version of the program without the packaging: `2.39.5` for `1:2.39.5-0+deb12u2`.
 fn upstream(version: &str) -> &str {
     let version = version.split_once(':').map_or(version, |(_, rest)| rest);
     let version = version.rsplit_once('-').map_or(version, |(start, _)| start);

@@ -1,6 +1,6 @@
-//! The identity of a base: a hash over everything on the host that decides how it comes out. Reading all of that takes
-//! tens of milliseconds, so a second, cheap hash over sizes, times and inode numbers tells whether it needs to be read
-//! again. Changes deep inside a directory are seen through the package database, which every package manager writes.
+//! The identity of a base: a hash over everything on the host that determines the result. Reading all of it takes tens
+//! of milliseconds. A second, cheap hash over sizes, times and inode numbers tells whether it must be read again. The
+//! package database, which every package manager writes, reveals changes deep inside a directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use super::generation::TEMPORARY;
 use super::host::{Host, kind};
 use super::mounts::mounts_below;
 
-/// Grows whenever the same host would give other layers.
+/// Increase this whenever the same host would yield different layers.
 pub(super) const FORMAT: u32 = 3;
 
-/// Files and trees whose contents count, besides the allow-list of `/etc`.
+/// Files and trees whose contents count, in addition to the allow-list of `/etc`.
 const CONTENTS: &[&str] = &[
     "etc/apt/apt.conf.d",
     "etc/apt/sources.list",
@@ -39,7 +39,7 @@ const CONTENTS: &[&str] = &[
     "var/lib/dpkg/status",
 ];
 
-/// Files and directories of which names, sizes and times count.
+/// Files and directories of which only names, sizes and times count.
 const LISTINGS: &[&str] = &[
     "usr/bin",
     "usr/lib",
@@ -51,13 +51,13 @@ const LISTINGS: &[&str] = &[
     "var/lib/rpm",
 ];
 
-/// Programs whose links are followed to what they really are.
+/// Programs whose links are resolved.
 const PROGRAMS: &[&str] = &["usr/bin/node", "usr/bin/python3"];
 
-/// No file that counts is larger.
+/// More than the size of any file that counts.
 const CONTENTS_LIMIT: u64 = 256 << 20;
 
-/// What a fingerprint is taken of, besides the host.
+/// The inputs of a fingerprint.
 #[derive(Debug)]
 pub(super) struct Identity<'a> {
     pub(super) host: &'a Host,
@@ -77,7 +77,7 @@ impl<'a> Identity<'a> {
         Self { host, programs: programs.finalize().into(), frozen }
     }
 
-    /// The cheap hash. When it is the same, so is the fingerprint.
+    /// The cheap hash. If it is unchanged, so is the fingerprint.
     pub(super) fn stat_key(&self) -> String {
         let mut hash = self.begin(b"stat");
         for path in self.paths() {
@@ -87,7 +87,6 @@ impl<'a> Identity<'a> {
         hex::encode(hash.finalize())
     }
 
-    /// The full hash.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = self.begin(b"contents");
         for path in self.paths() {
@@ -107,7 +106,7 @@ impl<'a> Identity<'a> {
         hash.update(self.programs);
         hash.update([u8::from(self.frozen)]);
         field(&mut hash, self.host.path().as_os_str().as_bytes());
-        // What is mounted below /usr is hidden, so a new mount is a new base. Building tells when this cannot be read.
+        // Mounts below /usr are hidden, so a new mount means a new base. If this cannot be read, the build reports it.
         for mount in mounts_below(&self.host.path().join("usr")).unwrap_or_default() {
             field(&mut hash, mount.as_os_str().as_bytes());
         }
@@ -119,7 +118,8 @@ impl<'a> Identity<'a> {
         listed.chain(CONTENTS.iter().chain(LISTINGS).map(PathBuf::from)).collect()
     }
 
-    /// The whole tree below `path`, without times: rewriting a file with what it held makes no new base.
+    /// Hashes the whole tree below `path` without times, so that rewriting a file with the same contents makes no new
+    /// base.
     fn hash_contents(&self, hash: &mut Sha256, path: &Path) {
         let Some(stat) = self.host.stat(path) else { return field(hash, b"absent") };
         field(hash, path.as_os_str().as_bytes());
@@ -151,13 +151,13 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// Which fingerprint belongs to which cheap hash; kept beside the layers. Losing it costs one reading of the host.
+/// Maps cheap hashes to fingerprints, in a file next to the layers. If it is lost, the host is read once more.
 #[derive(Debug)]
 pub(super) struct KnownKeys {
     path: PathBuf,
 }
 
-/// Two ways to build and a few guests; more is history.
+/// Enough for both ways to build and a few versions of the guest.
 const KNOWN_LIMIT: usize = 16;
 
 impl KnownKeys {
@@ -169,7 +169,7 @@ impl KnownKeys {
         self.read().remove(stat_key)
     }
 
-    /// Remembers a pair. Failing to is no harm.
+    /// Remembers a pair. A failure does no harm.
     pub(super) fn remember(&self, stat_key: &str, fingerprint: &str) {
         let mut known = self.read();
         if known.len() >= KNOWN_LIMIT {
@@ -182,7 +182,7 @@ impl KnownKeys {
             std::fs::rename(&next, &self.path)
         });
         if let Err(error) = written {
-            tracing::warn!(%error, path = %self.path.display(), "cannot remember the host's state");
+            tracing::warn!(%error, path = %self.path.display(), "cannot store the fingerprint of the host");
         }
     }
 
@@ -192,7 +192,7 @@ impl KnownKeys {
     }
 }
 
-/// A name that no other writer uses, and that is swept up if we do not come to rename it.
+/// A name that no other writer uses. The prefix gets the file removed if it is never renamed.
 fn temporary_name() -> String {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     format!("{TEMPORARY}keys-{}-{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed))
@@ -208,7 +208,7 @@ fn hash_stat(hash: &mut Sha256, path: &Path, stat: Option<&Stat>) {
     hash.update(stat.st_mtime_nsec.to_le_bytes());
 }
 
-/// With its length, so that no two sequences of fields look the same.
+/// Hashes the length first, so that no two sequences of fields give the same input.
 fn field(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_le_bytes());
     hash.update(bytes);

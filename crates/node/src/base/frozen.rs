@@ -1,5 +1,5 @@
-//! A whole copy of the host's `/usr`, for hosts whose `/usr` cannot be id-mapped and for those who want a base that
-//! does not change under running sandboxes. Blocks are shared with the original where the file system can.
+//! A full copy of the host's `/usr`, for hosts whose `/usr` cannot be id-mapped, and for operators who want a base that
+//! does not change under running sandboxes. Blocks are shared with the original if the file system supports it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::host::{Host, kind};
 use super::layer::{Layer, Meta};
 use super::usr_scan::UsrScan;
 
-/// Copies all of `/usr` but `/usr/local` and what is to be hidden.
+/// Copies all of `/usr` except `/usr/local` and what must be hidden.
 pub(super) fn copy_usr(host: &Host, layer: &Layer, scan: &UsrScan) -> Result<(), BaseError> {
     let left_out = scan.masked.iter().map(|(path, _)| path.as_path()).chain([Path::new("local")]).collect();
     let mut copy = FrozenCopy { host, layer, left_out, linked: HashMap::new(), can_clone: true };
@@ -24,9 +24,9 @@ struct FrozenCopy<'a> {
     host: &'a Host,
     layer: &'a Layer,
     left_out: HashSet<&'a Path>,
-    /// The first name of files that have several.
+    /// The first path of each file that has several hard links.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Until the file system has said no.
+    /// True until the file system refuses a clone.
     can_clone: bool,
 }
 
@@ -43,7 +43,7 @@ impl FrozenCopy<'_> {
 
     fn entry(&mut self, relative: &Path) -> Result<(), BaseError> {
         let source = Path::new("usr").join(relative);
-        // What vanished since it was listed is not there, as it is for any program.
+        // Skip an entry that was removed after it was listed.
         let Some(stat) = self.host.stat(&source) else { return Ok(()) };
         match kind(&stat) {
             FileType::Directory => {
@@ -87,7 +87,7 @@ impl FrozenCopy<'_> {
     }
 }
 
-/// File capabilities, after the owner is set: a change of owner removes them.
+/// Copies file capabilities. This comes after the owner is set, because a change of owner removes them.
 fn copy_capabilities(original: &File, copy: &File) -> Result<(), Errno> {
     let mut value = [0_u8; 64];
     match rustix::fs::fgetxattr(original, CAPABILITY, &mut value) {

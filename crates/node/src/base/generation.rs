@@ -1,6 +1,6 @@
-//! Generations on disk: `base-<16 hex>/{root,usr,manifest.json,in-use}` in the layers directory. Whoever holds a
-//! [`Base`] holds a shared lock on `in-use`; a generation is only removed by someone who could lock it alone and found
-//! no record of a sandbox that stands on it. The lock goes with the process, the sandboxes do not.
+//! Generations on disk: `base-<16 hex>/{root,usr,manifest.json,in-use}` in the layers directory. Every [`Base`] holds a
+//! shared lock on `in-use`. A generation is removed only under an exclusive lock, and only if no record names a sandbox
+//! that uses it. The records matter because sandboxes outlive the process that holds the lock.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,34 +15,33 @@ use super::error::BaseError;
 use super::manifest::{BaseFacts, Manifest};
 use crate::layer_users::LayerUsers;
 
-/// A generation of the base, held: it is not removed while this or a clone of it lives.
+/// A generation of the base. It is not removed while this value or a clone of it exists.
 #[derive(Clone, Debug)]
 pub struct Base {
     /// `base-` and the first 16 digits of the fingerprint.
     pub generation: String,
     /// The lower layer of `/`.
     pub root_layer: PathBuf,
-    /// The upper one of the lower layers of `/usr`.
+    /// The upper of the two lower layers of `/usr`.
     pub usr_layer: PathBuf,
-    /// The host's `/usr`, to go below `usr_layer`; None when that is a whole copy.
+    /// The host's `/usr`, which goes below `usr_layer`. `None` if `usr_layer` is a full copy.
     pub host_usr: Option<PathBuf>,
     pub facts: BaseFacts,
-    /// The shared lock.
     _held: Arc<File>,
 }
 
-/// A generation that was found.
+/// A generation in the layers directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation {
     pub id: String,
-    /// Whether a process holds it, or a sandbox stands on it.
+    /// Whether a process holds it or a sandbox uses it.
     pub in_use: bool,
 }
 
 const PREFIX: &str = "base-";
 const DIGITS: usize = 16;
 const IN_USE: &str = "in-use";
-/// Directories that are being built or removed; whatever has this name and no builder is rubbish.
+/// The prefix of directories that are being built or removed. Without a running build, they are leftovers.
 pub(super) const TEMPORARY: &str = ".base-tmp-";
 
 /// The name of the generation with this fingerprint.
@@ -50,7 +49,7 @@ pub(super) fn generation_id(fingerprint: &str) -> String {
     format!("{PREFIX}{}", &fingerprint[..DIGITS.min(fingerprint.len())])
 }
 
-/// Opens a generation that exists and holds it.
+/// Opens an existing generation and locks it.
 pub fn open_generation(layers_dir: &Path, id: &str) -> Result<Base, BaseError> {
     let missing = || BaseError::NoSuchGeneration(id.to_owned());
     if !is_generation_id(id) {
@@ -63,7 +62,7 @@ pub fn open_generation(layers_dir: &Path, id: &str) -> Result<Base, BaseError> {
         Err(source) => return Err(BaseError::Store { action: "open", path: directory.join(IN_USE), source }),
     };
     lock(&held, FlockOperation::LockShared, &directory)?;
-    // It may have been removed while we waited; then the lock is on a file that has no name any more.
+    // It may have been removed while we waited. Then the lock is on a file that no longer has a name.
     if !is_same(&held, &directory.join(IN_USE)) {
         return Err(missing());
     }
@@ -78,7 +77,7 @@ pub fn open_generation(layers_dir: &Path, id: &str) -> Result<Base, BaseError> {
     })
 }
 
-/// All generations, in the order of their names.
+/// All generations, sorted by name.
 pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError> {
     let failed = |source| BaseError::Store { action: "list", path: layers_dir.to_owned(), source };
     let entries = match std::fs::read_dir(layers_dir) {
@@ -98,7 +97,7 @@ pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError>
     Ok(generations)
 }
 
-/// Removes a generation that nobody holds and on which no sandbox stands.
+/// Removes a generation that no process holds and no sandbox uses.
 pub fn remove_generation(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     if !is_generation_id(id) || !directory.is_dir() {
@@ -108,7 +107,7 @@ pub fn remove_generation(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     remove_unheld(layers_dir, id)
 }
 
-/// Removes a generation that nobody holds and on which no sandbox stands. The caller holds the lock of builds.
+/// As [`remove_generation`]. The caller holds the build lock.
 pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     let alone = try_lock_alone(&directory)?.ok_or_else(|| BaseError::InUse(id.to_owned()))?;
@@ -121,27 +120,27 @@ pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError
         path: directory,
         source,
     })?;
-    // Whoever waits for the lock now finds that the name is gone.
+    // A process that now gets the lock finds that the name is gone.
     drop(alone);
     remove_tree(&doomed)
 }
 
-/// Whether sandboxes stand on it, with or without a server.
+/// Whether sandboxes use it, with or without a server.
 fn has_sandboxes(layers_dir: &Path, id: &str) -> Result<bool, BaseError> {
     LayerUsers::of_generations(layers_dir).have_base(id).map_err(|source| BaseError::Store {
-        action: "tell whether sandboxes use",
+        action: "find out whether sandboxes use",
         path: layers_dir.join(id),
         source,
     })
 }
 
-/// Makes the marker in a generation that is being built.
+/// Creates the marker file in a generation that is being built.
 pub(super) fn write_marker(directory: &Path) -> Result<(), BaseError> {
     let path = directory.join(IN_USE);
-    File::create(&path).map(drop).map_err(|source| BaseError::Store { action: "make", path, source })
+    File::create(&path).map(drop).map_err(|source| BaseError::Store { action: "create", path, source })
 }
 
-/// Only one process at a time builds or removes.
+/// Only one process at a time may build or remove.
 pub(super) fn lock_builds(layers_dir: &Path) -> Result<File, BaseError> {
     let path = layers_dir.join(".base.lock");
     let failed = |source| BaseError::Store { action: "open", path: path.clone(), source };
@@ -150,7 +149,7 @@ pub(super) fn lock_builds(layers_dir: &Path) -> Result<File, BaseError> {
     Ok(file)
 }
 
-/// Removes what crashed builds and removals left. The caller holds the lock of builds.
+/// Removes what crashed builds and removals left. The caller holds the build lock.
 pub(super) fn remove_leftovers(layers_dir: &Path) -> Result<(), BaseError> {
     let failed = |source| BaseError::Store { action: "list", path: layers_dir.to_owned(), source };
     for entry in std::fs::read_dir(layers_dir).map_err(failed)? {
@@ -158,7 +157,7 @@ pub(super) fn remove_leftovers(layers_dir: &Path) -> Result<(), BaseError> {
         let is_leftover = entry.file_name().to_string_lossy().starts_with(TEMPORARY);
         match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             true if is_leftover => remove_tree(&entry.path())?,
-            // Small, and perhaps just being renamed by its writer: not worth an error.
+            // It is small, and its writer may be renaming it right now, so ignore errors.
             false if is_leftover => drop(std::fs::remove_file(entry.path())),
             _ => {}
         }
@@ -179,7 +178,7 @@ fn open_marker(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(directory.join(IN_USE))
 }
 
-/// The lock when nobody else has one; None when somebody has. A generation without a marker is held by nobody.
+/// Takes the exclusive lock. Returns `None` if another process holds a lock. A generation without a marker is not held.
 fn try_lock_alone(directory: &Path) -> Result<Option<File>, BaseError> {
     let failed = |source| BaseError::Store { action: "lock", path: directory.join(IN_USE), source };
     let marker = OpenOptions::new().create(true).append(true).open(directory.join(IN_USE)).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Reading the host's tree. Every path is taken below one root and no symbolic link is ever followed on the way, so a
-//! link in an allow-listed directory cannot make us read what is not on the list.
+//! Reads the host's tree. Every path is resolved below one root, and symbolic links are never followed. So a link in an
+//! allow-listed directory cannot make us read files that are not on the list.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::error::BaseError;
 
-/// Where the host's files are; `/` but in tests.
+/// The root of the host's files. It is `/` except in tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoot(pub PathBuf);
 
@@ -23,16 +23,16 @@ impl Default for HostRoot {
     }
 }
 
-/// The host's tree, opened.
+/// The opened host tree.
 #[derive(Debug)]
 pub(super) struct Host {
     root: OwnedFd,
     path: PathBuf,
 }
 
-/// The permission bits that "everybody" needs to read a file.
+/// The permission bit that every user needs to read a file.
 const OTHER_READ: u32 = 0o004;
-/// The permission bits that "everybody" needs to list and enter a directory.
+/// The permission bits that every user needs to list and enter a directory.
 const OTHER_READ_ENTER: u32 = 0o005;
 
 impl Host {
@@ -48,25 +48,26 @@ impl Host {
         Ok(Self { root, path })
     }
 
-    /// The path of the root, for those who mount.
+    /// The path of the root, for callers that mount.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens `relative` without following any link. A trailing link gives `ELOOP`, except with `O_PATH`.
+    /// Opens `relative` without following links. If the last component is a link, this fails with `ELOOP`, except with
+    /// `O_PATH`.
     pub(super) fn open(&self, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         rustix::fs::openat2(&self.root, relative, flags, Mode::empty(), resolve)
     }
 
-    /// What is at `relative` itself; a link is not followed. None when there is nothing.
+    /// The metadata of `relative` itself, without following a link. `None` if it does not exist.
     pub(super) fn stat(&self, relative: &Path) -> Option<Stat> {
         let fd = self.open(relative, OFlags::PATH).ok()?;
         rustix::fs::statat(fd, "", AtFlags::EMPTY_PATH).ok()
     }
 
-    /// Where `relative` ends when links are followed as they would be inside, and what is there.
+    /// Resolves `relative` as a program in the sandbox would, following links. Returns the final path and its metadata.
     pub(super) fn resolve(&self, relative: &Path) -> Option<(PathBuf, Stat)> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let fd = rustix::fs::openat2(&self.root, relative, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
@@ -90,7 +91,7 @@ impl Host {
         Some(OsString::from_vec(target.into_bytes()))
     }
 
-    /// The contents of a regular file that everybody may read, up to `limit` bytes. None when it is not such a file.
+    /// The contents of a regular file that every user may read, up to `limit` bytes. `None` if it is no such file.
     pub(super) fn read_public(&self, relative: &Path, limit: u64) -> Option<Vec<u8>> {
         let (file, stat) = self.open_public(relative)?;
         let size = u64::try_from(stat.st_size).ok()?;
@@ -102,13 +103,13 @@ impl Host {
         Some(contents)
     }
 
-    /// As [`Self::read_public`], as text; bytes that are no UTF-8 are replaced.
+    /// As [`Self::read_public`], but as text. Invalid UTF-8 is replaced.
     pub(super) fn read_text(&self, relative: &str) -> Option<String> {
         let contents = self.read_public(Path::new(relative), TEXT_LIMIT)?;
         Some(String::from_utf8_lossy(&contents).into_owned())
     }
 
-    /// A small text file of whoever runs us, also when nobody else may read it.
+    /// Reads a small text file of the caller, even if nobody else may read it.
     pub(super) fn read_own(&self, relative: &Path) -> Option<String> {
         let fd = self.open(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
@@ -119,25 +120,26 @@ impl Host {
         Some(String::from_utf8_lossy(&contents).into_owned())
     }
 
-    /// Opens a regular file that everybody may read. What was opened is what was checked.
+    /// Opens a regular file that every user may read. The check uses the opened descriptor, so the file cannot be
+    /// swapped.
     pub(super) fn open_public(&self, relative: &Path) -> Option<(File, Stat)> {
-        // Non-blocking: a fifo put in the place of a file must not hang us.
+        // Non-blocking, so that a FIFO in the place of a file cannot hang us.
         let fd = self.open(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
         (kind(&stat) == FileType::RegularFile && is_public(&stat)).then(|| (File::from(fd), stat))
     }
 
-    /// The names in a directory, sorted; empty when it is none.
+    /// The sorted names in a directory. Empty if it is not a directory.
     pub(super) fn list(&self, relative: &Path) -> Vec<OsString> {
         let Ok(fd) = self.open(relative, OFlags::RDONLY | OFlags::DIRECTORY) else { return Vec::new() };
         list_fd(fd.as_fd())
     }
 }
 
-/// Settings files are small; what is larger is none.
+/// The largest configuration file that is read.
 const TEXT_LIMIT: u64 = 16 << 20;
 
-/// The names in an opened directory, sorted.
+/// The sorted names in an open directory.
 pub(super) fn list_fd(fd: impl AsFd) -> Vec<OsString> {
     let Ok(entries) = rustix::fs::Dir::read_from(fd) else { return Vec::new() };
     let mut names: Vec<OsString> = entries
@@ -149,13 +151,12 @@ pub(super) fn list_fd(fd: impl AsFd) -> Vec<OsString> {
     names
 }
 
-/// What sort of file it is.
 pub(super) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Whether everybody on the host may read it. Root inside a sandbox owns what it sees, so what the host hides from
-/// its own users must not be there at all.
+/// Whether every user of the host may read it. Root in a sandbox owns everything it sees, so files that the host hides
+/// from its own users must not be in a layer at all.
 pub(super) fn is_public(stat: &Stat) -> bool {
     let needed = if kind(stat) == FileType::Directory { OTHER_READ_ENTER } else { OTHER_READ };
     kind(stat) == FileType::Symlink || stat.st_mode & needed == needed

@@ -1,5 +1,5 @@
-//! Writing a layer directory: owners, modes and overlay marks as they are to be seen inside. No link is followed on
-//! the way, since a layer is full of links that would lead out to the host.
+//! Writes a layer: files with the owners, modes and overlay marks that the sandbox sees. Links are never followed,
+//! because a layer is full of links that would lead out to the host.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,31 +15,29 @@ use rustix::io::Errno;
 use super::error::BaseError;
 use super::host::kind;
 
-/// The highest id that exists inside a sandbox.
+/// The highest id in a sandbox.
 pub(super) const LAST_ID: u32 = 65_535;
 
-/// Owner, permissions and age of a file in a layer.
+/// Owner, mode and modification time of a file in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Seconds and nanoseconds; None leaves the time of writing.
+    /// Seconds and nanoseconds. `None` leaves the time of writing.
     pub(super) modified: Option<(i64, i64)>,
 }
 
 impl Meta {
-    /// Owned by root.
     pub(super) const fn root(mode: u32) -> Self {
         Self { mode, uid: 0, gid: 0, modified: None }
     }
 
-    /// Owned by `uid` and `gid`.
     pub(super) const fn owned(mode: u32, uid: u32, gid: u32) -> Self {
         Self { mode, uid, gid, modified: None }
     }
 
-    /// As on the host. Ids that no sandbox has become root's.
+    /// As on the host. Ids that do not exist in a sandbox become root's.
     #[expect(clippy::unnecessary_cast, reason = "the width of the time fields differs between architectures")]
     pub(super) fn of_host(stat: &Stat) -> Self {
         let inside = |id: u32| if id <= LAST_ID { id } else { 0 };
@@ -51,7 +49,6 @@ impl Meta {
         }
     }
 
-    /// The same with another mode.
     pub(super) const fn with_mode(self, mode: u32) -> Self {
         Self { mode, ..self }
     }
@@ -67,7 +64,7 @@ pub(super) struct Layer {
 type Written = Result<(), BaseError>;
 
 impl Layer {
-    /// Makes the directory of a new layer.
+    /// Creates the directory of a new layer.
     pub(super) fn create(path: &Path, meta: Meta) -> Result<Self, BaseError> {
         let failed = |source| BaseError::Layer { path: path.to_owned(), source };
         rustix::fs::mkdir(path, Mode::RWXU).map_err(failed)?;
@@ -77,8 +74,8 @@ impl Layer {
         Ok(Self { root, path: path.to_owned() })
     }
 
-    /// Makes a directory; missing ones above it become root's, 0755. One that exists gets the new owner and mode, and
-    /// anything else in its place is replaced.
+    /// Creates a directory. Missing parents belong to root, with mode 0755. An existing directory gets the new owner
+    /// and mode. Anything else at that path is replaced.
     pub(super) fn dir(&self, relative: &str, meta: Meta) -> Written {
         self.dir_at(Path::new(relative), meta)
     }
@@ -92,7 +89,7 @@ impl Layer {
         self.file_at(Path::new(relative), contents.as_ref(), meta)
     }
 
-    /// Writes a file in the place of whatever was there.
+    /// Writes a file, and replaces what was there.
     pub(super) fn file_at(&self, relative: &Path, contents: &[u8], meta: Meta) -> Written {
         let fd = self.create_file(relative)?;
         let mut file = File::from(fd);
@@ -101,14 +98,14 @@ impl Layer {
         set_meta(&file, meta).map_err(|source| self.failed(relative, source))
     }
 
-    /// An empty file to be filled by the caller, who then calls [`Self::finish_file`].
+    /// Creates an empty file. The caller fills it and then calls [`Self::finish_file`].
     pub(super) fn create_file(&self, relative: &Path) -> Result<OwnedFd, BaseError> {
         let (parent, name) = self.make_room(relative)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(|source| self.failed(relative, source))
     }
 
-    /// Gives a file its final owner, mode and age.
+    /// Sets the final owner, mode and modification time of a file.
     pub(super) fn finish_file(&self, relative: &Path, file: impl AsFd, meta: Meta) -> Written {
         set_meta(file, meta).map_err(|source| self.failed(relative, source))
     }
@@ -125,7 +122,7 @@ impl Layer {
         rustix::fs::chownat(&parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)
     }
 
-    /// A second name for a file that is already in the layer.
+    /// Adds a second name for a file in the layer.
     pub(super) fn hard_link(&self, existing: &Path, relative: &Path) -> Written {
         let (parent, name) = self.make_room(relative)?;
         let failed = |source| self.failed(relative, source);
@@ -134,14 +131,14 @@ impl Layer {
         rustix::fs::linkat(other, other_name, parent, name, AtFlags::empty()).map_err(failed)
     }
 
-    /// Hides what the layer below has at this name.
+    /// Hides the entry of this name in the layer below.
     pub(super) fn whiteout(&self, relative: &Path) -> Written {
         let (parent, name) = self.make_room(relative)?;
         rustix::fs::mknodat(parent, name, FileType::CharacterDevice, Mode::empty(), 0)
             .map_err(|source| self.failed(relative, source))
     }
 
-    /// Hides all that the layer below has in this directory.
+    /// Hides the contents of this directory in the layer below.
     pub(super) fn opaque(&self, relative: &str) -> Written {
         let relative = Path::new(relative);
         let fd = self.ensure_dir(relative)?;
@@ -161,12 +158,12 @@ impl Layer {
         rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Writes all of it to the disk, so that the rename that follows cannot come to life before it after a crash.
+    /// Writes everything to disk. Without this, the rename that follows could survive a crash that the contents do not.
     pub(super) fn sync(&self) -> Written {
         rustix::fs::syncfs(&self.root).map_err(|source| self.failed(Path::new(""), source))
     }
 
-    /// The directory above `relative`, with nothing left at the name itself.
+    /// Opens the directory above `relative` and removes what has that name.
     fn make_room<'p>(&self, relative: &'p Path) -> Result<(OwnedFd, &'p OsStr), BaseError> {
         let (parent, name) = split(relative).ok_or(Errno::INVAL).map_err(|source| self.failed(relative, source))?;
         let parent = self.ensure_dir(parent)?;
@@ -202,7 +199,6 @@ impl Layer {
     }
 }
 
-/// Whether a stat is that of a directory.
 pub(super) fn is_dir(stat: &Stat) -> bool {
     kind(stat) == FileType::Directory
 }
@@ -211,7 +207,7 @@ fn split(relative: &Path) -> Option<(&Path, &OsStr)> {
     Some((relative.parent()?, relative.file_name()?))
 }
 
-/// The owner first: a change of owner takes set-uid bits away.
+/// Sets the owner first, because a change of owner clears set-uid bits.
 fn set_meta(fd: impl AsFd, meta: Meta) -> Result<(), Errno> {
     rustix::fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))?;
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(meta.mode))?;

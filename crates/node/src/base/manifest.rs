@@ -1,4 +1,4 @@
-//! What is written beside the layers of a generation: what it was made from, what it offers and what was left out.
+//! The manifest of a generation: what it was made from, what it offers and what was left out.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::error::BaseError;
 
-/// The name of the file.
 pub(super) const MANIFEST: &str = "manifest.json";
 
-/// The record of one generation.
+/// The manifest of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
     pub(super) fingerprint: String,
-    /// Where the host's `/usr` is; None when it was copied.
+    /// The host's `/usr`. `None` if it was copied.
     pub(super) host_usr: Option<PathBuf>,
     pub(super) facts: BaseFacts,
-    /// Files that the allow-list names but that stayed outside.
+    /// Files that match the allow-list but were left out.
     pub(super) skipped: Vec<Skipped>,
     /// Files of the host's `/usr` that are hidden.
     pub(super) masked: Vec<Masked>,
@@ -26,7 +25,7 @@ pub(super) struct Manifest {
 /// What a base offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseFacts {
-    /// The distribution's name for itself.
+    /// The distribution's own name.
     pub system: String,
     /// The version of `/usr/bin/python3`.
     pub python: Option<String>,
@@ -37,17 +36,17 @@ pub struct BaseFacts {
     pub git: Option<String>,
     pub curl: Option<String>,
     pub sudo: Sudo,
-    /// Things that agents expect and this host has not; package names as Debian has them.
+    /// Programs that agents expect but this host lacks, by their Debian package names.
     pub missing: Vec<String>,
     /// Packages of the host that count as not installed inside, because parts of them are not there.
     pub withheld_packages: Vec<String>,
     /// Set-uid and set-gid programs of the host that are seen inside, where they reach no further than the sandbox.
     pub set_id_programs: usize,
-    /// Programs with file capabilities that are seen inside.
+    /// The number of visible programs with file capabilities.
     pub capability_programs: usize,
-    /// File systems that the host mounts below `/usr`; they are not seen inside.
+    /// File systems that the host mounts below `/usr`. They are not visible in a sandbox.
     pub mounts_below_usr: Vec<PathBuf>,
-    /// Files below `/usr` whose owner has no id inside; they belong to nobody there.
+    /// The number of files below `/usr` whose owner has no id in a sandbox. They belong to `nobody` there.
     pub foreign_owners: usize,
 }
 
@@ -55,7 +54,7 @@ pub struct BaseFacts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sudo {
-    /// The guest binary under another name; the same everywhere.
+    /// The guest binary under another name. It is the same on every host.
     #[default]
     Applet,
     /// The host's own program.
@@ -66,37 +65,36 @@ pub enum Sudo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pip {
-    /// There is none.
     #[default]
     None,
-    /// The host has it.
+    /// The host's own.
     Host,
-    /// It runs from the wheel that the host's `venv` module brings.
+    /// It runs from the wheel that the host's `venv` module provides.
     Wheel,
 }
 
-/// A file that stayed outside although its place is on the allow-list.
+/// A file that matches the allow-list but was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Skipped {
     pub(super) path: PathText,
     pub(super) why: SkipReason,
 }
 
-/// Why a file stayed outside.
+/// Why a file was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum SkipReason {
-    /// Not everybody on the host may read it.
+    /// Not every user of the host may read it.
     NotPublic,
     /// A device, socket or fifo.
     Special,
-    /// It holds a password, a token or a private key, or looks as if it did.
+    /// It holds a password, a token or a private key, or looks like it.
     LooksSecret,
-    /// Its name is one that holds secrets.
+    /// Its name is one that typically holds secrets.
     Name,
-    /// It is far too large for what it claims to be.
+    /// It is far too large for a file of its kind.
     TooLarge,
-    /// It cannot be read, or changed while it was read.
+    /// It could not be read, or it changed while it was read.
     Unreadable,
     /// It calls services of the host.
     HostHook,
@@ -113,9 +111,9 @@ pub(super) struct Masked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum MaskReason {
-    /// Not everybody on the host may read it.
+    /// Not every user of the host may read it.
     NotPublic,
-    /// Another file system is mounted there, so nobody looked at what is below it.
+    /// Another file system is mounted there, and nothing below it was scanned.
     Mount,
     /// It forbids `pip install` (PEP 668).
     PipGuard,
@@ -123,7 +121,7 @@ pub(super) enum MaskReason {
     Special,
 }
 
-/// A path for people to read; bytes that are no UTF-8 are replaced.
+/// A path as readable text. Invalid UTF-8 is replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PathText(pub(super) String);
 
@@ -134,7 +132,7 @@ impl From<&Path> for PathText {
 }
 
 impl Manifest {
-    /// Reads the record of the generation in `directory`.
+    /// Reads the manifest of the generation in `directory`.
     pub(super) fn read(directory: &Path) -> Result<Self, BaseError> {
         let path = directory.join(MANIFEST);
         let text =
@@ -142,7 +140,7 @@ impl Manifest {
         serde_json::from_slice(&text).map_err(|source| BaseError::Manifest { path, source })
     }
 
-    /// Writes it; the caller sees to it that it reaches the disk.
+    /// Writes the manifest. The caller must sync it to disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), BaseError> {
         let path = directory.join(MANIFEST);
         let text =

@@ -1,13 +1,13 @@
-//! The `base` template, made of the host's own files without any download.
+//! The `base` template, made from the host's own files without any download.
 //!
-//! A sandbox's root is two overlay mounts, which others make: `/` over [`Base::root_layer`], and `/usr` over
-//! [`Base::usr_layer`] over the host's `/usr`. This module makes the two layers and says what is in them. It never
-//! changes the host, never follows a link out of what its allow-list names, and takes nothing that the host hides from
-//! its own users: inside, root owns all it sees. Owners on disk are those seen inside (root 0, `user` 1000), since the
-//! layers are id-mapped when they are mounted.
+//! A sandbox's root consists of two overlay mounts, which other code makes: `/` over [`Base::root_layer`], and `/usr`
+//! over [`Base::usr_layer`] over the host's `/usr`. This module creates the two layers and describes their contents. It
+//! never changes the host and never follows a link out of the allow-list. It takes nothing that the host hides from its
+//! own users, because root in a sandbox owns everything it sees. Owners on disk are those that the sandbox sees (root
+//! 0, `user` 1000): the layers are id-mapped when they are mounted.
 //!
-//! The host's `/usr` is a live lower layer. Its state is part of a generation's name, so that an upgrade of the host
-//! begins a new generation ([`current_fingerprint`]); a frozen base copies `/usr` instead.
+//! The host's `/usr` is a live lower layer. Its state is part of a generation's name, so an upgrade of the host starts
+//! a new generation ([`current_fingerprint`]). A frozen base copies `/usr` instead.
 
 mod accounts;
 mod allowlist;
@@ -20,9 +20,9 @@ mod fingerprint;
 mod frozen;
 mod generation;
 mod host;
-mod inside;
 mod layer;
 mod manifest;
+mod merged_root;
 mod mounts;
 mod packages;
 mod root_layer;

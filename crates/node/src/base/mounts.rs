@@ -1,4 +1,4 @@
-//! Which file systems are mounted below a directory. A clone of the file system above does not show them.
+//! Lists the file systems mounted below a directory. A clone of the parent mount does not show them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::BaseError;
 
-/// The mount points strictly below `directory`, relative to it, in order and once each.
+/// The mount points strictly below `directory`, relative to it, sorted and without duplicates.
 pub(super) fn mounts_below(directory: &Path) -> Result<Vec<PathBuf>, BaseError> {
     let path = Path::new("/proc/self/mountinfo");
     let table = std::fs::read(path);
@@ -27,7 +27,7 @@ fn parse_mounts_below(table: &[u8], directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The kernel writes blanks, tabs, newlines and backslashes as `\ooo`.
+/// The kernel writes spaces, tabs, newlines and backslashes as `\ooo`.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

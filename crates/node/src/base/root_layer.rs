@@ -1,34 +1,34 @@
-//! The layer of `/`: everything outside `/usr`. Directories and accounts are made here, settings and package state
-//! come from the host by the allow-list, and nothing in it is a link that leads a later mount astray: `/dev`, `/proc`,
-//! `/sys`, `/tmp`, `/run` are directories and `/etc/resolv.conf` is a file.
+//! The layer of `/`: everything outside `/usr`. Directories and accounts are generated. Configuration and package state
+//! are copied from the host by the allow-list. No link in it can redirect a later mount: `/dev`, `/proc`, `/sys`,
+//! `/tmp` and `/run` are directories, and `/etc/resolv.conf` is a file.
 
 use std::path::Path;
 
 use super::accounts::{Accounts, USER_ID};
 use super::allowlist::{APT_HOOKS, ETC, VAR};
-use super::copy::{Care, Copier};
+use super::copy::{Copier, SecretScan};
 use super::error::BaseError;
 use super::host::Host;
-use super::inside::Inside;
 use super::layer::{Layer, Meta};
 use super::manifest::{SkipReason, Skipped};
+use super::merged_root::MergedRoot;
 use super::settings;
 
-/// The directories that a merged `/usr` replaces with links.
+/// The directories that are links on a host with a merged `/usr`.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// What sandboxes are called until they are told their name.
+/// The host name of sandboxes until they get their own.
 const HOST_NAME: &str = "isopod";
 
-/// Fills the layer, but for the settings that [`write_settings`] adds when all layers are there.
+/// Fills the layer, except for the configuration that [`write_settings`] adds when all layers exist.
 pub(super) fn build_root(host: &Host, layer: &Layer) -> Result<Vec<Skipped>, BaseError> {
     let read = |path| host.read_text(path).unwrap_or_default();
     let accounts = Accounts::new(&read("etc/passwd"), &read("etc/group"));
     make_merged_links(host, layer)?;
     make_directories(layer)?;
     let mut copier = Copier::new(host, layer);
-    copier.copy_list(ETC, Care::Secrets)?;
-    copier.copy_list(VAR, Care::None)?;
+    copier.copy_list(ETC, SecretScan::On)?;
+    copier.copy_list(VAR, SecretScan::Off)?;
     for path in ["etc/ssl/openssl.cnf", "etc/pki/tls/openssl.cnf"] {
         copy_reduced(host, layer, &mut copier, Path::new(path), settings::openssl_cnf)?;
     }
@@ -41,9 +41,9 @@ pub(super) fn build_root(host: &Host, layer: &Layer) -> Result<Vec<Skipped>, Bas
     Ok(copier.into_skipped())
 }
 
-/// Adds the settings of package managers, cut down to what exists inside.
-pub(super) fn write_settings(host: &Host, layer: &Layer, inside: &Inside<'_>) -> Result<(), BaseError> {
-    let exists = |path: &str| inside.exists(path);
+/// Adds the configuration of package managers, reduced to what exists in the sandbox.
+pub(super) fn write_settings(host: &Host, layer: &Layer, merged: &MergedRoot<'_>) -> Result<(), BaseError> {
+    let exists = |path: &str| merged.exists(path);
     let sources: [(&str, Reduce); 3] =
         [("etc/pip.conf", settings::pip_conf), ("etc/npmrc", settings::npmrc), ("etc/gitconfig", settings::git_config)];
     for (path, reduce) in sources {
@@ -55,8 +55,8 @@ pub(super) fn write_settings(host: &Host, layer: &Layer, inside: &Inside<'_>) ->
     Ok(())
 }
 
-/// Cuts a settings file down.
-pub(super) type Reduce = fn(&str, settings::ExistsInside<'_>) -> String;
+/// Reduces a configuration file.
+pub(super) type Reduce = fn(&str, settings::ExistsInSandbox<'_>) -> String;
 
 fn make_merged_links(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     for name in MERGED {
@@ -74,7 +74,7 @@ fn make_merged_links(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     Ok(())
 }
 
-/// Directories with their modes; all are root's.
+/// Directories and their modes. All belong to root.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("boot", 0o755),
     ("dev", 0o755),
@@ -121,7 +121,7 @@ fn make_directories(layer: &Layer) -> Result<(), BaseError> {
     layer.symlink("var/spool/mail", "../mail")
 }
 
-/// apt's sources and settings are read line by line: a password may stand in any of them.
+/// Copies apt's sources and configuration line by line, because any line may contain a password.
 fn copy_apt(host: &Host, layer: &Layer, copier: &mut Copier<'_>) -> Result<(), BaseError> {
     for directory in ["etc/apt/apt.conf.d", "etc/apt/sources.list.d", "etc/apt/preferences.d", "etc/apt/trusted.gpg.d"]
     {
@@ -132,7 +132,7 @@ fn copy_apt(host: &Host, layer: &Layer, copier: &mut Copier<'_>) -> Result<(), B
         match name.rsplit_once('.').map(|(_, end)| end) {
             Some("list") => copy_reduced(host, layer, copier, Path::new(&path), settings::apt_sources_list)?,
             Some("sources") => copy_reduced(host, layer, copier, Path::new(&path), settings::apt_sources_stanzas)?,
-            // apt does not read other names either.
+            // apt ignores files with other extensions.
             _ => {}
         }
     }
@@ -142,7 +142,7 @@ fn copy_apt(host: &Host, layer: &Layer, copier: &mut Copier<'_>) -> Result<(), B
         match (APT_HOOKS.contains(&name.as_str()), usable) {
             (true, _) => copier.skip(path, SkipReason::HostHook),
             (false, false) => copier.skip(path, SkipReason::LooksSecret),
-            (false, true) => copier.copy(path, Care::Secrets)?,
+            (false, true) => copier.copy(path, SecretScan::On)?,
         }
     }
     Ok(())
@@ -156,8 +156,9 @@ fn copy_reduced(
     reduce: fn(&str) -> String,
 ) -> Result<(), BaseError> {
     let Some(text) = path.to_str().and_then(|path| host.read_text(path)) else {
-        // Not a file that everybody may read: a link is taken as a link, anything else is refused with its reason.
-        return copier.copy(path, Care::Secrets);
+        // Not a regular file that every user may read: `copy` copies a link as a link and records the reason for
+        // refusing anything else.
+        return copier.copy(path, SecretScan::On);
     };
     let kept = reduce(&text);
     if kept.lines().count() < text.lines().filter(|line| !line.trim().is_empty()).count() {
@@ -166,13 +167,13 @@ fn copy_reduced(
     layer.file_at(path, kept.as_bytes(), Meta::root(0o644))
 }
 
-/// The entries of a directory as (path, name); names that are no UTF-8 are nobody's settings.
+/// The entries of a directory as (path, name). Names that are not UTF-8 are skipped.
 fn children(host: &Host, directory: &str) -> Vec<(String, String)> {
     let names = host.list(Path::new(directory)).into_iter().filter_map(|name| name.into_string().ok());
     names.map(|name| (format!("{directory}/{name}"), name)).collect()
 }
 
-/// What apt and dpkg expect to find; apt downloads as `_apt` where there is one.
+/// Creates the directories and files that apt and dpkg expect. apt downloads as `_apt` if that user exists.
 fn make_package_state(layer: &Layer, accounts: &Accounts) -> Result<(), BaseError> {
     let apt = accounts.uid("_apt").unwrap_or(0);
     for path in ["var/cache/apt/archives/partial", "var/lib/apt/lists/partial", "var/lib/apt/mirrors/partial"] {
@@ -197,14 +198,14 @@ fn write_accounts(layer: &Layer, accounts: &Accounts) -> Result<(), BaseError> {
     layer.file("etc/gshadow", &accounts.gshadow, hidden)
 }
 
-/// `localhost` is IPv4 alone: where IPv6 is off, servers that listen on the first address of that name would fail.
+/// `localhost` is IPv4 only. If IPv6 is off, servers that listen on the first address of that name would fail.
 const HOSTS: &str = "127.0.0.1\tlocalhost isopod\n::1\tip6-localhost ip6-loopback\n";
 
-/// Names come from files and DNS alone: the daemons that other sources need are not inside.
+/// Names come from files and DNS only. A sandbox does not run the daemons that other sources need.
 const NSSWITCH: &str = "passwd:\tfiles\ngroup:\tfiles\nshadow:\tfiles\ngshadow:\tfiles\nhosts:\tfiles dns\n\
                         networks:\tfiles\nprotocols:\tfiles\nservices:\tfiles\nethers:\tfiles\nrpc:\tfiles\n";
 
-/// `pip install` of a user puts programs where login shells do not look by themselves.
+/// A user's `pip install` puts programs into a directory that is not on the PATH of login shells.
 const PROFILE: &str = "case \":$PATH:\" in\n*\":$HOME/.local/bin:\"*) ;;\n*) [ \"${EUID:-$(id -u)}\" -eq 0 ] || \
                        PATH=\"$HOME/.local/bin:$PATH\" ;;\nesac\nexport PATH\n";
 
@@ -216,28 +217,28 @@ fn write_etc(layer: &Layer) -> Result<(), BaseError> {
         ("etc/machine-id", ""),
         ("etc/nsswitch.conf", NSSWITCH),
         ("etc/profile.d/isopod.sh", PROFILE),
-        // Written anew for each sandbox; a regular file, so that nobody writes through a link of the host.
+        // Written again for each sandbox. It is a regular file, so that nothing is written through a link of the host.
         ("etc/resolv.conf", ""),
         ("etc/networks", "default\t0.0.0.0\nloopback\t127.0.0.0\n"),
     ];
     for (path, contents) in files {
         layer.file(path, contents, Meta::root(0o644))?;
     }
-    // For those who install the real sudo; ours asks nobody.
+    // For users who install the real sudo. Ours does not ask for passwords.
     layer.file("etc/sudoers.d/isopod", "user ALL=(ALL:ALL) NOPASSWD:ALL\n", Meta::root(0o440))?;
     layer.file("etc/hostname", format!("{HOST_NAME}\n"), Meta::root(0o644))?;
     layer.symlink("etc/mtab", "/proc/self/mounts")
 }
 
-/// The host's profile without its two processes. SDKs run every command in a login shell, and asking `id` who one is takes
-/// longer than the rest of a short command; bash knows it, and other shells still ask.
+/// Rewrites the host's profile so that it starts no processes. SDKs run every command in a login shell, and running
+/// `id` takes longer than the rest of a short command. bash knows its uid; other shells still run `id`.
 fn write_profile(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     let text = host.read_text("etc/profile").filter(|text| !super::secrets::looks_secret(text.as_bytes()));
     match text {
         Some(text) if text.contains(ASK_ID) => {
             layer.file("etc/profile", text.replace(ASK_ID, KNOWN_ID), Meta::root(0o644))
         }
-        // As it was copied, or none.
+        // Keep the copied file, or none.
         _ => Ok(()),
     }
 }

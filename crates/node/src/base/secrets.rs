@@ -1,28 +1,28 @@
-//! Telling secrets from settings. It errs on the side of refusing: what is refused is listed in the manifest, and a
-//! setting that is missed can be given again, a secret that leaked cannot be taken back.
+//! Detects secrets in configuration files. When in doubt it refuses the file: the manifest lists what was refused, and
+//! a missing setting can be added later, but a leaked secret cannot be taken back.
 
-/// Whether a settings file should stay outside because of what is in it.
+/// Whether a configuration file must be left out because of its contents.
 pub(super) fn looks_secret(contents: &[u8]) -> bool {
     if holds_private_key(contents) {
         return true;
     }
-    // Key rings and caches are no text; the words below mean nothing there.
+    // Key rings and caches are not text. The patterns below mean nothing there.
     let Ok(text) = std::str::from_utf8(contents) else { return false };
     text.lines().any(|line| has_userinfo(line) || assigned_secret(line) || has_xml_password(line))
 }
 
-/// Whether there is a private key in PEM form.
+/// Whether the contents include a private key in PEM format.
 pub(super) fn holds_private_key(contents: &[u8]) -> bool {
     const MARK: &[u8] = b"PRIVATE KEY-----";
     contents.windows(MARK.len()).any(|window| window == MARK)
 }
 
-/// Whether a line holds a URL with something before an `@` in its authority: a name, a password or a token.
+/// Whether a line contains a URL with userinfo, the part of the authority before `@`: a name, a password or a token.
 pub(super) fn has_userinfo(line: &str) -> bool {
     authorities(line).any(|authority| authority.contains('@'))
 }
 
-/// Whether a line holds a URL that means the host itself, which inside a sandbox is somebody else.
+/// Whether a line contains a URL of the host's loopback interface, which a sandbox cannot reach.
 pub(super) fn names_loopback(line: &str) -> bool {
     authorities(line).any(|authority| {
         let host = authority.rsplit('@').next().unwrap_or(authority);
@@ -34,16 +34,16 @@ pub(super) fn names_loopback(line: &str) -> bool {
     })
 }
 
-/// What stands between `://` and the path of each URL in a line.
+/// The authority of each URL in a line: the part between `://` and the path.
 fn authorities(line: &str) -> impl Iterator<Item = &str> {
     line.split("://").skip(1).map(|rest| {
-        // Only what can never be part of a password ends it, so that odd passwords are seen as well.
+        // Only characters that a password can never contain end it, so that unusual passwords are found too.
         let end = rest.find(|c: char| c.is_whitespace() || "/?#\"<>\\".contains(c));
         &rest[..end.unwrap_or(rest.len())]
     })
 }
 
-/// The ends of names that are given secrets.
+/// Suffixes of variable names that hold secrets.
 const SECRET_NAMES: &[&str] = &[
     "ACCESS_KEY",
     "API_KEY",
@@ -60,7 +60,7 @@ const SECRET_NAMES: &[&str] = &[
     "_AUTH",
 ];
 
-/// Whether a line gives a value to a name that means a secret: `export X_TOKEN=…`, `//host/:_authToken=…`.
+/// Whether a line assigns a value to a secret, such as `export X_TOKEN=…` or `//host/:_authToken=…`.
 pub(super) fn assigned_secret(line: &str) -> bool {
     let Some((name, value)) = line.split_once('=') else { return false };
     let value = value.trim().trim_matches(['"', '\'']);

@@ -1,30 +1,30 @@
-//! Settings of package managers, cut down to what is no secret and makes sense inside: where packages come from and
-//! which certificates to trust. Everything is decided key by key; what is not known is left out.
+//! Reduces the configuration of package managers to what is not secret and makes sense in a sandbox: where packages
+//! come from and which certificates to trust. Each key is checked, and unknown keys are dropped.
 
 use super::secrets::{assigned_secret, has_userinfo, holds_private_key, names_loopback};
 
-/// What a value must be to be taken over.
+/// What a value must be to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// URLs without credentials that do not mean the host itself.
+    /// URLs without credentials that do not point at the host itself.
     Url,
-    /// A file or directory that exists inside.
+    /// A file or directory that exists in the sandbox.
     File,
-    /// Anything that is no URL and no path.
+    /// Anything that is neither a URL nor a path.
     Word,
 }
 
-/// Whether a path exists inside the base.
-pub(super) type ExistsInside<'a> = &'a dyn Fn(&str) -> bool;
+/// Whether a path exists in the base.
+pub(super) type ExistsInSandbox<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Value {
-    /// The part of `text` that may be taken over; None when nothing is left.
-    pub(super) fn admit(self, text: &str, exists: ExistsInside<'_>) -> Option<String> {
+    /// The part of `text` that may be kept. `None` if nothing is left.
+    pub(super) fn admit(self, text: &str, exists: ExistsInSandbox<'_>) -> Option<String> {
         let words: Vec<&str> = text.split_whitespace().filter(|word| self.admits(word, exists)).collect();
         (!words.is_empty()).then(|| words.join(" "))
     }
 
-    fn admits(self, word: &str, exists: ExistsInside<'_>) -> bool {
+    fn admits(self, word: &str, exists: ExistsInSandbox<'_>) -> bool {
         match self {
             Self::Url => word.contains("://") && !has_userinfo(word) && !names_loopback(word),
             Self::File => word.starts_with('/') && exists(word),
@@ -61,8 +61,8 @@ const NPM: &[(&str, Value)] = &[
 const GIT_HTTP: &[(&str, Value)] =
     &[("sslcainfo", Value::File), ("sslcapath", Value::File), ("sslverify", Value::Word), ("sslversion", Value::Word)];
 
-/// pip's settings. A value may go on over lines that begin with a blank.
-pub(super) fn pip_conf(text: &str, exists: ExistsInside<'_>) -> String {
+/// Reduces pip's configuration. A value may continue on lines that start with a space.
+pub(super) fn pip_conf(text: &str, exists: ExistsInSandbox<'_>) -> String {
     let mut out = String::new();
     let mut section = "";
     for (key, value) in ini_entries(text) {
@@ -77,20 +77,20 @@ pub(super) fn pip_conf(text: &str, exists: ExistsInside<'_>) -> String {
     out
 }
 
-/// The value of one of pip's keys in the `[global]` or `[install]` section, if it may be taken over.
-pub(super) fn pip_value(text: &str, wanted: &str, exists: ExistsInside<'_>) -> Option<String> {
+/// The value of one of pip's keys, if it may be kept.
+pub(super) fn pip_value(text: &str, wanted: &str, exists: ExistsInSandbox<'_>) -> Option<String> {
     let admitted = pip_conf(text, exists);
     let found = ini_entries(&admitted).into_iter().find(|(key, value)| *key == wanted && value.is_some());
     found.and_then(|(_, value)| value)
 }
 
-/// npm's settings; tokens are `//host/:_authToken=` lines, which are on no list.
-pub(super) fn npmrc(text: &str, exists: ExistsInside<'_>) -> String {
+/// Reduces npm's configuration. Tokens are `//host/:_authToken=` lines, which are on no list.
+pub(super) fn npmrc(text: &str, exists: ExistsInSandbox<'_>) -> String {
     npm_entries(text, exists).into_iter().map(|(key, value)| format!("{key}={value}\n")).collect()
 }
 
-/// npm's settings as pairs.
-pub(super) fn npm_entries(text: &str, exists: ExistsInside<'_>) -> Vec<(String, String)> {
+/// npm's configuration as pairs, reduced.
+pub(super) fn npm_entries(text: &str, exists: ExistsInSandbox<'_>) -> Vec<(String, String)> {
     let admitted = |line: &str| {
         let (key, value) = line.split_once('=')?;
         let key = key.trim();
@@ -101,8 +101,8 @@ pub(super) fn npm_entries(text: &str, exists: ExistsInside<'_>) -> Vec<(String, 
     text.lines().filter_map(admitted).collect()
 }
 
-/// git's settings: how to trust servers, nothing else (no helpers, no identities, no rewriting of URLs).
-pub(super) fn git_config(text: &str, exists: ExistsInside<'_>) -> String {
+/// Reduces git's configuration to how it verifies servers. Helpers, identities and URL rewriting are dropped.
+pub(super) fn git_config(text: &str, exists: ExistsInSandbox<'_>) -> String {
     let mut out = String::new();
     let mut section = "";
     for (key, value) in ini_entries(text) {
@@ -123,7 +123,7 @@ pub(super) fn apt_sources_list(text: &str) -> String {
     text.lines().filter(|line| is_usable_source(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// apt's sources in stanzas; a stanza goes as a whole, since half of one is an error to apt.
+/// apt's sources in stanzas. A stanza is dropped as a whole, because apt rejects half of one.
 pub(super) fn apt_sources_stanzas(text: &str) -> String {
     let stanzas: Vec<String> =
         stanzas(text).into_iter().filter(|stanza| stanza.lines().all(is_usable_source)).collect();
@@ -135,8 +135,8 @@ fn is_usable_source(line: &str) -> bool {
     !local && !has_userinfo(line) && !names_loopback(line)
 }
 
-/// Whether a file of apt's settings may be taken: no passwords, no proxy on the host itself, no program of the host
-/// that finds a proxy.
+/// Whether a file of apt's configuration may be copied: it has no passwords, no proxy on the host itself, and no
+/// program that detects a proxy.
 pub(super) fn is_usable_apt_conf(text: &str) -> bool {
     text.lines().all(|line| {
         let lower = line.to_ascii_lowercase();
@@ -145,8 +145,7 @@ pub(super) fn is_usable_apt_conf(text: &str) -> bool {
     })
 }
 
-/// OpenSSL's settings without the passwords that may stand there; what a request calls `challengePassword` is a text
-/// to show, no password.
+/// OpenSSL's configuration without passwords. The value of `challengePassword` is a prompt and not a password.
 pub(super) fn openssl_cnf(text: &str) -> String {
     let is_harmless = |line: &&str| {
         let key = line.split('=').next().unwrap_or_default().trim_start_matches(['#', ' ', '\t']).trim();
@@ -200,7 +199,7 @@ fn rule(rules: &[(&str, Value)], key: &str) -> Option<Value> {
     rules.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
 }
 
-/// Begins `section` unless it is the one that was begun last.
+/// Starts `section` unless it is already the current one.
 fn open_section(out: &mut String, section: &str) {
     let last = out.lines().rev().find(|line| line.starts_with('['));
     let header = format!("[{section}]");

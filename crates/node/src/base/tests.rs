@@ -1,4 +1,4 @@
-//! The base as a whole: on a small host full of traps, and on the real one.
+//! Tests of the whole base: on a small host full of traps, and on the real one.
 
 mod fake_host;
 mod frozen_base;
@@ -7,7 +7,8 @@ mod package_database;
 mod real_host;
 mod traps;
 
-/// Layers have many owners, which only root can give. Says so when a test cannot run.
+/// Whether the tests run as root, which layers need because their files have many owners. Prints that a test is
+/// skipped.
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

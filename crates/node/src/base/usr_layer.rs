@@ -1,5 +1,5 @@
-//! The layer of `/usr`: what hides parts of the host's `/usr` and what is added to it. When the base is frozen the
-//! layer is a whole copy and nothing needs hiding.
+//! The layer of `/usr`: it hides parts of the host's `/usr` and adds files to it. In a frozen base the layer is a full
+//! copy, and nothing needs to be hidden.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,24 @@ use super::error::BaseError;
 use super::facts::{PipSource, python_minor};
 use super::frozen::copy_usr;
 use super::host::Host;
-use super::inside::Inside;
 use super::layer::{Layer, Meta, is_dir};
+use super::merged_root::MergedRoot;
 use super::root_layer::Reduce;
 use super::secrets::holds_private_key;
 use super::settings;
 use super::usr_scan::UsrScan;
 use crate::driver_files;
 
-/// Everything that decides what the layer holds.
+/// The inputs of the layer.
 #[derive(Debug)]
 pub(super) struct UsrPlan<'a> {
     pub(super) scan: &'a UsrScan,
     pub(super) frozen: bool,
     pub(super) pip: &'a PipSource,
-    /// The program that answers to the name `sudo`.
+    /// The program that is installed as `sudo`.
     pub(super) applet: &'a [u8],
 }
 
-/// Fills the layer.
 pub(super) fn build_usr(host: &Host, layer: &Layer, plan: &UsrPlan<'_>) -> Result<(), BaseError> {
     if plan.frozen {
         copy_usr(host, layer, plan.scan)?;
@@ -38,11 +37,11 @@ pub(super) fn build_usr(host: &Host, layer: &Layer, plan: &UsrPlan<'_>) -> Resul
     add_python_name(host, layer)?;
     add_file(host, layer, "bin", "sudo", plan.applet, Meta::root(0o4755))?;
     add_driver(host, layer)?;
-    // Maintainer scripts ask it before they start a daemon; 101 means no.
+    // Maintainer scripts run it before they start a daemon. Exit code 101 forbids the start.
     add_file(host, layer, "sbin", "policy-rc.d", b"#!/bin/sh\nexit 101\n", Meta::root(0o755))
 }
 
-/// The interpreter's driver. Its place is our own, so nothing of the host is hidden.
+/// Adds the interpreter's driver. The directory is our own, so nothing of the host is hidden.
 fn add_driver(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     for (name, contents) in driver_files::FILES {
         let path = Path::new(driver_files::DIRECTORY).join(name);
@@ -52,9 +51,9 @@ fn add_driver(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     Ok(())
 }
 
-/// Replaces settings of package managers that the host keeps in `/usr` by reduced ones.
-pub(super) fn write_usr_settings(host: &Host, layer: &Layer, inside: &Inside<'_>) -> Result<(), BaseError> {
-    let exists = |path: &str| inside.exists(path);
+/// Replaces configuration of package managers that the host keeps in `/usr` with reduced versions.
+pub(super) fn write_usr_settings(host: &Host, layer: &Layer, merged: &MergedRoot<'_>) -> Result<(), BaseError> {
+    let exists = |path: &str| merged.exists(path);
     let sources: [(&str, &str, Reduce); 2] = [("etc", "npmrc", settings::npmrc), ("", "pip.conf", settings::pip_conf)];
     for (directory, name, reduce) in sources {
         let path = Path::new("usr").join(directory).join(name);
@@ -74,7 +73,7 @@ fn hide_masked(host: &Host, layer: &Layer, scan: &UsrScan) -> Result<(), BaseErr
     Ok(())
 }
 
-/// Makes a directory of the host again in the layer: in a merged directory the upper one's owner and mode count.
+/// Recreates a directory of the host in the layer. In a merged directory, the owner and mode of the upper one count.
 fn mirror_dir(host: &Host, layer: &Layer, relative: &Path) -> Result<(), BaseError> {
     if relative.as_os_str().is_empty() || layer.stat(relative).is_some_and(|stat| is_dir(&stat)) {
         return Ok(());
@@ -84,8 +83,8 @@ fn mirror_dir(host: &Host, layer: &Layer, relative: &Path) -> Result<(), BaseErr
     layer.dir_at(relative, meta)
 }
 
-/// Adds a file to a directory of `/usr`. The directory may be a link (`sbin` is one on some hosts); a directory of that
-/// name in our layer would hide all that the link leads to.
+/// Adds a file to a directory of `/usr`. The directory may be a link (`sbin` is one on some hosts). A directory of that
+/// name in our layer would hide everything the link leads to.
 fn add_file(host: &Host, layer: &Layer, dir: &str, name: &str, contents: &[u8], meta: Meta) -> Result<(), BaseError> {
     let directory = real_dir(host, dir);
     mirror_dir(host, layer, &directory)?;
@@ -100,7 +99,7 @@ fn real_dir(host: &Host, directory: &str) -> PathBuf {
 
 const LOCAL: &[&str] = &["bin", "etc", "games", "include", "lib", "sbin", "share", "share/man", "src"];
 
-/// `/usr/local` is the host's own business; a sandbox gets an empty one.
+/// Creates an empty `/usr/local`. The host's own does not concern sandboxes.
 fn make_local(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     layer.dir("local", Meta::root(0o755))?;
     layer.opaque("local")?;
@@ -114,8 +113,8 @@ fn make_local(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     Ok(())
 }
 
-/// Certificates that the host's administrator trusts are the one thing taken from `/usr/local`: `/etc/ssl/certs` links
-/// to them, and `update-ca-certificates` inside would otherwise forget them.
+/// Copies the certificates that the host's administrator trusts, the only files taken from `/usr/local`.
+/// `/etc/ssl/certs` links to them, and without them `update-ca-certificates` in a sandbox would drop them.
 fn copy_local_certificates(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     let directory = Path::new("local/share/ca-certificates");
     layer.dir_at(directory, Meta::root(0o755))?;
@@ -135,7 +134,7 @@ fn is_certificate(contents: &[u8]) -> bool {
     contents.trim_ascii_start().starts_with(b"-----BEGIN CERTIFICATE-----") && !holds_private_key(contents)
 }
 
-/// Where the host has no pip but the wheel that `venv` installs from, python can run it from there.
+/// Makes pip available if the host has only the wheel that `venv` installs from. Python can run it from there.
 fn add_pip(host: &Host, layer: &Layer, pip: &PipSource) -> Result<(), BaseError> {
     let (PipSource::Wheel(wheel), Some(minor)) = (pip, python_minor(host)) else { return Ok(()) };
     let path = format!("local/lib/python{minor}/dist-packages/pip-from-wheel.pth");
@@ -147,7 +146,7 @@ fn add_pip(host: &Host, layer: &Layer, pip: &PipSource) -> Result<(), BaseError>
     Ok(())
 }
 
-/// People and agents type `python`.
+/// Adds `python`, which people and agents type.
 fn add_python_name(host: &Host, layer: &Layer) -> Result<(), BaseError> {
     let has = |name: &str| host.exists(&Path::new("usr/bin").join(name));
     if has("python3") && !has("python") {

@@ -1,4 +1,4 @@
-//! Looking through the host's `/usr` once: what must be hidden from sandboxes and what is worth knowing.
+//! Scans the host's `/usr` once, for what must be hidden from sandboxes and for facts about the host.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use super::layer::LAST_ID;
 use super::manifest::MaskReason;
 use super::mounts::mounts_below;
 
-/// What was found. Paths are relative to `/usr`.
+/// The result. Paths are relative to `/usr`.
 #[derive(Debug, Default)]
 pub(super) struct UsrScan {
-    /// To be hidden, in the order of the walk.
+    /// Paths to hide, in the order of the walk.
     pub(super) masked: Vec<(PathBuf, MaskReason)>,
     pub(super) set_id_programs: usize,
     pub(super) capability_programs: usize,
@@ -25,22 +25,22 @@ pub(super) struct UsrScan {
     pub(super) entries: usize,
 }
 
-/// What becomes of file systems that the host mounts below `/usr`.
+/// What to do with file systems that the host mounts below `/usr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mounts {
-    /// They are not part of a clone of `/usr`, and what they cover was looked at by nobody.
+    /// They are not part of a clone of `/usr`, and nothing has scanned what they cover.
     Hide,
-    /// A copy takes them along.
+    /// A copy includes them.
     Enter,
 }
 
-/// Walks all of `/usr` but `/usr/local`, which no sandbox sees.
+/// Walks all of `/usr` except `/usr/local`, which sandboxes do not see.
 pub(super) fn scan_usr(host: &Host, mounts: Mounts) -> Result<UsrScan, BaseError> {
     let usr = host.path().join("usr");
     let failed = |source| BaseError::Host { path: usr.clone(), source };
     let fd = host.open(Path::new("usr"), OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
     let mounts = match mounts {
-        // The table of mounts and not device numbers: those differ between the files of one overlay or btrfs.
+        // Use the mount table and not device numbers, which differ between the files of one overlay or btrfs.
         Mounts::Hide => mounts_below(&usr)?,
         Mounts::Enter => Vec::new(),
     };
@@ -58,14 +58,14 @@ struct Walk {
 impl Walk {
     fn dir(&mut self, fd: OwnedFd, relative: &Path) {
         let Ok(entries) = Dir::read_from(&fd) else {
-            // What cannot be read cannot be judged.
+            // Hide what cannot be read, because it cannot be checked.
             self.found.masked.push((relative.to_owned(), MaskReason::NotPublic));
             return;
         };
         for entry in entries.filter_map(Result::ok) {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             let skip = name == "." || name == ".." || (relative.as_os_str().is_empty() && name == "local");
-            // A link is always public and never more than its target.
+            // A link is always public and gives no more access than its target.
             if !skip && entry.file_type() != FileType::Symlink {
                 self.entry(&fd, name, &relative.join(name));
             }
@@ -111,8 +111,8 @@ impl Walk {
     }
 }
 
-/// `lib/python3.x/EXTERNALLY-MANAGED`, which makes pip refuse (PEP 668). A sandbox is thrown away, so there is nothing
-/// to protect.
+/// Whether this is `lib/python3.x/EXTERNALLY-MANAGED`, which makes pip refuse to install (PEP 668). A sandbox is
+/// disposable, so there is nothing to protect.
 fn is_pip_guard(relative: &Path) -> bool {
     relative.file_name() == Some(OsStr::new("EXTERNALLY-MANAGED")) && relative.components().count() == 3
 }

@@ -1,9 +1,9 @@
-//! Users and groups of a tree, read from its own `/etc/passwd` and `/etc/group`.
+//! Users and groups of a file tree, read from its own `/etc/passwd` and `/etc/group`.
 
 use super::step_error::StepError;
 use super::view::{FileOwner, View};
 
-/// A line of `/etc/passwd`, as far as a build needs it.
+/// The fields of a line of `/etc/passwd` that a build needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: String,
@@ -12,7 +12,7 @@ pub(super) struct Account {
     pub(super) home: String,
 }
 
-/// The user that `USER` means: a name or a number, perhaps with a group.
+/// Finds the user of a `USER` instruction: a name or a number, optionally with a group.
 pub(super) fn find_user(view: &View, text: &str) -> Result<Account, StepError> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let passwd = view.read_small("/etc/passwd");
@@ -26,7 +26,7 @@ pub(super) fn find_user(view: &View, text: &str) -> Result<Account, StepError> {
     }
 }
 
-/// Whom `--chown` means. Numbers need no account.
+/// Finds the owner that `--chown` names. A number needs no account.
 pub(super) fn find_owner(view: &View, text: &str) -> Result<FileOwner, StepError> {
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let passwd = view.read_small("/etc/passwd");

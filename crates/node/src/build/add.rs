@@ -1,5 +1,5 @@
-//! `ADD` of a file from the web: fetched outside, by the server, and copied like any other file. Its layer follows from
-//! its hash, so that a file that has not changed gives the same layer.
+//! `ADD` of a URL. The server fetches the file outside the sandbox and copies it like any other. The layer depends on
+//! the file's hash, so an unchanged file gives the same layer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use crate::template::Scratch;
 
-/// As Docker has it.
+/// As in Docker.
 const MODE: u32 = 0o600;
 
 impl Build<'_> {
@@ -31,7 +31,7 @@ impl Build<'_> {
         owner: &str,
     ) -> Result<(), StepError> {
         if is_git(url) {
-            return Err(StepError::invalid(format!("{url} is a git repository: use RUN git clone")));
+            return Err(StepError::invalid(format!("{url} is a git repository; use RUN git clone")));
         }
         let to = CopyTo { mode: to.mode.or(Some(MODE)), ..to.clone() };
         let name = name_of(url);
@@ -39,7 +39,7 @@ impl Build<'_> {
             (Some(name), _) => name.as_str(),
             (None, false) => "file",
             (None, true) => {
-                return Err(StepError::invalid(format!("{url} names no file: say what it is to be called")));
+                return Err(StepError::invalid(format!("{url} has no file name; name the target file")));
             }
         };
         let max_bytes = self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0);
@@ -60,24 +60,24 @@ impl Build<'_> {
         self.step(stack, &words, false, Action::Copy(copy)).await
     }
 
-    /// A directory with the file in it, so that it has its own name.
+    /// Creates a directory that holds the file under its own name.
     async fn scratch_with(&self, file: PathBuf, name: &str) -> Result<Scratch, StepError> {
-        let (templates, name) = (self.fleet.templates_directory(), name.to_owned());
+        let (templates, name) = (self.sandboxes.templates_directory(), name.to_owned());
         let placed = move || {
             let mut bytes = [0; 12];
-            getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+            getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
             let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
-            let scratch = scratch.map_err(|error| StepError::internal("make room for the file", error))?;
+            let scratch = scratch.map_err(|error| StepError::internal("create a directory for the file", error))?;
             let target = scratch.path().join(name);
             let placed = fs::hard_link(&file, &target).or_else(|_| fs::copy(&file, &target).map(drop));
-            placed.map_err(|error| StepError::internal("make room for the file", error))?;
+            placed.map_err(|error| StepError::internal("create a directory for the file", error))?;
             Ok(scratch)
         };
         self.work.run(placed).await
     }
 }
 
-/// What the file is called, by its address.
+/// The file name in a URL.
 fn name_of(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let (_, path) = rest.split(['?', '#']).next()?.split_once('/')?;

@@ -17,20 +17,20 @@ use super::step_error::StepError;
 use crate::template::{BASE, BUILT_PREFIX, Layer, Manifest, facts_key, find_recipe, make_layer};
 use crate::template_pool::Entry;
 
-/// What there is before there is anything.
+/// The name of the empty image.
 const SCRATCH: &str = "scratch";
 const SCRATCH_LAYER: &str = "l-scratch1";
 
-/// A well-known image that this host can stand in for.
-struct StandIn {
-    /// The template that does.
+/// A substitute, made from this host, for a well-known image.
+struct Substitute {
+    /// The template that replaces the image.
     template: &'static str,
-    /// What its sandboxes have, in words.
+    /// A description of its contents.
     has: String,
 }
 
 impl Build<'_> {
-    /// The image of that name: from the store, a registry, or made of this host.
+    /// Finds an image: in the store, in a registry, or made from this host.
     pub(super) async fn image(
         &mut self,
         text: &str,
@@ -44,17 +44,17 @@ impl Build<'_> {
             return Ok((self.template(text).await?.0, Settings::of_docker()));
         }
         let reference: Reference =
-            text.parse().map_err(|error| StepError::invalid(format!("{text:?} names no image: {error}")))?;
+            text.parse().map_err(|error| StepError::invalid(format!("{text:?} is not an image reference: {error}")))?;
         match self.stored_image(&reference, auth).await {
             Ok(found) => Ok(found),
-            Err(reason) => match self.stand_in(&reference) {
-                Some(stand_in) => {
-                    let told = format!(
-                        "{reference} cannot be had ({reason}): it is made of this host instead, with {}",
-                        stand_in.has
+            Err(reason) => match self.substitute(&reference) {
+                Some(substitute) => {
+                    let message = format!(
+                        "cannot get {reference} ({reason}); using this host's files instead, with {}",
+                        substitute.has
                     );
-                    self.log.warn(told).await;
-                    let (stack, _) = self.template(stand_in.template).await?;
+                    self.log.warn(message).await;
+                    let (stack, _) = self.template(substitute.template).await?;
                     Ok((stack, Settings::of_docker()))
                 }
                 None => Err(StepError::image(format!("could not get the image {reference}: {reason}"))),
@@ -62,7 +62,7 @@ impl Build<'_> {
         }
     }
 
-    /// A template of this node, by its name or id.
+    /// A template of this node, by name or id.
     pub(super) async fn template(&mut self, name: &str) -> Result<(Stack, Settings), StepError> {
         if name.starts_with(BUILT_PREFIX) {
             return self.built_template(name);
@@ -79,15 +79,15 @@ impl Build<'_> {
         }
         let recipe = find_recipe(name).ok_or_else(|| StepError::invalid(format!("there is no template {name:?}")))?;
         let template_pool = loop {
-            match self.fleet.template_pool(recipe.name).await {
+            match self.sandboxes.template_pool(recipe.name).await {
                 Ok(template_pool) => break template_pool,
-                // It is on its way; the build has a time limit of its own.
+                // It is being built. The time limit of this build applies.
                 Err(CreateError::TemplateNotReady { progress, .. })
-                    if matches!(self.fleet.template_pools.get(recipe.name), Some(Entry::Building(_))) =>
+                    if matches!(self.sandboxes.template_pools.get(recipe.name), Some(Entry::Building(_))) =>
                 {
                     self.log.info(format!("template {name} is being built: {progress}")).await;
                 }
-                Err(error) => return Err(StepError::image(format!("template {name} cannot be had: {error}"))),
+                Err(error) => return Err(StepError::image(format!("cannot get template {name}: {error}"))),
             }
         };
         if let Some(reason) = &template_pool.reduced {
@@ -102,7 +102,7 @@ impl Build<'_> {
         Ok((stack, settings))
     }
 
-    /// Adds what sandboxes need, where the host's base does not bring it.
+    /// Adds what sandboxes need if the stack does not start from the host's base, which already has it.
     pub(super) async fn set_up_image(&mut self, stack: &mut Stack) -> Result<(), StepError> {
         if stack.on_host {
             return Ok(());
@@ -112,14 +112,15 @@ impl Build<'_> {
     }
 
     fn host_stack(&self) -> Stack {
-        let base = self.fleet.template_pools.base().template();
+        let base = self.sandboxes.template_pools.base().template();
         let chain = digest_of(["host", &facts_key(base.facts())]);
         Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain }
     }
 
-    /// Nothing but the places where a sandbox's own directories go. Images stand on it too: they may lack them.
+    /// An empty stack, except for the mount points of a sandbox's own directories. Images are stacked on it too,
+    /// because they may lack them.
     pub(super) fn scratch_stack(&self) -> Result<Stack, StepError> {
-        let templates = self.fleet.templates_directory();
+        let templates = self.sandboxes.templates_directory();
         let layer = Layer::open(&templates, SCRATCH_LAYER).or_else(|_| {
             make_layer(&templates, SCRATCH_LAYER, &self.work.quota(Bounds::default()), |root| {
                 for name in ["dev", "etc", "proc", "run", "sys", "tmp"] {
@@ -128,13 +129,13 @@ impl Build<'_> {
                 fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))
             })
         });
-        let layer = layer.map_err(|error| StepError::internal("make an empty layer", error))?;
+        let layer = layer.map_err(|error| StepError::internal("create an empty layer", error))?;
         let layers = vec![std::sync::Arc::new(layer)];
         Ok(Stack { on_host: false, has_interpreter: false, layers, bytes: 0, chain: digest_of([SCRATCH]) })
     }
 
     fn built_template(&self, id: &str) -> Result<(Stack, Settings), StepError> {
-        let templates = self.fleet.templates_directory();
+        let templates = self.sandboxes.templates_directory();
         let manifest =
             Manifest::load(&templates, id).map_err(|error| StepError::internal("open the template", error))?;
         let Manifest { template, on_host, has_interpreter, chain, onbuild, .. } = manifest;
@@ -151,13 +152,13 @@ impl Build<'_> {
         Ok((Stack { on_host, has_interpreter, layers, bytes: template.size.0, chain }, settings))
     }
 
-    /// What of this host can stand in for a well-known image.
-    fn stand_in(&self, reference: &Reference) -> Option<StandIn> {
-        let base = self.fleet.template_pools.base().template();
+    /// The substitute for a well-known image that this host can offer.
+    fn substitute(&self, reference: &Reference) -> Option<Substitute> {
+        let base = self.sandboxes.template_pools.base().template();
         let facts = base.facts();
         let python = facts.python.as_deref().unwrap_or("none");
         let node = facts.node.as_deref();
-        let on_base = |has: String| Some(StandIn { template: BASE, has });
+        let on_base = |has: String| Some(Substitute { template: BASE, has });
         match (reference.registry(), reference.repository()) {
             ("docker.io", "e2bdev/base" | "library/debian" | "library/ubuntu" | "library/buildpack-deps") => {
                 on_base(facts.system.clone())
@@ -165,11 +166,11 @@ impl Build<'_> {
             ("docker.io", "library/python") => on_base(format!("{} and Python {python}", facts.system)),
             ("docker.io", "library/node") => match node {
                 Some(node) if facts.npm => on_base(format!("{} and Node.js {node}", facts.system)),
-                _ => Some(StandIn { template: "nodejs", has: format!("{} and its Node.js", facts.system) }),
+                _ => Some(Substitute { template: "nodejs", has: format!("{} and its Node.js", facts.system) }),
             },
             ("docker.io", "e2bdev/code-interpreter") => {
                 let has = "the packages of code-interpreter-v1".to_owned();
-                Some(StandIn { template: "code-interpreter-v1", has })
+                Some(Substitute { template: "code-interpreter-v1", has })
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
-//! The sandbox in which steps run, one after the other, and from whose writable layer their layers are taken.
+//! The sandbox in which build steps run. Its writable layer becomes the layers of the steps.
 //!
-//! One sandbox serves all steps that follow each other: after each, what it left running is ended and what has changed
-//! becomes a layer. That costs a look at the changed files instead of a new sandbox.
+//! One sandbox serves all consecutive steps. After each step, its remaining processes are killed and the changes become
+//! a layer. That only takes a scan of the changed files, not a new sandbox.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,96 +22,96 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use super::work::Work;
 use crate::guest_request;
-use crate::sandbox::{Fleet, build_spec};
+use crate::sandbox::{Sandboxes, build_spec};
 use crate::template::{Stamps, Template, commit_changes, layer_bounds};
 
-/// How often processes that a step left are ended before the build gives up, and how long to wait in between.
+/// How often the remaining processes of a step are killed before the build gives up, and how long to wait in between.
 const ATTEMPTS: usize = 500;
 const PAUSE: Duration = Duration::from_millis(2);
-/// How much of a failed step's output its error repeats.
+/// How much of a failed step's output the error includes.
 const MAX_ERROR_BYTES: usize = 2000;
-/// A longer line is cut.
+/// Longer lines are truncated.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// A sandbox for steps.
 #[derive(Debug)]
 pub(super) struct BuildSandbox {
-    fleet: Arc<Fleet>,
+    sandboxes: Arc<Sandboxes>,
     incarnation: Incarnation,
     pub(super) guest: Guest,
-    /// The guest's socket is reached through it.
+    /// Keeps the path to the guest's socket open.
     _directory: File,
     pub(super) view: Arc<View>,
     area: PathBuf,
-    /// What it may write, and so what a layer of it may hold.
+    /// The disk limit, and so the size limit of a layer.
     disk: Option<Bytes>,
     pub(super) work: Arc<Work>,
     cgroup: SandboxCgroup,
     init: u32,
     stamps: Stamps,
-    /// What its files are now, as [`Stack::chain`].
+    /// Identifies the current files, as [`Stack::chain`].
     pub(super) chain: String,
     is_closed: bool,
 }
 
 impl BuildSandbox {
-    /// Starts one on a stack.
+    /// Starts a sandbox on a stack of layers.
     pub(super) async fn open(
-        fleet: &Arc<Fleet>,
+        sandboxes: &Arc<Sandboxes>,
         stack: &Stack,
         limits: Limits,
         work: &Arc<Work>,
     ) -> Result<Self, StepError> {
         if stack.layers.len() >= max_layers() {
             let max = max_layers();
-            return Err(StepError::invalid(format!("a template has at most {max} layers here: let one RUN do more")));
+            return Err(StepError::invalid(format!(
+                "a template has at most {max} layers here; combine several RUN instructions into one"
+            )));
         }
-        let base = fleet.template_pools.base().template();
+        let base = sandboxes.template_pools.base().template();
         let template = Template::for_build(&base, stack.on_host, stack.topmost_first());
-        Self::on_template(fleet, template, stack.chain.clone(), limits, work).await
+        Self::on_template(sandboxes, template, stack.chain.clone(), limits, work).await
     }
 
-    /// Starts one on a template.
+    /// Starts a sandbox on a template.
     pub(super) async fn on_template(
-        fleet: &Arc<Fleet>,
+        sandboxes: &Arc<Sandboxes>,
         template: Arc<Template>,
         chain: String,
         limits: Limits,
         work: &Arc<Work>,
     ) -> Result<Self, StepError> {
         let spec = build_spec(limits, NetworkPolicy::default(), BTreeMap::new());
-        let incarnation = fleet
+        let incarnation = sandboxes
             .create_on(template, spec)
             .await
             .map_err(|error| StepError::internal("start a sandbox for the step", error))?;
-        let opened = Self::of_incarnation(fleet, &incarnation, chain, limits.disk, work).await;
+        let opened = Self::of_incarnation(sandboxes, &incarnation, chain, limits.disk, work).await;
         if opened.is_err() {
-            // The first failure is the one to tell.
-            let _ = fleet.kill(&incarnation).await;
+            // Report the first failure.
+            let _ = sandboxes.kill(&incarnation).await;
         }
         opened
     }
 
     async fn of_incarnation(
-        fleet: &Arc<Fleet>,
+        sandboxes: &Arc<Sandboxes>,
         incarnation: &Incarnation,
         chain: String,
         disk: Option<Bytes>,
         work: &Arc<Work>,
     ) -> Result<Self, StepError> {
-        let failed = |error: std::io::Error| StepError::internal("look into the sandbox of the step", error);
+        let failed = |error: std::io::Error| StepError::internal("open the sandbox of the step", error);
         let parts =
-            fleet.parts_of_build(incarnation).await.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+            sandboxes.parts_of_build(incarnation).await.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
         let directory = File::open(&parts.directory).map_err(failed)?;
         let view = View::of_sandbox(&parts.init, parts.first_id).map_err(failed)?;
         let area = parts.area.clone();
         let quota = work.quota(layer_bounds(disk));
-        let read = move || {
-            Stamps::read(&area, &quota).map_err(|error| StepError::internal("look at the sandbox's files", error))
-        };
+        let read =
+            move || Stamps::read(&area, &quota).map_err(|error| StepError::internal("read the sandbox's files", error));
         let stamps = work.run(read).await?;
         Ok(Self {
-            fleet: Arc::clone(fleet),
+            sandboxes: Arc::clone(sandboxes),
             incarnation: incarnation.clone(),
             guest: guest_request::client(&directory).with_user("root"),
             _directory: directory,
@@ -127,7 +127,7 @@ impl BuildSandbox {
         })
     }
 
-    /// Runs something to its end and tells what it writes, line by line.
+    /// Runs a process to its end and logs its output line by line.
     pub(super) async fn run(&self, start: StartProcess, log: &Log) -> Result<(), StepError> {
         let failed = |error: GuestError| StepError::step(format!("could not run it: {}", chain(&error)));
         let mut process = self.guest.start(start).await.map_err(failed)?;
@@ -154,11 +154,11 @@ impl BuildSandbox {
         Err(StepError::step("its sandbox ended: it may have used too much memory"))
     }
 
-    /// Ends what a step has left running and commits what it has changed as the layer with this id.
+    /// Kills the remaining processes of a step and commits its changes as the layer with this id.
     pub(super) async fn commit(&mut self, id: &str) -> Result<Found, StepError> {
         self.settle().await?;
         let mut stamps = std::mem::take(&mut self.stamps);
-        let (area, templates, id) = (self.area.clone(), self.fleet.templates_directory(), id.to_owned());
+        let (area, templates, id) = (self.area.clone(), self.sandboxes.templates_directory(), id.to_owned());
         let quota = self.quota();
         let committed = self.work.run(move || {
             let committed = commit_changes(&area, &mut stamps, &templates, &id, &quota);
@@ -170,13 +170,13 @@ impl BuildSandbox {
             Ok(Some((layer, bytes))) => Ok(Found::Layer(Arc::new(layer), bytes)),
             Ok(None) => Ok(Found::Nothing),
             Err(error) if error.is_about_the_files() => {
-                Err(StepError::step(format!("could not keep what the step made: {error}")))
+                Err(StepError::step(format!("cannot store the changes of the step: {error}")))
             }
-            Err(error) => Err(StepError::internal("keep what the step made", error)),
+            Err(error) => Err(StepError::internal("store the changes of the step", error)),
         }
     }
 
-    /// What may be written into it, or taken from it, at once.
+    /// The quota for one write into the sandbox or one copy out of it.
     pub(super) fn quota(&self) -> Quota {
         self.work.quota(layer_bounds(self.disk))
     }
@@ -188,41 +188,40 @@ impl BuildSandbox {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Err(StepError::step("what it left running cannot be ended"))
+        Err(StepError::step("cannot kill the processes that it left running"))
     }
 
-    /// Its first process on the host.
+    /// The pid of its first process on the host.
     pub(super) fn init(&self) -> u32 {
         self.init
     }
 
-    /// Ends the sandbox.
     pub(super) async fn close(mut self) {
         self.is_closed = true;
-        end_sandbox(&self.fleet, &self.incarnation).await;
+        end_sandbox(&self.sandboxes, &self.incarnation).await;
     }
 }
 
-async fn end_sandbox(fleet: &Arc<Fleet>, incarnation: &Incarnation) {
-    if let Err(error) = fleet.kill(incarnation).await {
+async fn end_sandbox(sandboxes: &Arc<Sandboxes>, incarnation: &Incarnation) {
+    if let Err(error) = sandboxes.kill(incarnation).await {
         tracing::warn!(error = &error as &dyn std::error::Error, "could not remove the sandbox of a build");
     }
 }
 
 impl Drop for BuildSandbox {
-    /// Whoever forgets a build, or is ended in the middle of one, leaves no sandbox.
+    /// Removes the sandbox if a build is dropped before it is closed.
     fn drop(&mut self) {
         if self.is_closed {
             return;
         }
-        let (fleet, incarnation) = (Arc::clone(&self.fleet), self.incarnation.clone());
+        let (sandboxes, incarnation) = (Arc::clone(&self.sandboxes), self.incarnation.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { end_sandbox(&fleet, &incarnation).await });
+            runtime.spawn(async move { end_sandbox(&sandboxes, &incarnation).await });
         }
     }
 }
 
-/// What a step writes: lines as they come, and the end of it for the error.
+/// Splits the output of a step into lines, and keeps the end of it for the error.
 #[derive(Debug, Default)]
 struct Output {
     tail: Vec<u8>,
@@ -238,7 +237,7 @@ impl Output {
         for byte in bytes {
             match byte {
                 b'\n' => lines.extend(self.rest()),
-                // Progress bars draw over themselves.
+                // Progress bars overwrite their line.
                 b'\r' => self.line.clear(),
                 byte if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
                 _ => {}

@@ -1,10 +1,10 @@
-//! Which step gave which layer: a small file per step, `.steps/<key>` beside the layers.
+//! The cache of build steps: one small file per step, `.steps/<key>` next to the layers, which names the layer.
 //!
-//! A key carries the build's scope, which is its team unless the operator shares what builds made. Only layers of images
-//! that anybody can pull are everybody's; those that a team's credentials opened are the team's.
+//! A key includes the build's scope, which is its team unless the operator shares build results. Layers of public
+//! images are shared by all. Layers that needed a team's credentials belong to the team.
 //!
-//! A file that speaks of a layer that is gone counts as none. Parallel builds take turns at a step, so that the second
-//! one finds what the first one made.
+//! An entry whose layer is gone is ignored. Concurrent builds take turns at a step, so the second one finds the first
+//! one's result.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::template::Layer;
 
 const DIRECTORY: &str = ".steps";
 
-/// What a step gave.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     /// It changed no file.
@@ -27,7 +27,7 @@ pub(super) enum Found {
     Layer(Arc<Layer>, u64),
 }
 
-/// The steps of all builds on these layers.
+/// The cached steps of all builds on these layers.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
     templates: PathBuf,
@@ -48,13 +48,13 @@ impl Cache {
         Some(Found::Layer(Arc::new(layer), bytes.parse().ok()?))
     }
 
-    pub(super) fn note(&self, key: &str, found: &Found) -> io::Result<()> {
+    pub(super) fn store(&self, key: &str, found: &Found) -> io::Result<()> {
         let text = match found {
             Found::Nothing => "-".to_owned(),
             Found::Layer(layer, bytes) => format!("{} {bytes}", layer.id()),
         };
         fs::create_dir_all(self.templates.join(DIRECTORY))?;
-        // Whole or not at all: a server may be killed at any moment.
+        // Write atomically, because the server may be killed at any moment.
         let temporary = self.path(&format!("{key}.{}", std::process::id()));
         fs::write(&temporary, text)?;
         fs::rename(&temporary, self.path(key))
@@ -65,12 +65,12 @@ impl Cache {
     }
 }
 
-/// Whose turn it is at which step, and who unpacks.
+/// Serialises equal steps of concurrent builds, and limits how many layers are unpacked at once.
 #[derive(Debug)]
 pub(super) struct BuildLocks {
-    /// One place for each core: more archives at once would only take memory.
+    /// One permit per core. More archives at once would only use memory.
     unpackers: Arc<Semaphore>,
-    /// By key. Entries that nobody waits for are dropped when the next one is asked for.
+    /// By key. Unused entries are dropped on the next call.
     steps: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -82,12 +82,12 @@ impl Default for BuildLocks {
 }
 
 impl BuildLocks {
-    /// Waits until fewer layers are unpacked than there are cores, in all builds together.
+    /// Waits for a permit to unpack a layer. All builds together have one per core.
     pub(super) async fn unpacking(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.unpackers).acquire_owned().await.expect("nobody closes it")
+        Arc::clone(&self.unpackers).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Waits until nobody else is at this step.
+    /// Waits until no other build executes this step.
     pub(super) async fn take(&self, key: &str) -> OwnedMutexGuard<()> {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Putting files into a tree, as COPY does it.
+//! Copies files into a tree, as COPY does.
 
 use std::fs::File;
 use std::io;
@@ -11,32 +11,32 @@ use super::source::{Source, Visit};
 use super::step_error::StepError;
 use super::view::{FileOwner, FileStat, View, Writer};
 
-/// Begins the key of every step that copies. Whoever changes what a copy leaves behind changes it too, so that no build
-/// takes a layer that was made the other way.
+/// The start of the key of every step that copies. Change it whenever a copy would leave different files, so that no
+/// build reuses a layer made the old way.
 pub(super) const COPY: &str = "COPY 2";
 
 /// How to copy.
 #[derive(Clone, Debug)]
 pub(super) struct CopyTo {
-    /// An absolute path inside.
+    /// An absolute path in the sandbox.
     pub(super) destination: PathBuf,
-    /// Whether it is a directory in any case.
+    /// Whether the destination is a directory even if it does not exist.
     pub(super) is_directory: bool,
-    /// Whose the files become; none leaves the numbers that they have.
+    /// The new owner of the files. `None` keeps the ids that they have.
     pub(super) owner: Option<FileOwner>,
     pub(super) mode: Option<u32>,
-    /// Whether the directories that lead to a source come along.
+    /// Whether the parent directories of a source are copied too.
     pub(super) with_parents: bool,
 }
 
-/// A file that stands in the request itself.
+/// A file whose contents are part of the request.
 #[derive(Clone, Debug)]
 pub(super) struct Inline {
     pub(super) name: String,
     pub(super) body: String,
 }
 
-/// Copies; blocks.
+/// Copies the paths. Blocks.
 pub(super) fn copy(
     source: &Source,
     paths: &[PathBuf],
@@ -45,7 +45,7 @@ pub(super) fn copy(
     quota: &Quota,
 ) -> Result<(), StepError> {
     let failed = |path: &Path, error: io::Error| StepError::step(format!("could not copy {}: {error}", path.display()));
-    // Several files under one name would replace each other. One pattern may have found them.
+    // Several files under one name would replace each other. One pattern may have matched all of them.
     let to = &CopyTo { is_directory: to.is_directory || paths.len() > 1, ..to.clone() };
     let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
     for path in paths {
@@ -57,7 +57,7 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Writes files that stand in the request; blocks.
+/// Writes files that are part of the request. Blocks.
 pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result<(), StepError> {
     let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
     for file in files {
@@ -69,7 +69,7 @@ pub(super) fn write_inline(files: &[Inline], view: &View, to: &CopyTo) -> Result
     Ok(())
 }
 
-/// Where a source goes: into the destination if that is a directory, else under its name.
+/// The target of a source: inside the destination if that is a directory, otherwise the destination itself.
 fn target_of(view: &View, to: &CopyTo, path: &Path, is_directory: bool) -> PathBuf {
     if to.with_parents {
         return to.destination.join(path);
@@ -107,7 +107,7 @@ impl Visit for Placer<'_, '_> {
     fn directory(&mut self, path: &Path, stat: &Stat) -> io::Result<()> {
         let place = self.place(path);
         let (owner, mode) = (self.owner(stat), self.mode(stat));
-        // The destination itself, when it is there, keeps what it is; so do directories that are merged.
+        // An existing destination keeps its mode, and so do directories that are merged.
         let mode = if path.as_os_str().is_empty() && self.to.mode.is_none() { 0o755 } else { mode };
         self.writer.ensure_directory(&place, owner, mode).map(drop)
     }

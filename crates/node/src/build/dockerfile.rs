@@ -1,4 +1,4 @@
-//! Building a Dockerfile: its stages in order, as far as the wanted one needs them.
+//! Builds a Dockerfile: the stages that the target needs, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -20,27 +20,27 @@ use super::step::{Action, Copy, CopyFrom, Run, digest_of, excluded, find_all, na
 use super::step_error::StepError;
 use super::view::View;
 
-/// What the whole build has in common.
+/// The state of the whole build.
 struct Plan<'a> {
     file: Dockerfile,
     source: &'a DockerfileSource,
     /// `ARG`s before the first `FROM`.
     globals: BTreeMap<String, String>,
-    /// By number; those that nobody needs stay empty.
+    /// By stage number. Stages that are not needed stay empty.
     results: Vec<Option<(Stack, Settings)>>,
     total: u32,
     done: u32,
 }
 
-/// What one stage has gathered.
-struct Work {
+/// The state of one stage.
+struct StageState {
     stack: Stack,
     settings: Settings,
-    /// `ARG`s that count here.
+    /// The `ARG`s declared in this stage.
     args: BTreeMap<String, String>,
 }
 
-impl Work {
+impl StageState {
     fn lookup(&self, name: &str) -> Option<String> {
         self.settings.env.get(name).or_else(|| self.args.get(name)).cloned()
     }
@@ -72,7 +72,7 @@ impl Build<'_> {
             plan.results[target].take().ok_or_else(|| StepError::invalid("the stage was not built"))?;
         self.enter(BuildPhase::Finalize, None);
         self.set_up_image(&mut stack).await?;
-        // As E2B's SDKs end a Dockerfile that does not say otherwise.
+        // As E2B's SDKs do with a Dockerfile that does not set them.
         if !settings.has_user {
             settings.user = "user".to_owned();
         }
@@ -106,7 +106,7 @@ impl Build<'_> {
         self.enter(BuildPhase::Base, Some((name.clone(), stage.line)));
         let image = expanded(&stage.image, plan.file.escape, &|name| plan.globals.get(name).cloned())?;
         if image.is_empty() {
-            return Err(StepError::invalid(format!("FROM {} means nothing", stage.image)));
+            return Err(StepError::invalid(format!("FROM {} expands to nothing", stage.image)));
         }
         if let Some(platform) = &stage.platform
             && !is_own_platform(&expanded(platform, plan.file.escape, &|name| plan.globals.get(name).cloned())?)
@@ -118,81 +118,88 @@ impl Build<'_> {
             Some(built) => built,
             None => self.image(&image, plan.source.auth.as_ref()).await?,
         };
-        let mut work = Work { stack, settings, args: BTreeMap::new() };
-        // What its author wanted done in builds on it comes first, and is done once.
-        for trigger in std::mem::take(&mut work.settings.onbuild) {
+        let mut state = StageState { stack, settings, args: BTreeMap::new() };
+        // Triggers of the parent image run first, and only once.
+        for trigger in std::mem::take(&mut state.settings.onbuild) {
             let located = parse_trigger(&trigger).map_err(|error| StepError::invalid(error.message))?;
             self.log.info(format!("ONBUILD {trigger}")).await;
-            self.instruction(plan, &mut work, &located).await?;
+            self.instruction(plan, &mut state, &located).await?;
         }
         for located in &stage.instructions {
             plan.done += 1;
             self.enter(BuildPhase::Step(plan.done), Some((name.clone(), located.line)));
             self.log.info(format!("[{}/{}] {}", plan.done, plan.total, located.text)).await;
-            self.instruction(plan, &mut work, located).await?;
+            self.instruction(plan, &mut state, located).await?;
         }
-        Ok((work.stack, work.settings))
+        Ok((state.stack, state.settings))
     }
 
-    async fn instruction(&mut self, plan: &Plan<'_>, work: &mut Work, located: &Located) -> Result<(), StepError> {
+    async fn instruction(
+        &mut self,
+        plan: &Plan<'_>,
+        state: &mut StageState,
+        located: &Located,
+    ) -> Result<(), StepError> {
         let escape = plan.file.escape;
         match &located.instruction {
-            Instruction::From { .. } => Err(StepError::invalid("FROM cannot stand here")),
-            Instruction::Arg(variables) => variables.iter().try_for_each(|variable| declare(plan, work, variable)),
+            Instruction::From { .. } => Err(StepError::invalid("FROM is not allowed here")),
+            Instruction::Arg(variables) => variables.iter().try_for_each(|variable| declare(plan, state, variable)),
             Instruction::Env(variables) => {
-                // All of a line see what was before it.
+                // All variables of a line see the values from before it.
                 let mut set = Vec::new();
                 for Variable { name, value } in variables {
-                    let value = expanded(value.as_deref().unwrap_or_default(), escape, &|name| work.lookup(name))?;
+                    let value = expanded(value.as_deref().unwrap_or_default(), escape, &|name| state.lookup(name))?;
                     set.push((name.clone(), value));
                 }
-                work.settings.env.extend(set);
+                state.settings.env.extend(set);
                 Ok(())
             }
             Instruction::Run { command, heredocs, caches, is_offline } => {
                 if *is_offline {
-                    return Err(StepError::invalid("RUN --network=none is not supported: steps have the network"));
+                    return Err(StepError::invalid(
+                        "RUN --network=none is not supported; steps always have network access",
+                    ));
                 }
                 for cache in caches {
                     self.log.warn(format!("the cache mount {cache} is not kept between builds")).await;
                 }
-                let run = run_of(work, command, heredocs);
-                self.run(&mut work.stack, run, false).await
+                let run = run_of(state, command, heredocs);
+                self.run(&mut state.stack, run, false).await
             }
             Instruction::Copy { flags, sources, heredocs, destination, is_add } => {
-                let words = |text: &String| expanded(text, escape, &|name| work.lookup(name));
+                let words = |text: &String| expanded(text, escape, &|name| state.lookup(name));
                 let sources = sources.iter().map(words).collect::<Result<Vec<_>, _>>()?;
                 let destination = words(destination)?;
-                let inline = heredocs.iter().map(|heredoc| inline(heredoc, escape, work)).collect::<Result<_, _>>()?;
-                let flags = expand_flags(flags, escape, work)?;
+                let inline = heredocs.iter().map(|heredoc| inline(heredoc, escape, state)).collect::<Result<_, _>>()?;
+                let flags = expand_flags(flags, escape, state)?;
                 let request = CopyRequest { flags, sources, inline, destination, is_add: *is_add };
-                self.copy_instruction(plan, work, request).await
+                self.copy_instruction(plan, state, request).await
             }
             Instruction::Workdir(path) => {
-                let path = expanded(path, escape, &|name| work.lookup(name))?;
-                let path = work.settings.resolve(&path);
-                work.settings.workdir.clone_from(&path);
-                work.settings.has_workdir = true;
-                self.make_directory(&mut work.stack, &path, "root", false).await
+                let path = expanded(path, escape, &|name| state.lookup(name))?;
+                let path = state.settings.resolve(&path);
+                state.settings.workdir.clone_from(&path);
+                state.settings.has_workdir = true;
+                self.make_directory(&mut state.stack, &path, "root", false).await
             }
             Instruction::User(user) => {
-                work.settings.user = expanded(user, escape, &|name| work.lookup(name))?;
-                work.settings.has_user = true;
+                state.settings.user = expanded(user, escape, &|name| state.lookup(name))?;
+                state.settings.has_user = true;
                 Ok(())
             }
             Instruction::Shell(shell) => {
-                work.settings.shell.clone_from(shell);
+                state.settings.shell.clone_from(shell);
                 Ok(())
             }
             Instruction::Onbuild(text) => {
-                work.settings.onbuild.push(text.clone());
+                state.settings.onbuild.push(text.clone());
                 Ok(())
             }
             Instruction::Entrypoint(_) | Instruction::Cmd(_) | Instruction::Healthcheck(_) => {
-                self.log.warn("sandboxes do not run it: the template's start command is what they run").await;
+                self.log.warn("sandboxes do not run it; they run the template's start command").await;
                 Ok(())
             }
-            // They are notes for people and for other programs, and change nothing in a sandbox.
+            // They are metadata for people and other programs, and change nothing in a sandbox.
             Instruction::Label(_)
             | Instruction::Expose(_)
             | Instruction::Volume(_)
@@ -204,7 +211,7 @@ impl Build<'_> {
     async fn copy_instruction(
         &mut self,
         plan: &Plan<'_>,
-        work: &mut Work,
+        state: &mut StageState,
         request: CopyRequest,
     ) -> Result<(), StepError> {
         let CopyRequest { flags, sources, inline, destination, is_add } = request;
@@ -212,7 +219,7 @@ impl Build<'_> {
         let owner = flags.chown.clone().unwrap_or_else(|| "0:0".to_owned());
         let many = sources.len() + inline.len() > 1;
         let mut to = CopyTo {
-            destination: work.settings.resolve(&destination).into(),
+            destination: state.settings.resolve(&destination).into(),
             is_directory: many || names_a_directory(&destination),
             owner: None,
             mode,
@@ -220,11 +227,11 @@ impl Build<'_> {
         };
         let (links, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|source| is_url(source));
         if let (Some(url), false) = (links.first(), is_add) {
-            return Err(StepError::invalid(format!("COPY takes files of the context, and {url} is none: use ADD")));
+            return Err(StepError::invalid(format!("COPY takes files of the context, and {url} is not one; use ADD")));
         }
         let checksum = flags.checksum.as_deref().map(|text| parse_checksum(text, many, &links)).transpose()?;
         for url in &links {
-            self.add_link(&mut work.stack, url, checksum.as_ref(), &to, &owner).await?;
+            self.add_link(&mut state.stack, url, checksum.as_ref(), &to, &owner).await?;
         }
         if sources.is_empty() && inline.is_empty() {
             return Ok(());
@@ -236,7 +243,7 @@ impl Build<'_> {
             };
             let words = copy_words(&to, &owner, &sources, &[], &other.chain, &flags.exclude);
             let from = CopyFrom::Stack { stack: Box::new(other), patterns: sources, exclude: flags.exclude };
-            return self.copy_step(work, &words, Copy { from, to, owner: Some(owner) }).await;
+            return self.copy_step(state, &words, Copy { from, to, owner: Some(owner) }).await;
         }
         let source = match sources.is_empty() {
             false => self.context(plan.source, &flags.exclude)?,
@@ -261,13 +268,13 @@ impl Build<'_> {
         if !paths.is_empty() || !inline.is_empty() {
             let words = copy_words(&to, &owner, &names, &inline, &digest, &[]);
             let from = CopyFrom::Files { source: Arc::clone(&source), paths, inline, _scratch: None };
-            self.copy_step(work, &words, Copy { from, to: to.clone(), owner: Some(owner) }).await?;
+            self.copy_step(state, &words, Copy { from, to: to.clone(), owner: Some(owner) }).await?;
         }
         for archive in archives {
             let name = archive.to_string_lossy().into_owned();
             let words = copy_words(&to, "archive", std::slice::from_ref(&name), &[], &digest, &[]);
-            // Unpacking it is most of the work.
-            if self.take_known(&mut work.stack, &words).await {
+            // Look it up first, because unpacking is most of the work.
+            if self.take_cached(&mut state.stack, &words).await {
                 continue;
             }
             let file = source.open_file(&archive);
@@ -282,14 +289,14 @@ impl Build<'_> {
                 inline: Vec::new(),
                 _scratch: Some(Arc::new(scratch)),
             };
-            self.copy_step(work, &words, Copy { from, to: to.clone(), owner: None }).await?;
+            self.copy_step(state, &words, Copy { from, to: to.clone(), owner: None }).await?;
         }
         Ok(())
     }
 
-    async fn copy_step(&mut self, work: &mut Work, words: &[String], copy: Copy) -> Result<(), StepError> {
+    async fn copy_step(&mut self, state: &mut StageState, words: &[String], copy: Copy) -> Result<(), StepError> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.step(&mut work.stack, &words, false, Action::Copy(copy)).await
+        self.step(&mut state.stack, &words, false, Action::Copy(copy)).await
     }
 
     async fn stage_or_image(&mut self, plan: &Plan<'_>, from: &str) -> Result<Option<Stack>, StepError> {
@@ -300,9 +307,9 @@ impl Build<'_> {
         }
     }
 
-    /// For files that stand in the Dockerfile itself.
+    /// An unused source, for files that are part of the Dockerfile itself.
     fn no_context(&self) -> Result<Source, StepError> {
-        let view = View::of_directory(&self.fleet.templates_directory());
+        let view = View::of_directory(&self.sandboxes.templates_directory());
         let view = view.map_err(|error| StepError::internal("open the layers", error))?;
         Ok(Source::of(view))
     }
@@ -328,7 +335,7 @@ struct CopyRequest {
     is_add: bool,
 }
 
-/// Everything that decides what a COPY does.
+/// The parts of the key of a COPY: everything that determines its result.
 pub(super) fn copy_words(
     to: &CopyTo,
     owner: &str,
@@ -345,7 +352,7 @@ pub(super) fn copy_words(
     fixed.into_iter().chain(names.iter().cloned()).chain(exclude.iter().cloned()).collect()
 }
 
-/// The stages that lead to the wanted one, in order.
+/// The stages that the target needs, in order.
 fn needed_stages(file: &Dockerfile, target: usize) -> Vec<usize> {
     let mut needed = BTreeSet::new();
     let mut todo = vec![target];
@@ -359,7 +366,7 @@ fn needed_stages(file: &Dockerfile, target: usize) -> Vec<usize> {
             _ => None,
         });
         let before = |name: &str| file.stage(Some(name)).filter(|found| *found < index);
-        // A number means a stage only in COPY.
+        // A number refers to a stage only in COPY.
         let base = Some(stage.image.as_str()).filter(|image| image.parse::<usize>().is_err());
         todo.extend(base.into_iter().chain(froms).filter_map(before));
     }
@@ -373,19 +380,19 @@ fn earlier_stage(plan: &Plan<'_>, stage: &Stage, image: &str) -> Option<(Stack, 
     plan.results[index].clone()
 }
 
-fn declare(plan: &Plan<'_>, work: &mut Work, variable: &Variable) -> Result<(), StepError> {
+fn declare(plan: &Plan<'_>, state: &mut StageState, variable: &Variable) -> Result<(), StepError> {
     let default = match &variable.value {
-        Some(value) => Some(expanded(value, plan.file.escape, &|name| work.lookup(name))?),
+        Some(value) => Some(expanded(value, plan.file.escape, &|name| state.lookup(name))?),
         None => plan.globals.get(&variable.name).cloned(),
     };
     let value = plan.source.args.get(&variable.name).cloned().or(default);
-    work.args.extend(value.map(|value| (variable.name.clone(), value)));
+    state.args.extend(value.map(|value| (variable.name.clone(), value)));
     Ok(())
 }
 
-fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
-    let settings = &work.settings;
-    let mut env = work.args.clone();
+fn run_of(state: &StageState, command: &Command, heredocs: &[Heredoc]) -> Run {
+    let settings = &state.settings;
+    let mut env = state.args.clone();
     env.extend(settings.env.clone());
     let shell = |line: String| settings.shell.iter().cloned().chain([line]).collect();
     let (command, script) = match (command, heredocs) {
@@ -399,7 +406,7 @@ fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
                 false => (shell(only.body.clone()), None),
             }
         }
-        // The shell understands here-documents itself.
+        // The shell handles here-documents itself.
         (Command::Shell(line), heredocs) => {
             let bodies = heredocs.iter().map(|heredoc| format!("\n{}{}", heredoc.body, heredoc.name));
             (shell(format!("{line}{}\n", bodies.collect::<String>())), None)
@@ -408,24 +415,24 @@ fn run_of(work: &Work, command: &Command, heredocs: &[Heredoc]) -> Run {
     Run { command, env, user: settings.user.clone(), cwd: settings.workdir.clone(), is_sdk: false, script }
 }
 
-fn inline(heredoc: &Heredoc, escape: char, work: &Work) -> Result<Inline, StepError> {
+fn inline(heredoc: &Heredoc, escape: char, state: &StageState) -> Result<Inline, StepError> {
     let body = match heredoc.expands {
-        // Quotes are part of the text here, so only variables are expanded, line by line.
-        true => expand_body(&heredoc.body, escape, work)?,
+        // Quotes are part of the text here, so only variables are expanded.
+        true => expand_body(&heredoc.body, escape, state)?,
         false => heredoc.body.clone(),
     };
     Ok(Inline { name: heredoc.name.clone(), body })
 }
 
-fn expand_body(body: &str, escape: char, work: &Work) -> Result<String, StepError> {
+fn expand_body(body: &str, escape: char, state: &StageState) -> Result<String, StepError> {
     let quoted = body.replace('\'', "\u{1}").replace('"', "\u{2}");
-    let text = expanded(&quoted, escape, &|name| work.lookup(name))?;
+    let text = expanded(&quoted, escape, &|name| state.lookup(name))?;
     Ok(text.replace('\u{1}', "'").replace('\u{2}', "\""))
 }
 
-fn expand_flags(flags: &CopyFlags, escape: char, work: &Work) -> Result<CopyFlags, StepError> {
+fn expand_flags(flags: &CopyFlags, escape: char, state: &StageState) -> Result<CopyFlags, StepError> {
     let one = |text: &Option<String>| {
-        text.as_deref().map(|text| expanded(text, escape, &|name| work.lookup(name))).transpose()
+        text.as_deref().map(|text| expanded(text, escape, &|name| state.lookup(name))).transpose()
     };
     Ok(CopyFlags {
         from: one(&flags.from)?,
@@ -449,9 +456,9 @@ fn parse_mode(text: &str) -> Result<u32, StepError> {
 
 fn parse_checksum(text: &str, many: bool, links: &[String]) -> Result<Digest, StepError> {
     if many || links.is_empty() {
-        return Err(StepError::invalid("--checksum is for one file from the web"));
+        return Err(StepError::invalid("--checksum needs a single source, which must be a URL"));
     }
-    text.parse().map_err(|_| StepError::invalid(format!("--checksum={text} is not sha256: and 64 digits")))
+    text.parse().map_err(|_| StepError::invalid(format!("--checksum={text} is not sha256:<64 hex digits>")))
 }
 
 fn is_url(text: &str) -> bool {
@@ -467,7 +474,7 @@ fn is_own_platform(platform: &str) -> bool {
     platform.is_empty() || platform.strip_prefix("linux/").unwrap_or(platform).starts_with(architecture)
 }
 
-/// Whether ADD unpacks it: a tar archive, by its mark.
+/// Whether ADD unpacks the file: it must be a tar archive, by its magic number.
 fn is_archive(source: &Source, path: &Path) -> bool {
     let Ok(file) = source.open_file(path) else { return false };
     let Ok(stream) = decompress(file) else { return false };

@@ -1,4 +1,4 @@
-//! The end of a build: the manifest, and the start command tried once.
+//! Finishes a build: tries the start command once and writes the manifest.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::template::{Manifest, Template};
 
 impl Build<'_> {
     pub(super) async fn finish(&mut self, stack: Stack, settings: Settings) -> Result<BuiltTemplate, StepError> {
-        // Whatever ran for the last step must not be in the way.
+        // The sandbox of the last step must not interfere.
         self.close().await;
         let template = BuiltTemplate {
             id: String::new(),
@@ -31,24 +31,25 @@ impl Build<'_> {
         let manifest =
             Manifest::new(template, stack.on_host, stack.has_interpreter, stack.chain.clone(), settings.onbuild);
         self.try_start(&manifest, &stack).await?;
-        // Layers were copied through the page cache; a template that is told of must outlive a power cut.
-        let templates = self.fleet.templates_directory();
+        // Layers were written through the page cache. A template that is reported as ready must survive a power
+        // failure.
+        let templates = self.sandboxes.templates_directory();
         let saved = self.work.run(move || {
             if let Ok(earlier) = Manifest::load(&templates, &manifest.template.id) {
                 return Ok(earlier);
             }
             let directory = std::fs::File::open(&templates);
             let synced = directory.and_then(|directory| Ok(rustix::fs::syncfs(&directory)?));
-            synced.map_err(|error| StepError::internal("write the layers to the disk", error))?;
-            manifest.save(&templates).map_err(|error| StepError::internal("keep the template", error))
+            synced.map_err(|error| StepError::internal("write the layers to disk", error))?;
+            manifest.save(&templates).map_err(|error| StepError::internal("save the template", error))
         });
         let built = saved.await?.template;
-        // Not its id: clients know their templates by other ones, and a log may be shown to anybody.
+        // Do not log its id: clients know their templates by other ids, and a log may be shown to anyone.
         self.log.info("the template is ready").await;
         Ok(built)
     }
 
-    /// A start command that does not come up is better known now than at every create.
+    /// Runs the start command once. If it fails, it is better to learn that now than at every create.
     async fn try_start(&mut self, manifest: &Manifest, stack: &Stack) -> Result<(), StepError> {
         let wanted = &manifest.template;
         if wanted.start_cmd.is_none() && wanted.ready_cmd.is_none() {
@@ -57,12 +58,12 @@ impl Build<'_> {
         if let Some(command) = &wanted.start_cmd {
             self.log.info(format!("starting {command}")).await;
         }
-        let base = self.fleet.template_pools.base().template();
-        let template = Template::built(&base, manifest.clone(), &self.fleet.templates_directory());
+        let base = self.sandboxes.template_pools.base().template();
+        let template = Template::built(&base, manifest.clone(), &self.sandboxes.templates_directory());
         let template = template.map_err(|error| StepError::internal("open the template", error))?;
         let sandbox =
-            BuildSandbox::on_template(self.fleet, template, stack.chain.clone(), self.limits, &self.work).await?;
-        let environment = self.fleet.provisioner.environment_for(manifest.on_host);
+            BuildSandbox::on_template(self.sandboxes, template, stack.chain.clone(), self.limits, &self.work).await?;
+        let environment = self.sandboxes.provisioner.environment_for(manifest.on_host);
         let up = bring_up(&sandbox.guest, sandbox.init(), wanted, &environment, START_TIMEOUT).await;
         self.sandbox = Some(sandbox);
         match up {

@@ -21,7 +21,7 @@ use crate::images::StoredImage;
 use crate::template::{Layer, make_layer};
 
 impl Build<'_> {
-    /// An image from the store or its registry. The error says why not, for people.
+    /// Gets an image from the store or its registry. The error is a message for people.
     pub(super) async fn stored_image(
         &mut self,
         reference: &Reference,
@@ -42,16 +42,17 @@ impl Build<'_> {
             return Err(format!("it has {} layers, and a template has at most {}", layers.len(), max_layers()));
         }
         if diff_ids.len() != layers.len() {
-            return Err(format!("it has {} layers, and its config tells of {}", layers.len(), diff_ids.len()));
+            return Err(format!("it has {} layers, but its config lists {}", layers.len(), diff_ids.len()));
         }
-        let templates = self.fleet.templates_directory();
-        // One allowance for all of them. Several at once: unpacking one takes one core, and layers do not need each other.
+        let templates = self.sandboxes.templates_directory();
+        // All layers share one quota. They are unpacked in parallel, because unpacking one takes one core and layers
+        // are independent.
         let quota = Arc::new(self.work.quota(Bounds::default()));
         let mut tasks = Vec::new();
         let mut parent = String::new();
         for (layer, diff_id) in layers.iter().zip(diff_ids) {
             parent = layer_chain(&parent, &layer.digest, diff_id);
-            // What somebody's credentials opened is theirs; what anybody can pull is everybody's.
+            // A layer that needed a team's credentials belongs to that team. Public layers are shared by all.
             let is_public = self.shared.images.store.blob(&layer.digest).is_some();
             let key = layer_key(&parent, stored.team.as_deref().filter(|_| !is_public));
             if let Some(found) = self.cache.find(&key) {
@@ -77,10 +78,12 @@ impl Build<'_> {
                     let (layer, unpacked) = finished(task.await).map_err(|error| error.message)?;
                     if unpacked.foreign_owners > 0 {
                         let count = unpacked.foreign_owners;
-                        self.log.warn(format!("{count} files belong to ids above 65535; they are nobody's now")).await;
+                        self.log
+                            .warn(format!("{count} files belong to ids above 65535; their owner is now nobody"))
+                            .await;
                     }
                     let found = Found::Layer(Arc::new(layer), unpacked.bytes);
-                    self.cache.note(&key, &found).map_err(|error| error.to_string())?;
+                    self.cache.store(&key, &found).map_err(|error| error.to_string())?;
                     found
                 }
                 (None, Some(found)) => found,
@@ -95,14 +98,14 @@ impl Build<'_> {
     }
 }
 
-/// Stands for a layer and all below it. The blob's own digest is part of it, so that only who has the blob finds what was
-/// unpacked of it: what it unpacks to (`diff_id`) stands in configs that anybody can write.
+/// Identifies a layer and all layers below it. The blob's digest is part of it, so that only someone who has the blob
+/// finds the unpacked layer. The `diff_id` alone would not do: it appears in configs, which anyone can write.
 fn layer_chain(parent: &str, blob: &Digest, diff_id: &Digest) -> String {
-    // Earlier versions left layers under "image" that one team's credentials had opened and every team could find.
+    // Earlier versions stored layers under "image" that needed one team's credentials but that every team could find.
     digest_of(["image2", parent, blob.as_str(), diff_id.as_str()])
 }
 
-/// Under which an unpacked layer is found, by everybody or by one team.
+/// The cache key of an unpacked layer, shared by all or private to one team.
 fn layer_key(chain: &str, team: Option<&str>) -> String {
     match team {
         Some(team) => digest_of(["private", team, chain])[..24].to_owned(),
@@ -123,11 +126,11 @@ fn unpack_layer(
         let mut stream = Hashing { inner: decompress(file)?, hash: Sha256::new() };
         let done = unpack_within(&mut stream, root, Kind::Layer, quota);
         unpacked = done.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, chain(&error)))?;
-        // The hash is that of everything, also of what follows the archive's end.
+        // The hash covers the whole stream, including what follows the end of the archive.
         quota.copy(&mut stream, &mut io::sink())?;
         let got = Digest::from_hash(stream.hash.finalize().as_slice());
         if got != *diff_id {
-            let what = format!("the layer is {got}, and its image says {diff_id}");
+            let what = format!("the layer's digest is {got}, but its image says {diff_id}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(())
@@ -135,7 +138,7 @@ fn unpack_layer(
     made.map(|layer| (layer, unpacked)).map_err(|error| chain(&error))
 }
 
-/// Hashes what is read.
+/// Hashes what is read through it.
 struct Hashing<R> {
     inner: R,
     hash: Sha256,
@@ -175,7 +178,7 @@ mod tests {
     fn the_layers_of_an_image_share_what_it_may_hold() {
         let scratch = tempfile::tempdir().unwrap();
         let (templates, blob) = (scratch.path().join("templates"), scratch.path().join("blob"));
-        // An empty archive, and what follows its end: that is hashed too, and may have no end.
+        // An empty archive with trailing data. That is hashed too, and may be endless.
         let bytes = vec![0; 600_000];
         std::fs::write(&blob, &bytes).unwrap();
         let quota = Quota::new(Bounds { bytes: 1_000_000, entries: 10 });
@@ -195,7 +198,7 @@ mod tests {
         assert_ne!(key(&blob, None), key(&other, None));
         assert_ne!(key(&blob, None), key(&blob, Some("a")));
         assert_ne!(key(&blob, Some("a")), key(&blob, Some("b")));
-        // Where earlier versions put the layers of all teams.
+        // The key under which earlier versions stored the layers of all teams.
         assert_ne!(key(&blob, None), digest_of(["image", "", diff_id.as_str()])[..24]);
         let above = layer_chain(&layer_chain("", &blob, &diff_id), &blob, &diff_id);
         assert_ne!(above, layer_chain("", &blob, &diff_id));

@@ -1,5 +1,5 @@
-//! What every sandbox needs and an image may lack: the person `user` with a home and a `/workspace`, `sudo`, a shell under the name that
-//! clients use. E2B does the same to images.
+//! Adds what every sandbox needs and an image may lack: the user `user` with a home directory, `/workspace`, `sudo`,
+//! and a shell at the path that clients use. E2B does the same to images.
 
 use std::io;
 use std::path::Path;
@@ -8,13 +8,13 @@ use super::accounts::accounts;
 use super::view::{FileOwner, FileStat, View, Writer};
 use crate::guest_program::guest_program_bytes;
 
-/// Raised when this file does something else than before.
+/// Change this whenever this file does something different.
 pub(super) const VERSION: &str = "2";
 
 const USER: &str = "user";
 const USER_ID: u32 = 1000;
 
-/// Adds what is missing; blocks. What is told is worth a line of the log.
+/// Adds what is missing and returns messages for the log. Blocks.
 pub(super) fn set_up_image(view: &View) -> io::Result<Vec<String>> {
     let mut notes = Vec::new();
     let mut writer = view.writer()?;
@@ -36,9 +36,9 @@ pub(super) fn set_up_image(view: &View) -> io::Result<Vec<String>> {
         (true, _) => {}
         (false, true) => {
             writer.symlink(Path::new("/bin/bash"), "sh".as_ref(), FileOwner::ROOT)?;
-            notes.push("the image has no bash: /bin/bash is its sh".to_owned());
+            notes.push("the image has no bash; /bin/bash is a link to its sh".to_owned());
         }
-        (false, false) => notes.push("the image has no shell: commands can only be run by their path".to_owned()),
+        (false, false) => notes.push("the image has no shell; only programs can be run, by their paths".to_owned()),
     }
     Ok(notes)
 }
@@ -72,7 +72,7 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
     write(writer, "/etc/group", &group, 0o644)?;
     let home = existing.map_or("/home/user", |account| account.home.as_str());
     writer.ensure_directory(Path::new(home), owner, 0o755)?;
-    // `/home/user` is where clients look, whoever it belongs to; `/workspace` is where repositories are cloned to.
+    // Clients use `/home/user` whoever owns it. Repositories are cloned to `/workspace`.
     for path in ["/home/user", "/workspace"] {
         writer.ensure_directory(Path::new(path), owner, 0o755)?;
     }

@@ -1,11 +1,11 @@
-//! What a build tells while it goes on.
+//! The log messages of a build.
 
 use std::time::SystemTime;
 
 use isopod_wire::build::{BuildEvent, BuildLevel, BuildPhase};
 use tokio::sync::mpsc;
 
-/// Tells about one phase.
+/// Sends the messages of one phase.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     events: mpsc::Sender<BuildEvent>,
@@ -26,26 +26,26 @@ impl Log {
     }
 
     pub(super) async fn info(&self, message: impl Into<String>) {
-        self.tell(BuildLevel::Info, message.into()).await;
+        self.send(BuildLevel::Info, message.into()).await;
     }
 
     pub(super) async fn warn(&self, message: impl Into<String>) {
-        self.tell(BuildLevel::Warn, message.into()).await;
+        self.send(BuildLevel::Warn, message.into()).await;
     }
 
     pub(super) async fn error(&self, message: impl Into<String>) {
-        self.tell(BuildLevel::Error, message.into()).await;
+        self.send(BuildLevel::Error, message.into()).await;
     }
 
-    /// As [`Log::info`], from where nobody can wait. When too much is told at once it is left out.
+    /// As [`Log::info`], from code that cannot wait. If the channel is full, the message is dropped.
     pub(super) fn try_info(&self, message: String) {
         let event = BuildEvent { at: SystemTime::now(), level: BuildLevel::Info, phase: self.phase, message };
         let _ = self.events.try_send(event);
     }
 
-    async fn tell(&self, level: BuildLevel, message: String) {
+    async fn send(&self, level: BuildLevel, message: String) {
         let event = BuildEvent { at: SystemTime::now(), level, phase: self.phase, message };
-        // A build goes on when nobody listens.
+        // A build continues if nobody listens.
         let _ = self.events.send(event).await;
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! base (host, image, template) ── step ── step ── … ── image set up ── start command tried ── manifest
-//!                                  └ key of base and instructions ─▶ known: its layer
+//!                                  └ key of base and instructions ─▶ cached: its layer
 //!                                                                └▶ new: run in a sandbox, commit what changed
 //! ```
 //!
-//! Steps run in sandboxes like any other; files are copied from outside, by paths that the kernel resolves inside. A
-//! build that fails, is cancelled or takes too long leaves the layers of the steps that were done, and nothing else.
+//! Steps run in ordinary sandboxes. Files are copied from outside, by paths that the kernel resolves inside the
+//! sandbox's root. A build that fails, is cancelled or times out leaves only the layers of its finished steps.
 
 mod accounts;
 mod add;
@@ -36,18 +36,17 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::images::Images;
-use crate::sandbox::Fleet;
+use crate::sandbox::Sandboxes;
 use build_sandbox::BuildSandbox;
 use cache::{BuildLocks, Cache};
 use log::Log;
 use step_error::StepError;
 use work::{Work, until_stopped};
 
-/// What all builds of a node share.
+/// State shared by all builds of a node.
 #[derive(Debug)]
 pub(crate) struct TemplateBuilder {
     images: Images,
-    /// Whose turn it is at which step.
     locks: BuildLocks,
 }
 
@@ -59,16 +58,16 @@ impl TemplateBuilder {
     /// Builds a template. See [`isopod_wire::node::NodeApi::build_template`].
     pub(crate) async fn build(
         &self,
-        fleet: &Arc<Fleet>,
+        sandboxes: &Arc<Sandboxes>,
         spec: BuildSpec,
         events: mpsc::Sender<BuildEvent>,
         cancel: CancellationToken,
     ) -> Result<BuiltTemplate, BuildError> {
-        let mut build = Build::new(self, fleet, &spec, events);
+        let mut build = Build::new(self, sandboxes, &spec, events);
         let outcome = until_stopped(build.execute(), spec.timeout, &cancel).await;
         build.work.stop();
         build.close().await;
-        // The build has its place until its threads have ended: otherwise cancelled builds would pile up beside others.
+        // The build counts as running until its threads have ended. Otherwise cancelled builds would pile up.
         build.work.end().await;
         match outcome {
             Ok(built) => Ok(built),
@@ -77,35 +76,35 @@ impl TemplateBuilder {
     }
 }
 
-/// A build that goes on.
+/// A running build.
 #[derive(Debug)]
 struct Build<'a> {
     shared: &'a TemplateBuilder,
-    fleet: &'a Arc<Fleet>,
+    sandboxes: &'a Arc<Sandboxes>,
     spec: &'a BuildSpec,
     log: Log,
     cache: Cache,
     work: Arc<Work>,
     limits: Limits,
-    /// Where steps run, once one had to.
+    /// The sandbox for steps, once a step needed one.
     sandbox: Option<BuildSandbox>,
-    /// The file and line that is worked on.
+    /// The current file and line, for errors.
     place: Option<(String, u32)>,
-    /// Set by the first forced step: what follows stands on it.
+    /// Set by the first forced step, because later steps depend on it.
     is_forced: bool,
 }
 
 impl<'a> Build<'a> {
     fn new(
         shared: &'a TemplateBuilder,
-        fleet: &'a Arc<Fleet>,
+        sandboxes: &'a Arc<Sandboxes>,
         spec: &'a BuildSpec,
         events: mpsc::Sender<BuildEvent>,
     ) -> Self {
-        let templates = fleet.templates_directory();
+        let templates = sandboxes.templates_directory();
         Self {
             shared,
-            fleet,
+            sandboxes,
             spec,
             log: Log::new(events),
             cache: Cache::new(&templates),
@@ -128,7 +127,7 @@ impl<'a> Build<'a> {
         self.finish(stack, settings).await
     }
 
-    /// From now on messages and errors belong there.
+    /// Sets the phase and the line that messages and errors refer to.
     fn enter(&mut self, phase: BuildPhase, place: Option<(String, u32)>) {
         self.log = self.log.at(phase);
         self.place = place;

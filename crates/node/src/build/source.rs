@@ -1,4 +1,4 @@
-//! Where copied files come from: a context, an archive that was unpacked, or another stage.
+//! The sources of copied files: a context, an unpacked archive, or another stage.
 
 use std::fs::File;
 use std::io;
@@ -13,47 +13,47 @@ use sha2::{Digest, Sha256};
 
 use super::view::View;
 
-/// Deeper than any honest tree, and few enough that we never run out of descriptors.
+/// Deeper than any reasonable tree, and few enough not to run out of descriptors.
 const MAX_DEPTH: usize = 128;
 
-/// Names that a pattern may look at. A pattern follows links, so a few links to `.` would otherwise multiply with each
-/// `*`.
-const MAX_LOOKED_AT: u32 = 1_000_000;
-/// What the paths that a pattern means may take in memory.
+/// How many names a pattern may visit. A pattern follows links, so without a limit a few links to `.` would multiply
+/// with each `*`.
+const MAX_VISITED: u32 = 1_000_000;
+/// The limit on the memory for the paths that a pattern matches.
 const MAX_FOUND_BYTES: usize = 64 << 20;
 
 /// Files to copy from.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) view: View,
-    /// Stays out.
+    /// From `.dockerignore`.
     pub(super) ignore: IgnoreRules,
-    /// Stays out as well.
+    /// From `--exclude`.
     pub(super) exclude: Patterns,
     pub(super) top_links: TopLinks,
 }
 
-/// What a source means that is a link itself. Links below a source are always copied as links.
+/// How to treat a source that is itself a link. Links below a source are always copied as links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TopLinks {
-    /// What it leads to, as in Docker. A link that leads nowhere stays a link.
+    /// Follow it, as Docker does. A dangling link stays a link.
     Followed,
-    /// The link, as in E2B's builder.
+    /// Copy the link, as E2B's builder does.
     Kept,
 }
 
-/// Is shown every file.
+/// Called for every file of a source.
 pub(super) trait Visit {
     fn directory(&mut self, path: &Path, stat: &Stat) -> io::Result<()>;
     fn file(&mut self, path: &Path, stat: &Stat, content: &mut File) -> io::Result<()>;
     fn link(&mut self, path: &Path, stat: &Stat, target: &std::ffi::OsStr) -> io::Result<()>;
 }
 
-/// A pattern on its way through the names.
+/// The state of matching a pattern.
 struct Search<'a> {
     quota: &'a Quota,
     found: Vec<PathBuf>,
-    /// Of the paths that were found.
+    /// The total length of the paths in `found`.
     found_bytes: usize,
     budget: u32,
 }
@@ -62,15 +62,15 @@ impl Search<'_> {
     fn add(&mut self, path: PathBuf) -> io::Result<()> {
         self.found_bytes += path.as_os_str().len();
         if self.found_bytes > MAX_FOUND_BYTES {
-            let what = format!("the paths that the pattern means have more than {MAX_FOUND_BYTES} bytes");
+            let what = format!("the paths that the pattern matches have more than {MAX_FOUND_BYTES} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         self.found.push(path);
         Ok(())
     }
 
-    /// Before every name that is looked at.
-    fn look(&mut self) -> io::Result<()> {
+    /// Counts a name. Call it before visiting one.
+    fn count(&mut self) -> io::Result<()> {
         self.quota.check()?;
         self.budget = self.budget.checked_sub(1).ok_or_else(too_many)?;
         Ok(())
@@ -83,7 +83,7 @@ impl Source {
         Self { view, ignore: IgnoreRules::default(), exclude: Patterns::default(), top_links: TopLinks::Followed }
     }
 
-    /// The paths that a name or pattern means, sorted. None is not an error here.
+    /// The sorted paths that a name or pattern matches. No match is not an error here.
     pub(super) fn matches(&self, pattern: &str, quota: &Quota) -> io::Result<Vec<PathBuf>> {
         let pattern = normal(pattern);
         let text = pattern.to_string_lossy().into_owned();
@@ -92,7 +92,7 @@ impl Source {
             return Ok(found.then_some(pattern).into_iter().collect());
         }
         let read = |text: &str| read_pattern(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error));
-        let mut search = Search { quota, found: Vec::new(), found_bytes: 0, budget: MAX_LOOKED_AT };
+        let mut search = Search { quota, found: Vec::new(), found_bytes: 0, budget: MAX_VISITED };
         if text.contains("**") {
             self.walk_names(Path::new(""), &read(&text)?, &mut search, MAX_DEPTH)?;
         } else {
@@ -140,10 +140,10 @@ impl Source {
 
     fn names(&self, directory: &Path, search: &mut Search<'_>) -> io::Result<Vec<String>> {
         let directory = self.view.open(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        sorted_names(&directory, || search.look())
+        sorted_names(&directory, || search.count())
     }
 
-    /// Sockets, FIFOs and devices: a pattern passes them by, as a copied directory does.
+    /// Whether it is a socket, FIFO or device. Patterns skip those, as copying a directory does.
     fn is_special(&self, path: &Path) -> bool {
         let stat = self.view.open(path, OFlags::PATH | OFlags::NOFOLLOW).and_then(|file| Ok(fstat(file)?));
         let ordinary = [FileType::RegularFile, FileType::Directory, FileType::Symlink];
@@ -155,16 +155,16 @@ impl Source {
         self.ignore.ignores(&text) || self.exclude.match_any(&text)
     }
 
-    /// A regular file of the tree, links followed inside of it. Whoever wants a file of a context opens it this way: on the
-    /// host, a link in its place could lead anywhere.
+    /// Opens a regular file of the tree. Links are resolved within the tree. Always open files of a context this way: a
+    /// link resolved on the host could lead anywhere.
     pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
-        // A FIFO must not hold us up.
+        // Non-blocking, so that a FIFO cannot hang us.
         self.own_file(self.view.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?)
     }
 
     fn own_file(&self, file: OwnedFd) -> io::Result<File> {
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         if !self.view.is_own(&file)? {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not part of the template"));
@@ -172,7 +172,7 @@ impl Source {
         Ok(File::from(file))
     }
 
-    /// Shows a file, or a directory with all that is in it, under paths that begin with nothing.
+    /// Visits a file, or a directory and everything in it. Paths are relative to `path`.
     pub(super) fn visit(&self, path: &Path, visit: &mut dyn Visit, quota: &Quota) -> io::Result<()> {
         let file = self.open_top(path)?;
         let stat = fstat(&file)?;
@@ -180,8 +180,8 @@ impl Source {
             FileType::Directory => {
                 let directory = self.view.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
                 visit.directory(Path::new(""), &stat)?;
-                let mut tour = Tour { visit, quota };
-                self.visit_directory(&directory, path, Path::new(""), &mut tour, MAX_DEPTH)
+                let mut bounded = BoundedVisit { visit, quota };
+                self.visit_directory(&directory, path, Path::new(""), &mut bounded, MAX_DEPTH)
             }
             FileType::RegularFile => visit.file(Path::new(""), &stat, &mut self.open_file(path)?),
             FileType::Symlink => {
@@ -192,7 +192,7 @@ impl Source {
         }
     }
 
-    /// Whether a source is a directory, by what its own link means.
+    /// Whether a source is a directory, following a link as `top_links` says.
     pub(super) fn is_directory(&self, path: &Path) -> bool {
         let stat = self.open_top(path).and_then(|file| Ok(fstat(file)?));
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
@@ -211,7 +211,7 @@ impl Source {
         directory: &OwnedFd,
         at: &Path,
         shown: &Path,
-        tour: &mut Tour<'_>,
+        bounded: &mut BoundedVisit<'_>,
         depth: usize,
     ) -> io::Result<()> {
         if !self.view.is_own(directory)? {
@@ -219,8 +219,8 @@ impl Source {
         }
         let too_deep = || io::Error::new(io::ErrorKind::InvalidInput, "directories are nested too deeply");
         let deeper = depth.checked_sub(1).ok_or_else(too_deep)?;
-        for name in sorted_names(directory, || Ok(tour.quota.take_entry()?))? {
-            tour.quota.check()?;
+        for name in sorted_names(directory, || Ok(bounded.quota.take_entry()?))? {
+            bounded.quota.check()?;
             let (path, shown) = (at.join(&name), shown.join(&name));
             let is_ignored = self.is_ignored(&path);
             if is_ignored && !self.ignore.has_exceptions() {
@@ -230,30 +230,30 @@ impl Source {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     if !is_ignored {
-                        tour.visit.directory(&shown, &stat)?;
+                        bounded.visit.directory(&shown, &stat)?;
                     }
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                     let below = openat(directory, name.as_str(), flags, Mode::empty())?;
-                    self.visit_directory(&below, &path, &shown, tour, deeper)?;
+                    self.visit_directory(&below, &path, &shown, bounded, deeper)?;
                 }
                 _ if is_ignored => {}
                 FileType::RegularFile => {
                     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
                     let mut file = self.own_file(openat(directory, name.as_str(), flags, Mode::empty())?)?;
-                    tour.visit.file(&shown, &stat, &mut file)?;
+                    bounded.visit.file(&shown, &stat, &mut file)?;
                 }
                 FileType::Symlink => {
                     let target = readlinkat(directory, name.as_str(), Vec::new())?;
-                    tour.visit.link(&shown, &stat, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
+                    bounded.visit.link(&shown, &stat, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
                 }
-                // Sockets, FIFOs and devices of a context are of nobody's use in a template.
+                // Sockets, FIFOs and devices are useless in a template.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// A text that stands for the names, permissions and contents of these paths.
+    /// A digest of the names, modes and contents of these paths.
     pub(super) fn digest(&self, paths: &[PathBuf], quota: &Quota) -> io::Result<String> {
         let mut hasher = Hasher { hash: Sha256::new(), quota };
         for path in paths {
@@ -264,18 +264,18 @@ impl Source {
     }
 }
 
-/// Somebody who is shown a tree, and how much there may be to show.
-struct Tour<'a> {
+/// A visitor and its quota.
+struct BoundedVisit<'a> {
     visit: &'a mut dyn Visit,
     quota: &'a Quota,
 }
 
 fn too_many() -> io::Error {
-    let what = format!("the pattern leads through more than {MAX_LOOKED_AT} files");
+    let what = format!("the pattern visits more than {MAX_VISITED} files");
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// The names in a directory. `count` is asked before each is kept.
+/// The sorted names in a directory. Calls `count` before each name is kept.
 fn sorted_names(directory: &OwnedFd, mut count: impl FnMut() -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -296,7 +296,8 @@ fn sorted_names(directory: &OwnedFd, mut count: impl FnMut() -> io::Result<()>) 
     Ok(names)
 }
 
-/// The part of a pattern that names a file or directory: `src` of `src/*.py`, nothing of `*.py`, all of a plain path.
+/// The part of a pattern before the first wildcard component: `src` for `src/*.py`, nothing for `*.py`, all of a plain
+/// path.
 pub(super) fn fixed_part(pattern: &str) -> PathBuf {
     let mut fixed = Vec::new();
     for part in pattern.split('/') {
@@ -314,7 +315,7 @@ pub(super) fn fixed_part(pattern: &str) -> PathBuf {
     normal(&fixed.join("/"))
 }
 
-/// A path below the top, whatever it says.
+/// Normalises a path so that it stays below the root.
 fn normal(path: &str) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in Path::new(path).components() {
@@ -411,7 +412,7 @@ mod tests {
         std::os::unix::fs::symlink(&hosts, context.join("a.tar")).unwrap();
         std::os::unix::fs::symlink("../backup.tar", context.join("b.tar")).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, context.join("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        // What joining the path gave.
+        // Joining the path would follow the link on the host.
         assert_eq!(std::fs::read_to_string(context.join("a.tar")).unwrap(), "the host's");
 
         let source = source(&context, "");
@@ -474,7 +475,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(root.path().join("a"), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_ne!(digest(), second);
-        // By a name of its own it leads nowhere; by a pattern it is the link that it is, and the socket is passed by.
+        // As a plain path, the link resolves to nothing. A pattern matches the link itself and skips the socket.
         let source = source(root.path(), "");
         assert_eq!(source.matches("loop", &unlimited()).unwrap(), Vec::<PathBuf>::new());
         assert_eq!(source.matches("*", &unlimited()).unwrap(), ["a", "loop"].map(PathBuf::from));

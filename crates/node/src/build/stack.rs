@@ -1,4 +1,4 @@
-//! What a build stands on at a moment: layers, and the settings that instructions change.
+//! The state of a build: layers, and the settings that instructions change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,33 +9,33 @@ use sha2::{Digest, Sha256};
 use super::cache::Found;
 use crate::template::Layer;
 
-/// More would not fit into one mount where the kernel wants them all named at once, and where it takes 500 of them,
-/// some of which are the base's.
+/// The limit on kernels that need all layers in one mount option.
 const MAX_AT_ONCE: usize = 100;
+/// The limit on other kernels. They take 500 layers, some of which are the base\'s.
 const MAX_ONE_BY_ONE: usize = 450;
 
-/// How many layers a template has at most on this machine.
+/// How many layers a template may have on this machine.
 pub(super) fn max_layers() -> usize {
     static MAX: OnceLock<usize> = OnceLock::new();
     *MAX.get_or_init(|| if takes_many_layers() { MAX_ONE_BY_ONE } else { MAX_AT_ONCE })
 }
 
-/// Layers, and a text that stands for all that they came from.
+/// Layers, and a hash of everything they were made from.
 #[derive(Clone, Debug)]
 pub(super) struct Stack {
-    /// Whether they stand on the host's own files.
+    /// Whether the host's own files are below them.
     pub(super) on_host: bool,
-    /// Whether what they stand on serves a code interpreter.
+    /// Whether the base has a code interpreter.
     pub(super) has_interpreter: bool,
     /// Lowest first.
     pub(super) layers: Vec<Arc<Layer>>,
     pub(super) bytes: u64,
-    /// The same for the same base and the same steps.
+    /// Equal for the same base and the same steps.
     pub(super) chain: String,
 }
 
 impl Stack {
-    /// The key of a step on this stack.
+    /// The cache key of a step on this stack.
     pub(super) fn key(&self, step: &[&str]) -> String {
         let mut hash = Sha256::new();
         for part in std::iter::once(self.chain.as_str()).chain(step.iter().copied()) {
@@ -45,7 +45,7 @@ impl Stack {
         hex::encode(&hash.finalize()[..12])
     }
 
-    /// Adds what a step gave.
+    /// Adds the result of a step.
     pub(super) fn push(&mut self, key: &str, found: &Found) {
         let id = match found {
             Found::Layer(layer, bytes) => {
@@ -58,16 +58,16 @@ impl Stack {
         self.chain = hex::encode(&Sha256::digest(format!("{key} {id}").as_bytes())[..16]);
     }
 
-    /// Topmost first, as templates want them.
+    /// The layers, topmost first, as templates need them.
     pub(super) fn topmost_first(&self) -> Vec<Arc<Layer>> {
         self.layers.iter().rev().cloned().collect()
     }
 }
 
-/// Where programs are, until somebody says otherwise.
+/// The default `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What instructions set for those that follow, and in the end for sandboxes.
+/// What instructions set for later ones, and finally for sandboxes.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) env: BTreeMap<String, String>,
@@ -75,13 +75,13 @@ pub(super) struct Settings {
     pub(super) workdir: String,
     pub(super) shell: Vec<String>,
     pub(super) onbuild: Vec<String>,
-    /// Whether a Dockerfile said so itself.
+    /// Whether the Dockerfile sets it.
     pub(super) has_user: bool,
     pub(super) has_workdir: bool,
 }
 
 impl Settings {
-    /// As Docker begins.
+    /// Docker's defaults.
     pub(super) fn of_docker() -> Self {
         Self {
             env: BTreeMap::from([("PATH".to_owned(), DEFAULT_PATH.to_owned())]),
@@ -94,7 +94,7 @@ impl Settings {
         }
     }
 
-    /// A path against the working directory, without `.` and `..`.
+    /// Resolves a path against the working directory and removes `.` and `..`.
     pub(super) fn resolve(&self, path: &str) -> String {
         let mut parts: Vec<&str> = Vec::new();
         let from = if path.starts_with('/') { "" } else { self.workdir.as_str() };

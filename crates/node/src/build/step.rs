@@ -1,4 +1,4 @@
-//! One step: taken from an earlier build, or done in a sandbox and committed.
+//! Executes one step: takes its result from the cache, or runs it in a sandbox and commits the changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use crate::template::Scratch;
 /// What a step does to the files.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Runs a program.
     Run(Run),
-    /// Copies files.
     Copy(Copy),
-    /// Makes a directory.
-    Directory { path: PathBuf, owner: String },
-    /// Adds what sandboxes need.
+    Directory {
+        path: PathBuf,
+        owner: String,
+    },
+    /// Adds what sandboxes need to an image.
     SetUpImage,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Run {
     pub(super) env: BTreeMap<String, String>,
     pub(super) user: String,
     pub(super) cwd: String,
-    /// Whether it is a step of E2B's SDKs, whose errors have E2B's words.
+    /// Whether it is a step of E2B's SDKs, whose errors must have E2B's wording.
     pub(super) is_sdk: bool,
-    /// A script that is put in a place of its own and run as the last argument.
+    /// A script to store in a file. The path of that file becomes the last argument.
     pub(super) script: Option<String>,
 }
 
@@ -53,24 +53,23 @@ pub(super) struct Run {
 pub(super) struct Copy {
     pub(super) from: CopyFrom,
     pub(super) to: CopyTo,
-    /// A name, a number, or both with a group; none leaves them to whom they belong.
+    /// A name or a number, optionally with a group. `None` keeps the owners.
     pub(super) owner: Option<String>,
 }
 
-/// Where they come from.
 #[derive(Debug)]
 pub(super) enum CopyFrom {
-    /// Files that were found already.
+    /// Files that have already been found.
     Files { source: Arc<Source>, paths: Vec<PathBuf>, inline: Vec<Inline>, _scratch: Option<Arc<Scratch>> },
     /// Another stage or image.
     Stack { stack: Box<Stack>, patterns: Vec<String>, exclude: Vec<String> },
 }
 
-/// Where a script is put: memory, so that it is not in the layer.
+/// The path of the script. It is in memory, so that it does not become part of the layer.
 const SCRIPT: &str = "/dev/shm/isopod-step";
 
 impl Build<'_> {
-    /// Takes a step: what it gave before, or what it gives now.
+    /// Executes a step, or takes its result from the cache.
     pub(super) async fn step(
         &mut self,
         stack: &mut Stack,
@@ -89,8 +88,8 @@ impl Build<'_> {
             return Ok(());
         }
         let found = self.perform(stack, &key, action).await?;
-        let noted = self.cache.note(&key, &found);
-        noted.map_err(|error| StepError::internal("note what the step made", error))?;
+        let stored = self.cache.store(&key, &found);
+        stored.map_err(|error| StepError::internal("store the result of the step", error))?;
         drop(turn);
         stack.push(&key, &found);
         if let Some(sandbox) = &mut self.sandbox {
@@ -99,8 +98,8 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Takes what the step gave before, if that may be used. For steps that take long to prepare.
-    pub(super) async fn take_known(&mut self, stack: &mut Stack, words: &[String]) -> bool {
+    /// Takes the result of a step from the cache, if allowed. For steps that are expensive to prepare.
+    pub(super) async fn take_cached(&mut self, stack: &mut Stack, words: &[String]) -> bool {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let key = self.key_of(stack, &words);
         let Some(found) = self.cache.find(&key).filter(|_| !self.is_forced) else { return false };
@@ -109,7 +108,8 @@ impl Build<'_> {
         true
     }
 
-    /// Carries whose build it is: what a program made for one team, a private key for example, is not given to another.
+    /// The cache key of a step. It includes the scope: one team must not get what a program made for another, such as a
+    /// private key.
     fn key_of(&self, stack: &Stack, words: &[&str]) -> String {
         match &self.spec.cache_scope {
             Some(scope) => stack.key(&[&["scope", scope], words].concat()),
@@ -135,33 +135,33 @@ impl Build<'_> {
         sandbox.commit(&id).await
     }
 
-    /// The same step has the same layer, unless somebody wants it anew.
+    /// The id of the layer. The same step gives the same layer, unless the step is forced.
     fn layer_id(&self, key: &str) -> String {
         match self.is_forced {
             false => format!("l-{key}"),
             true => {
                 let mut bytes = [0; 12];
-                getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+                getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
                 format!("l-{}", hex::encode(bytes))
             }
         }
     }
 
-    /// The sandbox, with these files.
+    /// The build's sandbox. It is replaced if it does not have these files.
     async fn sandbox_on(&mut self, stack: &Stack) -> Result<&mut BuildSandbox, StepError> {
         let is_right = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.chain == stack.chain);
         if !is_right {
             self.close().await;
-            self.sandbox = Some(BuildSandbox::open(self.fleet, stack, self.limits, &self.work).await?);
+            self.sandbox = Some(BuildSandbox::open(self.sandboxes, stack, self.limits, &self.work).await?);
         }
         Ok(self.sandbox.as_mut().expect("it was opened above"))
     }
 
-    /// A sandbox to read another stage's files in.
+    /// Starts a sandbox to read the files of another stage.
     async fn open_source(&self, action: &Action) -> Result<Option<BuildSandbox>, StepError> {
         match action {
             Action::Copy(Copy { from: CopyFrom::Stack { stack, .. }, .. }) => {
-                Ok(Some(BuildSandbox::open(self.fleet, stack, self.limits, &self.work).await?))
+                Ok(Some(BuildSandbox::open(self.sandboxes, stack, self.limits, &self.work).await?))
             }
             _ => Ok(None),
         }
@@ -184,7 +184,7 @@ async fn run_on(sandbox: &BuildSandbox, run: Run, log: &Log) -> Result<(), StepE
     start.envs = run.env;
     if let Some(script) = run.script {
         let written = sandbox.guest.write_file(SCRIPT, script.into_bytes()).await;
-        written.map_err(|error| StepError::internal("hand the script over", error))?;
+        written.map_err(|error| StepError::internal("write the script", error))?;
         let chmod = StartProcess::new("chmod").args(["0755", SCRIPT]).user("root");
         sandbox.run(chmod, log).await?;
         start = start.arg(SCRIPT);
@@ -222,23 +222,23 @@ fn copy_from_view(
     quota: &Quota,
 ) -> Result<(), StepError> {
     let other = other.try_clone();
-    let other = other.map_err(|error| StepError::internal("look into the other stage", error))?;
+    let other = other.map_err(|error| StepError::internal("open the other stage", error))?;
     let source = Source { exclude: excluded(exclude)?, ..Source::of(other) };
     let paths = find_all(&source, patterns, quota)?;
     copy(&source, &paths, view, to, quota)
 }
 
-/// What `--exclude` says.
+/// Parses the patterns of `--exclude`.
 pub(super) fn excluded(patterns: &[String]) -> Result<Patterns, StepError> {
     Patterns::parse(patterns).map_err(|error| StepError::invalid(format!("--exclude: {error}")))
 }
 
-/// All that the patterns mean; each must mean something.
+/// The paths that the patterns match. A pattern without a match is an error.
 pub(super) fn find_all(source: &Source, patterns: &[String], quota: &Quota) -> Result<Vec<PathBuf>, StepError> {
     let mut paths = Vec::new();
     for pattern in patterns {
         let found = source.matches(pattern, quota);
-        let found = found.map_err(|error| StepError::invalid(format!("could not look for {pattern}: {error}")))?;
+        let found = found.map_err(|error| StepError::invalid(format!("could not search for {pattern}: {error}")))?;
         if found.is_empty() {
             return Err(StepError::invalid(format!("there is no file {pattern}")));
         }
@@ -253,7 +253,7 @@ async fn make_directory(sandbox: &BuildSandbox, path: PathBuf, owner: String) ->
         let owner = find_owner(&view, &owner).unwrap_or(FileOwner::ROOT);
         let mut writer = view.writer().map_err(|error| StepError::internal("write into the template", error))?;
         let made = writer.ensure_directory(&path, owner, 0o755);
-        made.map(drop).map_err(|error| StepError::step(format!("could not make {}: {error}", path.display())))
+        made.map(drop).map_err(|error| StepError::step(format!("could not create {}: {error}", path.display())))
     };
     sandbox.work.run(made).await
 }
@@ -268,7 +268,7 @@ async fn set_up_image_on(sandbox: &BuildSandbox, log: &Log) -> Result<(), StepEr
     Ok(())
 }
 
-/// A text that stands for several.
+/// A digest of several parts.
 pub(super) fn digest_of(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -278,7 +278,7 @@ pub(super) fn digest_of(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> St
     hex::encode(hash.finalize())
 }
 
-/// Whether a destination is a directory by the way it is written.
+/// Whether a destination is a directory by its syntax.
 pub(super) fn names_a_directory(destination: &str) -> bool {
     destination.ends_with('/')
         || Path::new(destination).file_name().is_none()

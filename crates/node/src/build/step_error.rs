@@ -1,4 +1,4 @@
-//! What goes wrong in a build, before it is known in which phase and on which line.
+//! Errors of a build, before the phase and the line are known.
 
 use isopod_wire::build::BuildFailure;
 
@@ -15,22 +15,23 @@ impl StepError {
         Self { failure: BuildFailure::Invalid, message: message.into() }
     }
 
-    /// A step ended with an error.
+    /// A step failed.
     pub(super) fn step(message: impl Into<String>) -> Self {
         Self { failure: BuildFailure::Step, message: message.into() }
     }
 
-    /// The base cannot be had.
+    /// The base is not available.
     pub(super) fn image(message: impl Into<String>) -> Self {
         Self { failure: BuildFailure::Image, message: message.into() }
     }
 
-    /// The same failure, with what was being done.
+    /// Adds what was being done to the message.
     pub(super) fn within(self, what: &str) -> Self {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// Something broke on this side. The whole chain of causes is told: whoever builds is the one to read it.
+    /// An internal failure. The message has the whole chain of causes, because the user who builds is the one to read
+    /// it.
     pub(super) fn internal(what: &str, error: impl std::error::Error) -> Self {
         Self { failure: BuildFailure::Internal, message: format!("could not {what}: {}", chain(&error)) }
     }

@@ -1,4 +1,4 @@
-//! The SDK's list of steps.
+//! Builds the steps of the SDK.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use crate::template::Scratch;
 
-/// Whose commands are, and where, until steps say otherwise.
+/// The default user and working directory of steps.
 const USER: &str = "user";
 const HOME: &str = "/home/user";
 
@@ -64,7 +64,7 @@ impl Build<'_> {
                     script: None,
                 };
                 let ran = self.run(stack, run, step.force).await;
-                // In the words of E2B's builder, which programs look for.
+                // The wording of E2B's builder, which programs match on.
                 ran.map_err(|error| error.within(&format!("failed to run command '{}'", shortened(command))))
             }
             BuildInstruction::Copy { source, destination, owner, mode, archive } => {
@@ -96,7 +96,7 @@ impl Build<'_> {
         }
     }
 
-    /// Runs a program; the key is all that can change what it does.
+    /// Runs a program. The key covers everything that can change its result.
     pub(super) async fn run(&mut self, stack: &mut Stack, run: Run, force: bool) -> Result<(), StepError> {
         let env: Vec<String> = run.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut words = vec!["RUN", &run.user, &run.cwd, run.script.as_deref().unwrap_or("")];
@@ -106,7 +106,7 @@ impl Build<'_> {
         self.step(stack, &words, force, Action::Run(run)).await
     }
 
-    /// A working directory is made.
+    /// Creates a working directory.
     pub(super) async fn make_directory(
         &mut self,
         stack: &mut Stack,
@@ -118,9 +118,9 @@ impl Build<'_> {
         self.step(stack, &["WORKDIR", path, owner], force, action).await
     }
 
-    /// Copies what an archive has. The SDK has put exactly those files into it that the pattern means, under their paths
-    /// in its context. As E2B's builder does, all below the fixed part of the pattern goes into the destination: of
-    /// `src/**/*.py` what is in `src`, with its directories.
+    /// Copies the contents of an archive. The SDK has packed exactly the files that the pattern matches, under their
+    /// paths in the context. As in E2B's builder, everything below the fixed part of the pattern goes into the
+    /// destination: for `src/**/*.py`, what is in `src`, with its directories.
     async fn copy_archive(
         &mut self,
         stack: &mut Stack,
@@ -130,7 +130,7 @@ impl Build<'_> {
         owner: String,
         force: bool,
     ) -> Result<(), StepError> {
-        // The server's own path, made of a team and a hash: nothing that a user named.
+        // The path is made of a team and a hash by the server. No user chose any part of it.
         let file = File::open(archive).map_err(|error| StepError::internal("open the archive", error))?;
         let scratch = self.unpack(file, Kind::Plain).await?;
         let view =
@@ -156,17 +156,17 @@ impl Build<'_> {
         self.step(stack, &words, force, Action::Copy(Copy { from, to, owner: Some(owner) })).await
     }
 
-    /// Unpacks an archive into a directory that goes when it is not needed any more.
+    /// Unpacks an archive into a temporary directory, which is removed when it is dropped.
     pub(super) async fn unpack(&self, archive: File, kind: Kind) -> Result<Scratch, StepError> {
-        let templates = self.fleet.templates_directory();
+        let templates = self.sandboxes.templates_directory();
         let bounds =
             Bounds { bytes: self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0), ..Bounds::default() };
         let quota = self.work.quota(bounds);
         let unpacked = move || {
             let mut bytes = [0; 12];
-            getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+            getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
             let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
-            let scratch = scratch.map_err(|error| StepError::internal("make room for the files", error))?;
+            let scratch = scratch.map_err(|error| StepError::internal("create a directory for the files", error))?;
             let stream = decompress(std::io::BufReader::with_capacity(1 << 18, archive));
             let stream = stream.map_err(|error| StepError::internal("open the archive", error))?;
             let done = unpack_within(stream, scratch.path(), kind, &quota);
@@ -177,7 +177,7 @@ impl Build<'_> {
     }
 }
 
-/// A command as it stands in an error.
+/// A command, shortened for an error message.
 fn shortened(command: &str) -> String {
     const MAX_CHARS: usize = 500;
     let mut shown: String = command.chars().take(MAX_CHARS).collect();

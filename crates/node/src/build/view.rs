@@ -1,7 +1,7 @@
-//! A tree of files seen from outside: the root of a sandbox, or a directory of this machine.
+//! A file tree seen from outside: the root of a sandbox, or a directory of this machine.
 //!
-//! Nothing leads out of it: the kernel resolves every path as if the tree's top were `/`, and of a sandbox only the
-//! files of its own root count, not what is mounted into it (`/proc`, `/dev`, `/sys`).
+//! Nothing leads out of it: the kernel resolves every path as if the tree's root were `/`. In a sandbox, only the files
+//! of its own root count, not what is mounted into it (`/proc`, `/dev`, `/sys`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ use crate::contents::copy_contents;
 
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
-/// Somebody inside.
+/// An owner in ids of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileOwner {
     pub(super) uid: u32,
@@ -32,22 +32,21 @@ impl FileOwner {
     pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
-/// The tree.
 #[derive(Debug)]
 pub(super) struct View {
     root: OwnedFd,
-    /// The first host id of the sandbox whose root it is.
+    /// The first host id of the sandbox, if it is the root of one.
     first_id: Option<u32>,
 }
 
 impl View {
-    /// The root of a sandbox that runs.
+    /// The root of a running sandbox.
     pub(super) fn of_sandbox(init: &ProcessIdentity, first_id: u32) -> io::Result<Self> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let held = init.open().ok_or_else(gone)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, format!("/proc/{}/root", init.pid), flags, Mode::empty())?;
-        // The number may have come to mean another process between the two.
+        // The pid may have been reused in between.
         init.open().ok_or_else(gone)?;
         drop(held);
         Ok(Self { root, first_id: Some(first_id) })
@@ -59,7 +58,6 @@ impl View {
         Ok(Self { root: openat(CWD, path, flags, Mode::empty())?, first_id: None })
     }
 
-    /// The same tree once more.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { root: self.root.try_clone()?, first_id: self.first_id })
     }
@@ -68,12 +66,12 @@ impl View {
         let path = path.strip_prefix("/").unwrap_or(path);
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        // A terminal of the sandbox must not become ours. The kernel takes no such flag where nothing is opened.
+        // A terminal of the sandbox must not become ours. The kernel rejects the flag together with `O_PATH`.
         let no_terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
         Ok(openat2(&self.root, path, flags | no_terminal | OFlags::CLOEXEC, Mode::empty(), resolve)?)
     }
 
-    /// What a path means, links followed.
+    /// The metadata of a path, following links.
     pub(super) fn stat(&self, path: &Path) -> io::Result<Stat> {
         Ok(fstat(self.open(path, OFlags::PATH)?)?)
     }
@@ -86,10 +84,10 @@ impl View {
         self.stat(Path::new(path)).is_ok()
     }
 
-    /// The text of a file that should be small; empty when there is none.
+    /// The text of a small file. Empty if it does not exist.
     pub(super) fn read_small(&self, path: &str) -> String {
         const MAX_BYTES: u64 = 4 << 20;
-        // A FIFO must not hold us up.
+        // Non-blocking, so that a FIFO cannot hang us.
         let Ok(file) = self.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK) else { return String::new() };
         let mut bytes = Vec::new();
         let is_regular = fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
@@ -100,7 +98,7 @@ impl View {
         }
     }
 
-    /// Whether it is a file of the tree itself and not of something mounted into it.
+    /// Whether a file belongs to the tree itself and not to something mounted into it.
     pub(super) fn is_own(&self, file: impl AsFd) -> io::Result<bool> {
         match self.first_id {
             Some(_) => Ok(fstatfs(file)?.f_type as i64 == OVERLAY_MAGIC),
@@ -108,7 +106,7 @@ impl View {
         }
     }
 
-    /// For changing it. Only the thread that asks may use it.
+    /// Returns a writer, which only the current thread may use.
     pub(super) fn writer(&self) -> io::Result<Writer<'_>> {
         let first_id = self.first_id.unwrap_or(0);
         set_file_ids(first_id, first_id)?;
@@ -116,26 +114,26 @@ impl View {
     }
 }
 
-/// Changes a tree as its own root would.
+/// Changes a tree as its own root user would.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     view: &'a View,
     first_id: u32,
     /// The directory that was last written to.
     last: Option<(PathBuf, OwnedFd)>,
-    /// File ids belong to a thread.
+    /// File system ids belong to a thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        // Back to what every thread of this process has; taking them worked, so this does.
+        // Back to the ids of all threads of this process. Changing them worked, so this does too.
         let _ = set_file_ids(0, 0);
     }
 }
 
 impl Writer<'_> {
-    /// A directory, made with those that lead to it when they are missing.
+    /// Opens a directory. Creates it and its parents if they are missing.
     pub(super) fn ensure_directory(&mut self, path: &Path, owner: FileOwner, mode: u32) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         match self.view.open(path, flags) {
@@ -154,7 +152,7 @@ impl Writer<'_> {
         Ok(directory)
     }
 
-    /// A file with this content. What had its name is replaced, unless it is a directory.
+    /// Writes a file. Replaces what had its name, unless that is a directory.
     pub(super) fn file(
         &mut self,
         path: &Path,
@@ -165,7 +163,7 @@ impl Writer<'_> {
         self.file_of(path, owner, stat, |mut file| io::copy(content, &mut file))
     }
 
-    /// A copy of a file that a stranger wrote.
+    /// Copies a file from an untrusted source.
     pub(super) fn copy_of(
         &mut self,
         path: &Path,
@@ -196,7 +194,7 @@ impl Writer<'_> {
         Ok(bytes)
     }
 
-    /// A symbolic link. What had its name is replaced, unless it is a directory.
+    /// Creates a symbolic link. Replaces what had its name, unless that is a directory.
     pub(super) fn symlink(&mut self, path: &Path, target: &std::ffi::OsStr, owner: FileOwner) -> io::Result<()> {
         let (parent, name) = self.free_place(path, owner)?;
         symlinkat(target, &parent, name)?;
@@ -225,7 +223,8 @@ impl Writer<'_> {
         Ok(directory)
     }
 
-    /// The host's root must not write into what is mounted in a sandbox: that may be the kernel's own.
+    /// Fails for files that are mounted into a sandbox. The host's root must not write to those: they may belong to the
+    /// kernel.
     fn check_own(&self, file: impl AsFd) -> io::Result<()> {
         match self.view.is_own(file)? {
             true => Ok(()),
@@ -244,7 +243,7 @@ impl Writer<'_> {
     }
 }
 
-/// Permissions and time of a file that is written.
+/// Mode and modification time of a file that is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileStat {
     pub(super) mode: u32,
@@ -269,12 +268,12 @@ mod tests {
         for name in ["fifo", "full"] {
             rustix::fs::mknodat(CWD, at(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
         }
-        // One that has something to say, and an end: it stays in the kernel while somebody has it open.
+        // A FIFO with data and an end: the data stays in the kernel while the FIFO is open somewhere.
         let held = openat(CWD, at("full"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
         std::fs::OpenOptions::new().write(true).open(at("full")).unwrap().write_all(b"root:x:0:0\n").unwrap();
         let view = View::of_directory(scratch.path()).unwrap();
         let (done, read) = mpsc::channel();
-        // Opening a FIFO waits for a writer unless one asks not to.
+        // Without `O_NONBLOCK`, opening a FIFO waits for a writer.
         std::thread::spawn(move || {
             for name in ["passwd", "large", "directory", "fifo", "full", "missing"] {
                 done.send((name, view.read_small(name))).unwrap();

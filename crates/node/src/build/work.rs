@@ -1,5 +1,5 @@
-//! The threads on which a build works on files. What they do may take as long as a stranger's files are many, so they look
-//! again and again whether the build still wants it, and a build ends only when they have.
+//! The threads on which a build works on files. Untrusted files can keep them busy for a long time. So they check
+//! regularly whether the build has been stopped, and a build ends only after its threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use tokio_util::task::TaskTracker;
 
 use super::step_error::StepError;
 
-/// How often the disk is looked at: a look costs more than the flag.
+/// How often the free disk space is checked, because that costs more than checking the flag.
 const CHECK_EVERY: u64 = 64;
 
 /// The threads of one build.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Set once, by whoever ends the build.
+    /// Set once, when the build ends.
     stop: Arc<AtomicBool>,
     tasks: TaskTracker,
-    /// Where everything is written.
+    /// The directory that everything is written to.
     templates: PathBuf,
-    /// Tells how much may still be written there.
+    /// Returns how much may still be written there.
     room: fn(&Path) -> u64,
 }
 
@@ -35,7 +35,7 @@ impl Work {
         Self { stop: Arc::default(), tasks: TaskTracker::new(), templates: templates.to_owned(), room: available_at }
     }
 
-    /// Does something on a thread of its own. What may take long has a [`Work::quota`] to end by.
+    /// Runs a closure on a thread of its own. Long work needs a [`Work::quota`], so that it can be stopped.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
@@ -43,7 +43,7 @@ impl Work {
         finished(self.start(work).await)
     }
 
-    /// The same, for whoever does something else meanwhile. What comes of it is told by [`finished`].
+    /// As [`Work::run`], without waiting. Pass the result to [`finished`].
     pub(super) fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
@@ -51,7 +51,7 @@ impl Work {
         self.tasks.spawn_blocking(work)
     }
 
-    /// So much, as long as the build goes on and the disk has room besides its reserve.
+    /// A quota that also ends when the build is stopped or the disk has no space left besides its reserve.
     pub(super) fn quota(&self, bounds: Bounds) -> Quota {
         let (stop, templates, looks) = (Arc::clone(&self.stop), self.templates.clone(), AtomicU64::new(0));
         let room = self.room;
@@ -61,16 +61,16 @@ impl Work {
             }
             let is_due = looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHECK_EVERY);
             let is_full = is_due && room(&templates) == 0;
-            is_full.then(|| "the server's disk is full; make room there, or ask its operator to".to_owned())
+            is_full.then(|| "the server's disk is full; free space there, or ask its operator to".to_owned())
         })
     }
 
-    /// Tells all threads to end, now and in the future.
+    /// Tells all current and future threads to stop.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Tells all threads to end, and waits until they have.
+    /// Tells all threads to stop, and waits for them.
     pub(super) async fn end(&self) {
         self.stop();
         self.tasks.close();
@@ -79,18 +79,19 @@ impl Work {
 }
 
 impl Drop for Work {
-    /// Whoever forgets a build leaves no thread at work.
+    /// Stops the threads if a build is dropped.
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// What came of a thread's work.
+/// The result of a thread.
 pub(super) fn finished<T>(joined: Result<Result<T, StepError>, JoinError>) -> Result<T, StepError> {
     joined.map_err(|error| StepError::internal("finish the step", error))?
 }
 
-/// Builds until it is done, cancelled or takes too long. In the end threads may still be at work: see [`Work::end`].
+/// Runs a build until it is done, cancelled or takes too long. Threads may still be running afterwards: see
+/// [`Work::end`].
 pub(super) async fn until_stopped<T>(
     build: impl Future<Output = Result<T, StepError>>,
     timeout: Duration,
@@ -115,7 +116,7 @@ mod tests {
     use super::super::view::View;
     use super::*;
 
-    /// Runs `work` as a build does, cancels it once it is at work, and tells how many threads were and are.
+    /// Runs `work` as a build does, and cancels it while it runs. Returns the number of threads before and after.
     async fn cancel_while<T: Send + 'static>(
         work: &Arc<Work>,
         what: impl FnOnce(&Quota) -> std::io::Result<T> + Send + 'static,
@@ -141,7 +142,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cancelled_build_ends_when_its_threads_have() {
         let root = tempfile::tempdir().unwrap();
-        // Hashed byte by byte, this takes an hour.
+        // Hashing all of it would take an hour.
         std::fs::File::create(root.path().join("sparse")).unwrap().set_len(1 << 42).unwrap();
         let source = |ignore: &str| {
             let ignore = IgnoreRules::parse(ignore).unwrap();
@@ -152,7 +153,7 @@ mod tests {
         let counts = cancel_while(&work, move |quota| endless.digest(&[PathBuf::new()], quota)).await;
         assert_eq!(counts, (1, 0));
 
-        // Few files, and rules that take long with each.
+        // Few files, but rules that are slow for each of them.
         for number in 0..2000 {
             std::fs::write(root.path().join(format!("{number:0>200}")), "").unwrap();
         }

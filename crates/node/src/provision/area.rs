@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{ProvisionError, Provisioner};
 
 impl Provisioner {
-    /// The writable layer: a new one with the directories that overlays need, or the one named.
+    /// Creates the writable layer, or takes an existing one, and adds the directories that overlays need.
     pub(super) fn ensure_area(
         &self,
         name: &str,
@@ -26,7 +26,7 @@ impl Provisioner {
         Ok(path)
     }
 
-    /// A layer that comes back may hold anything, also links to places of the host: nothing in it is followed.
+    /// An existing layer may contain anything, including links to paths of the host, so links are never followed.
     fn fill_area(&self, area: &Path, on_host: bool) -> io::Result<()> {
         for part in ["root", "usr"] {
             make_directory(CWD, &area.join(part))?;
@@ -52,7 +52,7 @@ impl Provisioner {
     }
 }
 
-/// Into a layer that may come back with anything in it: no link is followed, and what is there stays.
+/// Writes to a layer that may contain anything. Links are not followed, and existing files stay.
 fn write_certificates(etc: &OwnedFd, certificates: &[u8]) -> io::Result<()> {
     make_directory(etc, Path::new("isopod"))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -67,7 +67,7 @@ fn write_certificates(etc: &OwnedFd, certificates: &[u8]) -> io::Result<()> {
     }
 }
 
-/// One that is there, or something in its place, is left alone.
+/// Creates a directory, unless something already has that name.
 fn make_directory(at: impl AsFd, path: &Path) -> io::Result<()> {
     match mkdirat(at, path, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => Ok(()),
@@ -75,8 +75,9 @@ fn make_directory(at: impl AsFd, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where the overlay keeps what is under way, always empty: a volatile overlay leaves a mark in it that stops the next
-/// one. What the mark warns of cannot be, because a layer is synced before it is kept for another life.
+/// Creates the overlay's work directory, always empty. A volatile overlay leaves a mark in it that prevents the next
+/// mount. The data loss that the mark warns of cannot have happened, because a layer is synced before it is kept for a
+/// later execution.
 fn make_work_directory(path: &Path) -> io::Result<()> {
     match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => {

@@ -1,4 +1,4 @@
-//! Launching a prepared sandbox: its first process becomes the guest, and its interpreter enters.
+//! Launches a prepared sandbox: its first process becomes the guest, and its interpreter enters.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::zygote::{Entering, Zygote};
 const GUEST_DEADLINE: Duration = Duration::from_secs(15);
 
 impl Provisioner {
-    /// Starts the first process and waits until the guest listens. Nothing is left on an error.
+    /// Starts the first process and waits until the guest listens. On an error, nothing is left.
     pub(crate) fn launch(&self, prepared: PreparedSandbox, limits: &Limits) -> Result<ReadySandbox, ProvisionError> {
         let remains = Remains::of(&prepared.record, &self.home);
         self.launch_steps(prepared, limits).inspect_err(|_| dispose(&self.host, &remains))
@@ -54,7 +54,8 @@ impl Provisioner {
             cpus: cpus_for(slot, limits),
             tmpfs_bytes: changed.is_some().then(|| tmpfs_bytes(limits)),
         })?;
-        // On disk once it has an owner: what has none is removed by its cgroups, not adopted.
+        // It is saved once the sandbox has an owner. Without an owner, a sandbox is not adopted but removed by its
+        // cgroups.
         record.init = Some(ProcessIdentity::of(launched.pid).map_err(ProvisionError::Guest)?);
         let entering = match (&zygote, &forkserver_pair) {
             (Some(zygote), Some((_, forkserver_end))) => begin_entering(zygote, launched.pid, forkserver_end, &cgroup),
@@ -69,23 +70,23 @@ impl Provisioner {
     }
 }
 
-/// Which CPUs a sandbox with fewer than the host's is placed on. Neighbouring slots are spread over all of them.
+/// The CPUs for a sandbox that has fewer than the host. Neighbouring slots are spread over all CPUs.
 fn cpus_for(slot: Slot, limits: &Limits) -> Option<Vec<u32>> {
     let all = u32::try_from(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).unwrap_or(1);
     let wanted = limits.whole_cpus();
     (wanted < all).then(|| (0..wanted).map(|index| (slot.0 * wanted + index) % all).collect())
 }
 
-/// Sends for an interpreter and lets it in. Where none comes, the guest sees that and starts its own.
+/// Requests an interpreter and admits it. If none comes, the guest notices and starts its own.
 fn begin_entering(zygote: &Zygote, init: u32, forkserver: &OwnedFd, cgroup: &SandboxCgroup) -> Option<Entering> {
     let entering = zygote.enter(init, forkserver).inspect_err(|error| {
-        tracing::warn!(error = error as &dyn std::error::Error, "the zygote does not answer");
+        tracing::warn!(error = error as &dyn std::error::Error, "the zygote does not reply");
     });
     let entering = entering.ok()?;
     match entering.let_in(cgroup) {
         Ok(()) => Some(entering),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "an interpreter was not let into its sandbox");
+            tracing::warn!(error = &error as &dyn std::error::Error, "an interpreter could not enter its sandbox");
             None
         }
     }

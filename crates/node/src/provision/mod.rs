@@ -1,4 +1,4 @@
-//! Making a sandbox that has no owner yet: first everything that is slow and the same for all, then the first process.
+//! Creates a sandbox that has no owner yet: first everything slow that is the same for all, then the first process.
 
 mod area;
 mod launch;
@@ -35,9 +35,9 @@ use crate::template::Template;
 use crate::workspace::WorkspaceError;
 use crate::zygote::{Zygote, role};
 
-/// The name that programs inside see as the host's.
+/// The host name that programs in a sandbox see.
 const HOST_NAME: &str = "isopod";
-/// Why a sandbox could not be made.
+/// Why a sandbox could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
     #[error(transparent)]
@@ -48,11 +48,11 @@ pub(crate) enum ProvisionError {
     Slot(#[from] SlotError),
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    #[error("could not make the writable layer")]
+    #[error("could not create the writable layer")]
     Area(#[from] DiskError),
     #[error("could not fill the writable layer")]
     Fill(#[source] io::Error),
-    #[error("could not make a network namespace")]
+    #[error("could not create a network namespace")]
     Netns(#[source] io::Error),
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -60,15 +60,15 @@ pub(crate) enum ProvisionError {
     Launch(#[from] LaunchError),
     #[error("could not mount the workspace")]
     Workspace(#[from] WorkspaceError),
-    #[error("could not make the guest's socket")]
+    #[error("could not create the guest's socket")]
     Socket(#[source] io::Error),
-    #[error("the guest did not come up")]
+    #[error("the guest did not start")]
     Guest(#[source] io::Error),
     #[error(transparent)]
     Interpreter(#[from] AdmissionError),
 }
 
-/// What is needed to make sandboxes.
+/// What is needed to create sandboxes.
 #[derive(Debug)]
 pub(crate) struct Provisioner {
     pub(crate) host: Arc<Host>,
@@ -77,14 +77,14 @@ pub(crate) struct Provisioner {
     pub(crate) guest: OwnedFd,
     /// Variables that every sandbox gets before its own.
     pub(crate) environment: BTreeMap<String, String>,
-    /// Whom this host trusts, for images that do not know.
+    /// The certificates that this host trusts, for images that have none of their own.
     pub(crate) certificates: Option<Vec<u8>>,
 }
 
-/// Where an image's sandbox finds the certificates of the host. Never part of a layer.
+/// The path of the host's certificates in the sandbox of an image. It is never part of a layer.
 const CERTIFICATES: &str = "etc/isopod/certificates.pem";
 
-/// Everything but the guest.
+/// A sandbox with everything but the guest.
 #[derive(Debug)]
 pub(crate) struct PreparedSandbox {
     pub(crate) record: Record,
@@ -119,11 +119,12 @@ impl Purpose {
 /// Where a network namespace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NetworkSource {
-    /// Made here, or left unused by another sandbox.
+    /// Created here, or recycled from another sandbox that never used it.
     Host,
-    /// What a zygote enters must belong to the sandbox's own user namespace, which the launcher makes.
+    /// The launcher creates it. The network namespace that a zygote enters must belong to the sandbox's own user
+    /// namespace.
     Launcher,
-    /// A zygote talks to nobody.
+    /// A zygote has no network.
     Nothing,
 }
 
@@ -137,11 +138,11 @@ impl NetworkSource {
     }
 }
 
-/// A sandbox whose guest listens and that nobody has been given.
+/// A sandbox whose guest listens and that has no owner yet.
 #[derive(Debug)]
 pub(crate) struct ReadySandbox {
     pub(crate) record: Record,
-    /// Keeps its layers from being pruned.
+    /// Protects its layers from being pruned.
     pub(crate) template: Arc<Template>,
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
@@ -151,7 +152,8 @@ pub(crate) struct ReadySandbox {
 }
 
 impl Provisioner {
-    /// The variables of a sandbox: files that they name are those of the host's base, and an image has its own place.
+    /// The variables of a sandbox. Values that are paths name files of the host's base. An image has the certificates
+    /// elsewhere.
     pub(crate) fn environment_for(&self, on_host: bool) -> BTreeMap<String, String> {
         if on_host {
             return self.environment.clone();
@@ -166,7 +168,7 @@ impl Provisioner {
         self.environment.iter().filter_map(adapt).collect()
     }
 
-    /// Prepares a sandbox on a new writable layer, or on one that exists. Nothing is left on an error.
+    /// Prepares a sandbox on a new or an existing writable layer. On an error, nothing is left.
     pub(crate) fn prepare(
         &self,
         execution: ExecutionId,
@@ -206,7 +208,7 @@ impl Provisioner {
             NetworkSource::Host => self.host.take_slot(&name)?,
             NetworkSource::Launcher | NetworkSource::Nothing => (Slot::claim(&self.host.claim(&name))?, None),
         };
-        // Saved when it has an owner. Until then a claim tells whose the slot is.
+        // Saved once the sandbox has an owner. Until then, the claim tells who uses the slot.
         record.slot = Some(slot);
 
         let cgroup = self.host.cgroups.create(&name)?;
@@ -249,12 +251,12 @@ impl Provisioner {
             None => {
                 let netns = launcher.network()?;
                 self.host.network.plumb(slot.on_network(), netns.as_fd())?;
-                // It belongs to this sandbox and can go to no other.
+                // It belongs to this sandbox and cannot be recycled.
                 SandboxNetwork { netns, witness: None }
             }
         };
         launcher.wait()?;
-        // Not earlier: a small share of the CPU is for the sandbox, not for making it.
+        // Not earlier, so that a small CPU limit does not slow down the preparation.
         cgroup.set_limits(limits)?;
         let template = Arc::clone(template);
         Ok(PreparedSandbox {
@@ -300,13 +302,13 @@ impl ReadySandbox {
     }
 }
 
-/// A path below a state directory may be longer than a socket's address: go through an open directory.
+/// The path of the state directory may be too long for a socket address, so bind through an open directory.
 fn listen_in(directory: &Path) -> io::Result<UnixListener> {
     let open = File::open(directory)?;
     UnixListener::bind(socket_in(&open))
 }
 
-/// As on any Linux: a full tmpfs leaves half of the memory to clean up with.
+/// Linux's default: a full tmpfs leaves half of the memory.
 fn tmpfs_bytes(limits: &Limits) -> u64 {
     limits.memory.0 / 2
 }

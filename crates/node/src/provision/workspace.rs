@@ -1,4 +1,4 @@
-//! Showing an owner's parts of the workspace in a sandbox.
+//! Mounts an owner's subtrees of the workspace in a sandbox.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::workspace::{self, Mounting, ServedPart, WorkspaceError};
 
 impl Provisioner {
-    /// Shows an owner's parts of the workspace in a sandbox whose guest runs.
+    /// Mounts an owner's subtrees of the workspace in a sandbox whose guest runs.
     pub(crate) fn mount_workspace(
         &self,
         record: &Record,
@@ -21,26 +21,26 @@ impl Provisioner {
         workspace::mount_all(&*self.backend, server, &record.execution, init, mounts, mounting)
     }
 
-    /// What somebody serves now of the workspace. Nothing if nobody can tell, or there is no workspace.
+    /// The subtrees of the workspace that are served now. `None` if that is unknown or there is no workspace.
     pub(crate) fn served_parts(&self) -> Option<Vec<ServedPart>> {
         let served = self.host.workspace.get()?.served();
-        served.inspect_err(|error| tracing::warn!(%error, "nobody can say what is served of the workspace")).ok()
+        served.inspect_err(|error| tracing::warn!(%error, "cannot find out what is served of the workspace")).ok()
     }
 
-    /// Mounts anew what nobody serves any more, as after the death of the one who did.
+    /// Mounts subtrees again that are no longer served, as after the storage daemon died.
     pub(crate) fn restore_workspace(&self, record: &Record, served: &[ServedPart]) {
         let lost = lost_mounts(record, served);
         if lost.is_empty() {
             return;
         }
-        tracing::info!(execution = %record.execution, "nobody serves its workspace, mounting it anew");
+        tracing::info!(execution = %record.execution, "its workspace is no longer served; mounting it again");
         if let Err(error) = self.mount_workspace(record, &lost, Mounting::Replace) {
-            tracing::warn!(execution = %record.execution, error = &error as &dyn std::error::Error, "its workspace stays away for now");
+            tracing::warn!(execution = %record.execution, error = &error as &dyn std::error::Error, "could not mount its workspace again; will retry");
         }
     }
 }
 
-/// The mounts of a sandbox that nobody serves.
+/// The mounts of a sandbox that are not served.
 pub(crate) fn lost_mounts(record: &Record, served: &[ServedPart]) -> Vec<WorkspaceMount> {
     let owner = record.execution.as_str();
     let is_served =

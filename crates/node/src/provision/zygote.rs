@@ -1,4 +1,4 @@
-//! Starting the zygote of a template: it is prepared and launched like a sandbox.
+//! Starts the zygote of a template, which is prepared and launched like a sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::template::Template;
 use crate::zygote::{self, Zygote};
 
 impl Provisioner {
-    /// Starts a zygote on a template and waits until it is warm. `on_end` is called once, when it is gone.
+    /// Starts a zygote on a template and waits until it is warm. Calls `on_end` once, when it is gone.
     pub(crate) fn start_zygote(
         &self,
         template: &Arc<Template>,
@@ -42,7 +42,7 @@ impl Provisioner {
         Zygote::connect(&self.host, remains, slot, ours, on_end).map_err(ProvisionError::Guest)
     }
 
-    /// Prepares a zygote, which has all that a sandbox has but a network.
+    /// Prepares a zygote, which has everything that a sandbox has except a network.
     fn prepare_zygote(
         &self,
         execution: ExecutionId,
@@ -69,7 +69,7 @@ fn launch_zygote_program(prepared: PreparedSandbox, socket: BorrowedFd<'_>) -> R
         tmpfs_bytes: None,
     };
     let launched = prepared.launcher.launch(&launch)?;
-    // Its end is closed by the program's start. Anything written there is a failure.
+    // The pipe is closed when the program starts. Anything written to it is an error.
     let mut text = [0; 512];
     match rustix::io::read(&launched.ready, &mut text).map_err(|error| ProvisionError::Guest(error.into()))? {
         0 => Ok(launched),

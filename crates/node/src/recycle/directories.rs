@@ -1,8 +1,8 @@
-//! Directories of ended sandboxes, for the next ones.
+//! Recycles the directories of ended sandboxes.
 //!
-//! ext4 does not use the number of a removed file again for some seconds, and looks at every such number whenever a file is
-//! made: where hundreds of sandboxes come and go, most of the work of a record was that search. So a directory stays, with
-//! its files, and gets another name. Nothing in it is read again; what it held is written over.
+//! ext4 does not reuse the inode number of a removed file for some seconds, and checks every such number whenever a
+//! file is created. With hundreds of short-lived sandboxes, most of the cost of a record was that search. So a
+//! directory is kept with its files and renamed. Nothing in it is read again, and its files are overwritten.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::guest_request::GUEST_SOCKET;
 use crate::record::put_aside;
 
-/// How many wait at most.
+/// How many directories are kept.
 const MAX_IDLE: usize = 16;
 
 /// The directories that a home keeps for its next sandboxes.
@@ -23,13 +23,13 @@ pub(crate) struct RecycledDirectories {
 
 #[derive(Debug, Default)]
 struct Idle {
-    /// Where they lie. Without it none are kept.
+    /// Where they are kept. If it is not set, none are kept.
     directory: Option<PathBuf>,
     kept: Vec<PathBuf>,
 }
 
 impl RecycledDirectories {
-    /// Keeps directories in `directory` from now on. What an earlier process left there goes.
+    /// Starts keeping directories in `directory`. Removes what an earlier process left there.
     pub(crate) fn open(&self, directory: &Path) -> io::Result<()> {
         remove_all(directory)?;
         fs::create_dir(directory)?;
@@ -37,14 +37,14 @@ impl RecycledDirectories {
         Ok(())
     }
 
-    /// Gives one of them the name `path`. False when there is none.
+    /// Renames a kept directory to `path`. Returns false if there is none.
     pub(crate) fn take(&self, path: &Path) -> bool {
         let kept = self.idle().kept.pop();
-        // One that cannot be had any more is no loss.
+        // If it is gone, the caller creates a new one.
         kept.is_some_and(|kept| fs::rename(kept, path).is_ok())
     }
 
-    /// Removes a directory, or keeps it for the next sandbox. One that is not there is fine.
+    /// Removes a directory, or keeps it for the next sandbox. It is not an error if it does not exist.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         match self.keep(path) {
             true => Ok(()),
@@ -75,7 +75,7 @@ impl RecycledDirectories {
 impl Drop for RecycledDirectories {
     fn drop(&mut self) {
         if let Some(directory) = self.idle().directory.take() {
-            // The next server removes it before it begins.
+            // The next server removes it when it starts.
             let _ = remove_all(&directory);
         }
     }

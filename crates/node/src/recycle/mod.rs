@@ -1,4 +1,4 @@
-//! What ended sandboxes leave for the next ones: networks that were never used, directories, and slots on their way back.
+//! What ended sandboxes leave for the next ones: unused networks, directories, and slots that are being released.
 
 mod directories;
 mod networks;

@@ -1,8 +1,9 @@
-//! Networks of ended sandboxes that were never used, for the next ones.
+//! Recycles the networks of ended sandboxes that never used them.
 //!
-//! Making a network namespace with its interface and removing it again is a fifth of what a sandbox costs, and most
-//! sandboxes never send a packet. Only what is as new is kept (see [`isopod_network::Witness`]); the slot, and with it the
-//! id range, stays claimed all the time. A claim without a record is the business of whoever holds it here.
+//! Creating and removing a network namespace with its interface is a fifth of the cost of a sandbox, and most sandboxes
+//! never send a packet. Only networks that are as good as new are kept (see [`isopod_network::Witness`]). The slot, and
+//! with it the id range, stays claimed all the time. A claim without a record belongs to the process that keeps the
+//! network.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -17,11 +18,11 @@ use crate::slot::Slot;
 #[derive(Debug)]
 pub(crate) struct SandboxNetwork {
     pub(crate) netns: OwnedFd,
-    /// `None` for an adopted sandbox, of which nobody can say what it did before.
+    /// `None` for an adopted sandbox, because its earlier traffic is unknown.
     pub(crate) witness: Option<Witness>,
 }
 
-/// A slot that is claimed and connected, and that no sandbox uses.
+/// A slot that is claimed and connected, but not used by a sandbox.
 #[derive(Debug)]
 pub(crate) struct RecycledNetwork {
     pub(crate) slot: Slot,
@@ -30,7 +31,7 @@ pub(crate) struct RecycledNetwork {
     pub(crate) network: SandboxNetwork,
 }
 
-/// The networks that a process keeps for its next sandboxes. Without capacity, which is how it begins, none are kept.
+/// The networks that a process keeps for its next sandboxes. The initial capacity is zero.
 #[derive(Debug, Default)]
 pub(crate) struct RecycledNetworks {
     kept: Mutex<VecDeque<RecycledNetwork>>,
@@ -38,12 +39,12 @@ pub(crate) struct RecycledNetworks {
 }
 
 impl RecycledNetworks {
-    /// Keeps at most so many from now on.
+    /// Sets how many are kept.
     pub(crate) fn set_capacity(&self, max: usize) {
         self.capacity.store(max, Ordering::Relaxed);
     }
 
-    /// Gives it back when there is no room.
+    /// Returns the network if there is no room for it.
     pub(crate) fn put(&self, recycled: RecycledNetwork) -> Result<(), RecycledNetwork> {
         let mut kept = self.kept();
         if kept.len() >= self.capacity.load(Ordering::Relaxed) {
@@ -57,12 +58,12 @@ impl RecycledNetworks {
         self.kept().len() < self.capacity.load(Ordering::Relaxed)
     }
 
-    /// The one that has waited longest.
+    /// Takes the oldest one.
     pub(crate) fn take(&self) -> Option<RecycledNetwork> {
         self.kept().pop_front()
     }
 
-    /// The slots of all.
+    /// The slots of all kept networks.
     pub(crate) fn slots(&self) -> BTreeSet<Slot> {
         self.kept().iter().map(|recycled| recycled.slot).collect()
     }

@@ -1,7 +1,7 @@
-//! Slots that are not used any more, on their way back.
+//! Releases slots that are no longer used.
 //!
-//! Taking a slot off the network costs the kernel tens of milliseconds, mostly the same for one as for a hundred. So they
-//! are gathered and taken off together, and only then may somebody else claim them.
+//! Removing a slot from the network costs the kernel tens of milliseconds, and about the same for one as for a hundred.
+//! So slots are collected and removed together. Only then can they be claimed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use isopod_network::Network;
 
 use crate::slot::Slot;
 
-/// How long slots are gathered. The kernel looks through its whole table of connections each time, tens of milliseconds
-/// of CPU however few there are; the host has slots enough to wait.
+/// How long slots are collected. Each removal makes the kernel search its whole connection table, which takes tens of
+/// milliseconds of CPU time even for one slot. The host has enough slots to wait.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// The slots and the thread that takes them off.
+/// The slots and the thread that removes them from the network.
 #[derive(Debug)]
 pub(crate) struct SlotReleaser {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ struct Shared {
 struct Queue {
     /// With the texts that claim them.
     slots: BTreeMap<Slot, String>,
-    /// Those that are being taken off now.
+    /// Slots that are being removed right now.
     leaving: BTreeSet<Slot>,
     closed: bool,
 }
@@ -47,13 +47,13 @@ impl SlotReleaser {
         Ok(Self { shared, worker: Some(worker) })
     }
 
-    /// Gives a slot back, soon.
+    /// Queues a slot for release.
     pub(crate) fn release(&self, slot: Slot, claim: String) {
         self.shared.queue().slots.insert(slot, claim);
         self.shared.changed.notify_all();
     }
 
-    /// Those that are not given back yet.
+    /// Slots that are not released yet.
     pub(crate) fn slots(&self) -> BTreeSet<Slot> {
         let queue = self.shared.queue();
         queue.slots.keys().chain(&queue.leaving).copied().collect()
@@ -61,7 +61,7 @@ impl SlotReleaser {
 }
 
 impl Drop for SlotReleaser {
-    /// Waits until all are given back.
+    /// Waits until all slots are released.
     fn drop(&mut self) {
         self.shared.queue().closed = true;
         self.shared.changed.notify_all();
@@ -93,18 +93,19 @@ impl Shared {
             let slots = std::mem::take(&mut queue.slots);
             queue.leaving = slots.keys().copied().collect();
             drop(queue);
-            self.give_back(&slots);
+            self.release_all(&slots);
             self.queue().leaving.clear();
         }
     }
 
-    fn give_back(&self, slots: &BTreeMap<Slot, String>) {
-        // A slot that two found at once was given back by the first, and may be somebody else's by now.
+    fn release_all(&self, slots: &BTreeMap<Slot, String>) {
+        // If two callers released the same slot, the first one has already freed it, and it may belong to someone else
+        // by now.
         let slots: BTreeMap<_, _> = slots.iter().filter(|(slot, claim)| slot.is_claimed_with(claim)).collect();
         let numbers = slots.keys().map(|slot| slot.on_network()).collect();
         if let Err(error) = self.network.unplumb_all(&numbers) {
             // They stay claimed, and the next sweep tries again.
-            tracing::warn!(error = &error as &dyn std::error::Error, "could not take slots off the network");
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not remove slots from the network");
             return;
         }
         slots.iter().for_each(|(slot, claim)| slot.release(claim));

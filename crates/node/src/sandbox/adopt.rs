@@ -1,4 +1,4 @@
-//! Taking over the sandboxes of an earlier server.
+//! Adopts the sandboxes of an earlier server.
 
 use std::fs::File;
 use std::io;
@@ -11,8 +11,8 @@ use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
 
 use super::build_recipe::is_of_a_build;
-use super::watch::can_be_held_up;
-use super::{Fleet, Life, Processes, Sandbox};
+use super::watch::blockable_exit;
+use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::boot::{ProcessIdentity, boot_id};
 use crate::disposal::{Remains, dispose, stop};
 use crate::guest_request::{self, GUEST_SOCKET};
@@ -22,7 +22,7 @@ use crate::slot::Slot;
 use crate::sweep::remains_of;
 use crate::template::Template;
 
-/// What becomes of a record.
+/// What to do with a record.
 enum Decision {
     /// Its first process runs.
     Adopt(Record, ProcessIdentity),
@@ -30,18 +30,17 @@ enum Decision {
     Keep(Record),
     /// It had an owner and is gone.
     Ended(Record, EndReason),
-    /// Nobody was ever given it, or it cannot be read.
+    /// It never had an owner, or it cannot be read.
     Remove,
 }
 
-/// Before each round of taking over what is still left. What fails for want of descriptors or memory, or because the kernel
-/// is busy, works a moment later.
+/// The pause before each round of adoption. What fails for lack of descriptors or memory, or because the kernel is
+/// busy, may work a moment later.
 const PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 
-impl Fleet {
-    /// # Errors
-    /// When a record cannot be read. Nothing has happened to its sandbox.
+impl Sandboxes {
+    /// # Errors If a record cannot be read. Its sandbox is not touched then.
     pub(crate) async fn adopt(self: &Arc<Self>) -> io::Result<()> {
         let executions = self.provisioner.home.executions()?;
         let failed = in_rounds(executions, &PAUSES, |execution| async move { self.adopt_one(&execution).await }).await;
@@ -51,14 +50,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// May be called again after an error: nothing is lost by then.
+    /// May be called again after an error, because nothing is lost.
     async fn adopt_one(self: &Arc<Self>, execution: &ExecutionId) -> io::Result<()> {
         let directory = self.provisioner.home.execution_directory(execution);
         match decide(Record::load(&directory))? {
             Decision::Adopt(record, init) => match guest_request::open_socket(&directory) {
                 Ok(socket) => self.take_over(record, &init, socket)?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    tracing::error!(%execution, path = %directory.join(GUEST_SOCKET).display(), "a guest's socket is gone; its sandbox is ended");
+                    tracing::error!(%execution, path = %directory.join(GUEST_SOCKET).display(), "the guest's socket is gone; ending the sandbox");
                     self.end(record, EndReason::GuestUnreachable).await;
                 }
                 Err(error) => return Err(error),
@@ -70,15 +69,15 @@ impl Fleet {
         Ok(())
     }
 
-    /// It was tried several times.
+    /// Called after several attempts.
     async fn give_up(&self, execution: &ExecutionId, error: io::Error) -> io::Result<()> {
         let directory = self.provisioner.home.execution_directory(execution);
         let Ok(record) = Record::load(&directory) else {
-            // Nobody knows whose sandbox it is. Somebody has to look before anything is removed.
+            // The owner of the sandbox is unknown. A person must look before anything is removed.
             let text = format!("the record in {} cannot be read: {error}", directory.display());
             return Err(io::Error::new(error.kind(), text));
         };
-        tracing::error!(%execution, %error, "a sandbox cannot be taken over; it is ended");
+        tracing::error!(%execution, %error, "cannot adopt a sandbox; ending it");
         self.end(record, EndReason::GuestUnreachable).await;
         Ok(())
     }
@@ -87,7 +86,7 @@ impl Fleet {
         self.remove(&record.execution).await;
         if let Some(spec) = record.spec {
             let incarnation = Incarnation { sandbox: spec.sandbox, execution: record.execution };
-            // The reader is ourselves.
+            // The receiver belongs to this node.
             let _ = self.events.send(NodeEvent::Ended { incarnation, reason });
         }
     }
@@ -100,7 +99,7 @@ impl Fleet {
 
     fn take_over(self: &Arc<Self>, mut record: Record, init: &ProcessIdentity, socket: OwnedFd) -> io::Result<()> {
         let Some(slot) = record.slot else { return Err(io::ErrorKind::InvalidData.into()) };
-        // It has just ended: the next round says so.
+        // It has just ended. The next round handles that.
         let Some(pidfd) = init.open() else { return Err(io::ErrorKind::NotFound.into()) };
         let processes = Processes {
             cgroup: self.provisioner.host.cgroups.group(record.execution.as_str()),
@@ -111,42 +110,42 @@ impl Fleet {
             _template: self.open_template(&record),
             socket,
         };
-        let (pidfd, held_up) = (Arc::clone(&processes.pidfd), can_be_held_up(&record));
+        let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
         self.finish_pause(&mut record, &processes.cgroup)?;
         self.renew_policy(&record, slot)?;
         let sandbox = self.enter_record(record, Some(processes))?;
-        self.watch(sandbox, pidfd, held_up);
+        self.watch(sandbox, pidfd, blockable);
         Ok(())
     }
 
-    /// What the earlier server put in force followed its own settings, and this one's may be narrower.
+    /// Applies the policy again. The earlier server applied its own settings, and ours may be stricter.
     fn renew_policy(&self, record: &Record, slot: Slot) -> io::Result<()> {
         let Some(spec) = &record.spec else { return Ok(()) };
         let renewed = self.provisioner.host.network.set_policy(slot.on_network(), &spec.network);
         renewed.map_err(io::Error::other)
     }
 
-    /// A server that died in the middle of a pause or a resume has moved the processes and not written it down, or the
-    /// other way round. They are made to be what the record says.
+    /// Makes the processes match the record. A server that died during a pause or resume may have changed one but not
+    /// the other.
     fn finish_pause(&self, record: &mut Record, cgroup: &SandboxCgroup) -> io::Result<()> {
         if record.state == NodeState::Running {
-            // A host without a freezer has never stopped them.
+            // On a host without a freezer they were never frozen.
             let _ =
                 cgroup.thaw().inspect_err(|error| tracing::debug!(execution = %record.execution, %error, "not thawed"));
             return Ok(());
         }
         if let Err(error) = cgroup.freeze() {
-            tracing::warn!(execution = %record.execution, %error, "a paused sandbox cannot be stopped again, it runs");
+            tracing::warn!(execution = %record.execution, %error, "cannot freeze a paused sandbox again; it keeps running");
             record.state = NodeState::Running;
             record.save(&self.provisioner.home.execution_directory(&record.execution))?;
         }
         Ok(())
     }
 
-    /// Its layers must not be pruned, whoever made it.
+    /// Its layers must not be pruned, whoever created it.
     fn open_template(&self, record: &Record) -> Option<Arc<Template>> {
         self.template_of(record)
-            .inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "its layers cannot be held"))
+            .inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "cannot lock its layers"))
             .ok()
     }
 
@@ -156,9 +155,10 @@ impl Fleet {
         record.init = None;
         record.slot = None;
         record.owner = None;
-        // The record on disk leads to the same at the next start.
+        // If this fails, the record on disk leads to the same result at the next start.
         let saved = record.save(&self.provisioner.home.execution_directory(&record.execution));
-        let _ = saved.inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "not written down"));
+        let _ = saved
+            .inspect_err(|error| tracing::warn!(execution = %record.execution, %error, "could not save the record"));
         self.enter_record(record, None).map(drop)
     }
 
@@ -166,15 +166,15 @@ impl Fleet {
         let Some(spec) = &record.spec else { return Err(io::ErrorKind::InvalidData.into()) };
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: record.execution.clone() };
         let directory = self.provisioner.home.execution_directory(&record.execution);
-        let life = tokio::sync::Mutex::new(Life { record, processes, ending: false });
+        let inner = tokio::sync::Mutex::new(Inner { record, processes, ending: false });
         let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life, mounting: Default::default() });
-        self.sandboxes().insert(incarnation.sandbox, Arc::clone(&sandbox));
+            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        self.by_id().insert(incarnation.sandbox, Arc::clone(&sandbox));
         Ok(sandbox)
     }
 }
 
-/// Calls it for each of them, and again for those for which it failed. Returns those for which it never worked.
+/// Calls `adopt` for each execution, and again for those that failed. Returns those that never succeeded.
 async fn in_rounds<Adopting: Future<Output = io::Result<()>>>(
     executions: Vec<ExecutionId>,
     pauses: &[Duration],
@@ -187,7 +187,7 @@ async fn in_rounds<Adopting: Future<Output = io::Result<()>>>(
         failed.clear();
         for execution in waiting {
             if let Err(error) = adopt(execution.clone()).await {
-                tracing::warn!(%execution, %error, "a sandbox could not be taken over yet");
+                tracing::warn!(%execution, %error, "could not adopt a sandbox yet");
                 failed.push((execution, error));
             }
         }
@@ -203,7 +203,7 @@ fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
     let record = match loaded {
         Ok(record) => record,
         Err(error) if is_no_record(&error) => return Ok(Decision::Remove),
-        // Of the disk, or for want of descriptors: what it says may be anything.
+        // A disk error or a lack of descriptors says nothing about the contents.
         Err(error) => return Err(error),
     };
     if record.spec.as_ref().is_none_or(is_of_a_build) {
@@ -216,14 +216,14 @@ fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
     Ok(match (record.state, record.init.clone()) {
         (NodeState::Stopped, _) => Decision::Keep(record),
         (_, Some(init)) if init.open().is_some() => Decision::Adopt(record, init),
-        // Memory does not outlive the kernel, files do.
+        // Memory does not survive a reboot, but files do.
         (NodeState::Frozen, Some(_)) if !same_boot => Decision::Keep(record),
         (_, Some(_)) if !same_boot => Decision::Ended(record, EndReason::HostRebooted),
         _ => Decision::Ended(record, EndReason::GuestDied),
     })
 }
 
-/// It was never written whole, or nothing of it is left.
+/// Whether the record was never written completely, or nothing is left of it.
 fn is_no_record(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, NotADirectory, NotFound, UnexpectedEof};
     matches!(error.kind(), NotFound | NotADirectory | InvalidData | UnexpectedEof)

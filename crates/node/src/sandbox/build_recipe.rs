@@ -1,4 +1,4 @@
-//! Building a template's layer: its recipe runs in a sandbox of the base, whose files are then committed as a layer.
+//! Builds a template's layer: its recipe runs in a sandbox of the base, and the changed files are committed as a layer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,21 +13,21 @@ use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, PauseMode, SandboxSpec};
 use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
-use super::Fleet;
+use super::Sandboxes;
 use crate::boot::ProcessIdentity;
 use crate::guest_request;
 use crate::template::{BASE, CommitError, Existing, Layer, Recipe, Step, commit_area, layer_bounds, read_progress};
 
-/// A recipe that hangs is ended.
+/// A recipe that takes longer is stopped.
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
-/// Where the recipe's files are put: a tmpfs, so that they do not become part of the layer.
+/// The directory of the recipe's files. It is on a tmpfs, so that they do not become part of the layer.
 const PLACE: &str = "/tmp/recipe";
-/// Marks the sandbox of a build: it is of use to nobody but the process that builds.
+/// Marks the sandbox of a build. Only the process that builds can use it.
 const LABEL: &str = "isopod.build";
-/// How much of its output is told when it fails.
+/// How much of the output an error includes.
 const MAX_ERROR_BYTES: usize = 2000;
 
-/// Why a template was not built. Nothing is left.
+/// Why a template was not built. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError {
     #[error("could not start a sandbox for it: {0}")]
@@ -42,16 +42,16 @@ pub(crate) enum BuildError {
     Stop(#[from] NodeError),
     #[error("could not find its files: {0}")]
     Area(#[from] DiskError),
-    #[error("could not keep its files: {0}")]
+    #[error("could not commit its files: {0}")]
     Commit(#[from] CommitError),
-    #[error("could not keep its files: {0}")]
+    #[error("could not commit its files: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("its sandbox vanished")]
     Gone,
 }
 
-impl Fleet {
-    /// Runs a recipe and keeps what it made under `id`.
+impl Sandboxes {
+    /// Runs a recipe and commits its changes as the layer `id`.
     pub(crate) async fn build_layer(
         self: &Arc<Self>,
         recipe: &Recipe,
@@ -86,17 +86,17 @@ impl Fleet {
         Ok(tokio::task::spawn_blocking(move || commit_area(&area, &templates, &id, existing, &quota)).await??)
     }
 
-    /// What a build must know of the sandbox that it works in.
+    /// What a build must know about its sandbox.
     pub(crate) async fn parts_of_build(&self, incarnation: &Incarnation) -> Option<BuildParts> {
         let sandbox = self.find(incarnation)?;
-        let life = sandbox.life.lock().await;
-        let processes = life.processes.as_ref()?;
-        let area = self.provisioner.host.disk.area(life.record.area.as_deref()?).ok()?;
+        let inner = sandbox.inner.lock().await;
+        let processes = inner.processes.as_ref()?;
+        let area = self.provisioner.host.disk.area(inner.record.area.as_deref()?).ok()?;
         Some(BuildParts {
             directory: sandbox.directory.clone(),
             area: area.path().to_owned(),
             cgroup: processes.cgroup.clone(),
-            init: life.record.init.clone()?,
+            init: inner.record.init.clone()?,
             first_id: processes.slot.first_id(),
         })
     }
@@ -114,33 +114,33 @@ impl Fleet {
     }
 }
 
-/// Of a sandbox in which something is built.
+/// The parts of a sandbox that a build uses.
 #[derive(Debug)]
 pub(crate) struct BuildParts {
-    /// Where its guest's socket is.
+    /// The directory of its guest's socket.
     pub(crate) directory: PathBuf,
-    /// What it writes.
+    /// Its writable layer.
     pub(crate) area: PathBuf,
     pub(crate) cgroup: SandboxCgroup,
     pub(crate) init: ProcessIdentity,
     pub(crate) first_id: u32,
 }
 
-/// Whether a sandbox was made to build something in it.
+/// Whether a sandbox was created for a build.
 pub(super) fn is_of_a_build(spec: &SandboxSpec) -> bool {
     spec.labels.contains_key(LABEL)
 }
 
-/// As much as a build of packages needs, whatever sandboxes usually get.
+/// Enough resources to build packages, whatever the default limits are.
 fn spec() -> SandboxSpec {
     let limits = Limits { memory: Bytes(4 << 30), disk: None, ..Limits::default() };
     build_spec(limits, NetworkPolicy::default(), BTreeMap::new())
 }
 
-/// A sandbox to build something in.
+/// The spec of a sandbox for a build.
 pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<String, String>) -> SandboxSpec {
     let mut bytes = [0; 20];
-    getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+    getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
     SandboxSpec {
         sandbox: SandboxId::from_random(bytes),
         template: BASE.to_owned(),
@@ -159,7 +159,7 @@ async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: im
     for (name, text) in recipe.texts(state) {
         guest.write_file(&format!("{PLACE}/{name}"), text.as_bytes().to_vec()).await?;
     }
-    // Programs that are chatty on standard error write to the same place, so that a failure tells all.
+    // Standard error goes to the same stream, so that an error includes everything.
     let line = format!("exec bash {PLACE}/build.sh 2>&1");
     let mut process = guest.start(StartProcess::new("/bin/bash").args(["-c"]).arg(line).user("root")).await?;
     let mut output = Tail::default();
@@ -178,7 +178,7 @@ async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: im
     Err(BuildError::Gone)
 }
 
-/// The last part of an output, and its lines as they come.
+/// The end of an output, and its lines as they arrive.
 #[derive(Debug, Default)]
 struct Tail {
     kept: Vec<u8>,
@@ -186,7 +186,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// The lines that these bytes complete.
+    /// Returns the lines that these bytes complete.
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.kept.extend_from_slice(bytes);
         let surplus = self.kept.len().saturating_sub(MAX_ERROR_BYTES);
@@ -195,7 +195,7 @@ impl Tail {
         for byte in bytes {
             match byte {
                 b'\n' => lines.push(String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned()),
-                // A line that has no end is not one of progress.
+                // An endless line is not a progress line.
                 _ if self.line.len() < MAX_ERROR_BYTES => self.line.push(*byte),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Templates that builds left: opening them, telling of them, removing them.
+//! Opens, lists and removes templates that builds created.
 
 use std::io;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use isopod_wire::build::{KeptTemplate, RemoveTemplateError};
 use isopod_wire::node::CreateError;
 
-use super::Fleet;
+use super::Sandboxes;
 use crate::layer_users::LayerUsers;
 use crate::pool::{Pool, PoolSize};
 use crate::template::{BUILT_PREFIX, Manifest, ManifestError, Template, remove_layer};
 use crate::template_pool::{Entry, TemplatePool};
 
-/// How many sandboxes of a built template wait, at most: each may have a start command that takes memory.
+/// The maximum pool of a built template. It is small, because each sandbox may run a start command that uses memory.
 const READY: PoolSize = PoolSize { ready: 1, prepared: 1 };
-/// How many built templates have sandboxes that wait. The one that was opened first makes way.
+/// How many built templates have a pool. The oldest one is closed first.
 const MAX_OPEN: usize = 8;
 
-impl Fleet {
-    /// The template with this id, ready to be used.
+impl Sandboxes {
+    /// The pool of the template with this id.
     pub(super) fn built_template_pool(self: &Arc<Self>, id: &str) -> Result<Arc<TemplatePool>, CreateError> {
         if let Some(Entry::Open(template_pool)) = self.template_pools.get(id) {
             return Ok(template_pool);
@@ -46,7 +46,7 @@ impl Fleet {
         Ok(template_pool)
     }
 
-    /// Keeps the number of templates with sandboxes that wait in bounds.
+    /// Closes the oldest pools if there are too many.
     fn close_surplus(self: &Arc<Self>, newest: &str) {
         let open: Vec<Arc<TemplatePool>> = self
             .template_pools
@@ -63,7 +63,7 @@ impl Fleet {
         }
     }
 
-    /// On the base of a host that has changed.
+    /// Renews a template after the host's base has changed.
     pub(super) fn renew_built(self: &Arc<Self>, template_pool: &TemplatePool, base: &Template, manifest: &Manifest) {
         if !manifest.on_host {
             return;
@@ -96,7 +96,7 @@ impl Fleet {
         let manifest = match Manifest::load(&templates, id) {
             Ok(manifest) => Some(manifest),
             Err(ManifestError::Missing(_)) => return Err(not_found()),
-            // What cannot be read can still be removed; its layers go with the next prune.
+            // An unreadable template can still be removed. Its layers go with the next prune.
             Err(_) => None,
         };
         if self.list().await.iter().any(|sandbox| sandbox.spec.template == id) {
@@ -121,12 +121,12 @@ impl Fleet {
         let removed = tokio::task::spawn_blocking(move || {
             drop(open);
             Manifest::remove(&templates, &id)?;
-            // Where one of the others cannot be read, all layers stay: it may need them.
+            // If another manifest cannot be read, all layers stay, because it may need them.
             let Ok(others) = Manifest::load_all(&templates) else { return Ok(()) };
             let shared: Vec<String> = others.into_iter().flat_map(|other| other.template.layers).collect();
             let layers = manifest.map(|manifest| manifest.template.layers).unwrap_or_default();
             for layer in layers.iter().rev().filter(|layer| is_of_a_build(layer) && !shared.contains(layer)) {
-                // Somebody builds on it right now: it stays until the next prune.
+                // If another build uses it right now, it stays until the next prune.
                 let _ = remove_layer(&templates, layer);
             }
             Ok::<_, io::Error>(())
@@ -135,7 +135,7 @@ impl Fleet {
     }
 }
 
-/// Layers of recipes serve everybody.
+/// Layers of recipes are shared by all templates.
 fn is_of_a_build(layer: &str) -> bool {
     layer.starts_with("l-")
 }

@@ -1,4 +1,4 @@
-//! Giving a sandbox to an owner.
+//! Assigns a sandbox to an owner.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,8 +8,8 @@ use isopod_wire::node::{CreateError, Incarnation, NodeState, SandboxSpec};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::watch::can_be_held_up;
-use super::{Fleet, Life, Processes, Sandbox};
+use super::watch::blockable_exit;
+use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::admission::why_full;
 use crate::guest_request;
 use crate::provision::{ProvisionError, ReadySandbox};
@@ -19,7 +19,7 @@ use crate::template::Template;
 use crate::template_pool::TemplatePool;
 use crate::workspace::{Mounting, WorkspaceError};
 
-/// What the guest is told. The names are those of E2B's daemon.
+/// The request that sets up the guest. The names are those of E2B's daemon.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct InitRequest<'a> {
@@ -33,7 +33,7 @@ struct InitRequest<'a> {
 
 const DEFAULT_USER: &str = "user";
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
         let template_pool = self.template_pool(&spec.template).await?;
@@ -42,7 +42,7 @@ impl Fleet {
         created
     }
 
-    /// As [`Fleet::create`], on a template that has no name yet, and without its start command: for builds.
+    /// As [`Sandboxes::create`], on a template that has no name yet, and without its start command. For builds.
     pub(crate) async fn create_on(
         self: &Arc<Self>,
         template: Arc<Template>,
@@ -52,9 +52,10 @@ impl Fleet {
         if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
         }
-        let fleet = Arc::clone(self);
+        let sandboxes = Arc::clone(self);
         let wanted = spec.clone();
-        let made = tokio::task::spawn_blocking(move || fleet.make_on(&template, &wanted, None, Mounting::First)).await;
+        let made =
+            tokio::task::spawn_blocking(move || sandboxes.make_on(&template, &wanted, None, Mounting::First)).await;
         let ready = made.map_err(failed)?.map_err(full_or_failed)?;
         self.assign(ready, spec).await
     }
@@ -64,9 +65,9 @@ impl Fleet {
         template_pool: Arc<TemplatePool>,
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
-        let fleet = Arc::clone(self);
+        let sandboxes = Arc::clone(self);
         let wanted = spec.clone();
-        let made = tokio::task::spawn_blocking(move || fleet.take_or_make(&template_pool, &wanted)).await;
+        let made = tokio::task::spawn_blocking(move || sandboxes.take_or_make(&template_pool, &wanted)).await;
         let ready = made.map_err(failed)??;
         self.assign(ready, spec).await
     }
@@ -77,13 +78,13 @@ impl Fleet {
             return Err(CreateError::Limits(format!("the disk cannot be limited on this host: {reason}")));
         }
         crate::workspace::check(&spec.mounts).map_err(|error| CreateError::Mounts(error.to_string()))?;
-        if self.sandboxes().contains_key(&spec.sandbox) {
+        if self.by_id().contains_key(&spec.sandbox) {
             return Err(CreateError::Exists(spec.sandbox.clone()));
         }
         Ok(())
     }
 
-    /// The quickest way to a sandbox of this template, with its limits set.
+    /// Takes a sandbox of this template from the pool or creates one, and applies its limits.
     fn take_or_make(&self, template_pool: &TemplatePool, spec: &SandboxSpec) -> Result<ReadySandbox, CreateError> {
         if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
@@ -124,7 +125,7 @@ impl Fleet {
         Ok(ready)
     }
 
-    /// The first of the pool's prepared ones that can be launched. A launcher may have died while it waited.
+    /// Launches the first of the pool's prepared sandboxes that can be launched. A launcher may have died in the pool.
     fn launch_prepared(
         &self,
         template_pool: &TemplatePool,
@@ -146,7 +147,7 @@ impl Fleet {
         None
     }
 
-    /// Everything that depends on the owner and not on the guest.
+    /// Applies everything that depends on the owner but not on the guest.
     pub(super) fn apply_spec(
         &self,
         ready: &ReadySandbox,
@@ -166,7 +167,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Introduces the owner to the guest and enters the sandbox into the list.
+    /// Passes the owner's settings to the guest and registers the sandbox.
     async fn assign(self: &Arc<Self>, ready: ReadySandbox, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: ready.record.execution.clone() };
         match self.init_guest(&ready, &spec).await {
@@ -178,7 +179,7 @@ impl Fleet {
         }
     }
 
-    /// Tells the guest for whom it works.
+    /// Sends the owner's settings to the guest.
     pub(super) async fn init_guest(&self, ready: &ReadySandbox, spec: &SandboxSpec) -> std::io::Result<()> {
         let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", spec.sandbox.as_str())];
         let built = ready.template.manifest().map(|manifest| &manifest.template);
@@ -188,7 +189,7 @@ impl Fleet {
         let mut env_vars: BTreeMap<&str, &str> =
             given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         env_vars.extend(own);
-        // Whoever knows the template by another id has said so.
+        // A caller that knows the template by another id has set it already.
         env_vars.entry("E2B_TEMPLATE_ID").or_insert(&spec.template);
         let request = InitRequest {
             env_vars,
@@ -218,18 +219,18 @@ impl Fleet {
             }
         };
         let (processes, record) = Processes::of(ready, socket);
-        let (pidfd, held_up) = (Arc::clone(&processes.pidfd), can_be_held_up(&record));
-        let life = tokio::sync::Mutex::new(Life { record, processes: Some(processes), ending: false });
+        let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
+        let inner = tokio::sync::Mutex::new(Inner { record, processes: Some(processes), ending: false });
         let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life, mounting: Default::default() });
-        self.sandboxes().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
-        self.watch(sandbox, pidfd, held_up);
+            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
+        self.watch(sandbox, pidfd, blockable);
         Ok(incarnation)
     }
 
     pub(super) async fn discard(&self, ready: ReadySandbox) {
         let provisioner = Arc::clone(&self.provisioner);
-        // A panic in there leaves a record without owner, which the next sweep removes.
+        // A panic leaves a record without an owner, which the next sweep removes.
         let _ = tokio::task::spawn_blocking(move || provisioner.discard_ready(ready)).await;
     }
 }
@@ -242,7 +243,7 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CreateE
     }
 }
 
-/// What the host lacks, if that is why a step failed: a later try may succeed.
+/// The resource that the host lacks, if that is why a step failed. A later attempt may succeed.
 fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let errno = |error: &(dyn std::error::Error + 'static)| {
         let of_io = error.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
@@ -262,7 +263,7 @@ fn full_or_failed(error: ProvisionError) -> CreateError {
             tracing::warn!(
                 subtree,
                 error = &*source.source,
-                "a sandbox was not made, for it cannot be shown its files"
+                "could not create a sandbox because its files are not served"
             );
             CreateError::Workspace(source.reason)
         }

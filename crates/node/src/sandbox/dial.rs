@@ -1,7 +1,7 @@
-//! Opening a byte stream into a sandbox.
+//! Opens a byte stream into a sandbox.
 //!
-//! A frozen guest would accept a connection and never answer, so the state is looked at first, under the lock that
-//! whoever freezes holds.
+//! A frozen guest would accept a connection and never reply. So the state is checked first, under the lock that a pause
+//! takes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,21 +15,21 @@ use isopod_wire::node::{DialError, Incarnation, NodeState, Stream, Target};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tokio::net::TcpSocket;
 
-use super::Fleet;
+use super::Sandboxes;
 use crate::guest_request;
 
-/// A listener whose queue is full lets nobody in; the kernel alone would try for two minutes.
+/// A listener with a full queue accepts nothing, and the kernel would keep trying for two minutes.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) async fn dial(&self, incarnation: &Incarnation, target: Target) -> Result<Box<dyn Stream>, DialError> {
         let sandbox = self.find(incarnation).ok_or_else(|| DialError::NotFound(incarnation.clone()))?;
-        let mut life = sandbox.life.lock().await;
-        if life.ending {
+        let mut inner = sandbox.inner.lock().await;
+        if inner.ending {
             return Err(DialError::NotFound(incarnation.clone()));
         }
-        let state = life.state();
-        let processes = match (&mut life.processes, state) {
+        let state = inner.state();
+        let processes = match (&mut inner.processes, state) {
             (Some(processes), NodeState::Running) => processes,
             _ => return Err(DialError::Paused(incarnation.clone())),
         };
@@ -41,11 +41,11 @@ impl Fleet {
             Target::Interpreter => INTERPRETER_PORT,
             Target::Port(port) => port,
         };
-        // From now on a socket of ours may be on its way to a port. The network must never be another sandbox's.
+        // From now on, one of our sockets may be connecting to a port, so the network must not be recycled.
         processes.network.witness = None;
         let netns = processes.network.netns.try_clone().map_err(failed(incarnation))?;
         let sockets = Arc::clone(&processes.sockets);
-        drop(life);
+        drop(inner);
         let stream = dial_port(&sockets, netns, port).await;
         let refused = || DialError::Refused { incarnation: incarnation.clone(), port };
         match stream {
@@ -74,17 +74,18 @@ async fn dial_port(sockets: &SpareSockets, netns: OwnedFd, port: u16) -> io::Res
     let socket = TcpSocket::from_std_stream(socket.into());
     socket.set_nodelay(true)?;
     let connected = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "what listens there does not accept connections");
+    let timed_out =
+        |_| io::Error::new(io::ErrorKind::TimedOut, "the program that listens there does not accept connections");
     tokio::time::timeout(CONNECT_DEADLINE, connected).await.map_err(timed_out)?
 }
 
-/// Sockets of a sandbox's network that are connected to nothing yet. Going there for one costs more than its use.
+/// Unconnected sockets in a sandbox's network namespace. Entering the namespace for one costs more than using it.
 #[derive(Debug, Default)]
 pub(super) struct SpareSockets {
     sockets: Mutex<Vec<OwnedFd>>,
 }
 
-/// How many are made at once.
+/// How many are created at once.
 const BATCH: usize = 8;
 
 impl SpareSockets {
@@ -92,7 +93,7 @@ impl SpareSockets {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Several callers may have made some at the same time; few are worth keeping.
+    /// Several callers may have created some at the same time. Only a few are worth keeping.
     fn keep(&self, made: Vec<OwnedFd>) {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         let room = BATCH.saturating_sub(sockets.len());
@@ -100,8 +101,8 @@ impl SpareSockets {
     }
 }
 
-/// A socket belongs to the network namespace in which it was made. A thread of its own goes there and ends there, so
-/// that no thread of the server is ever left inside.
+/// Creates sockets in a network namespace. A socket belongs to the namespace in which it was created. A separate thread
+/// enters the namespace and ends there, so that no thread of the server stays inside.
 fn sockets_inside(netns: OwnedFd) -> io::Result<Vec<OwnedFd>> {
     let thread = std::thread::Builder::new().name("dial".to_owned()).stack_size(64 << 10).spawn(move || {
         enter(&netns, Namespaces::NET)?;

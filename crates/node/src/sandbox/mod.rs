@@ -4,22 +4,22 @@
 //!            create                pause(memory)
 //! (nothing) ───────▶ Running ◀───────────────────▶ Frozen
 //!                     │   ▲         resume           │
-//!    pause(files)     ▼   │ resume (a new life)      │ pause(files), reboot of the host
+//!    pause(files)     ▼   │ resume (new execution)   │ pause(files), reboot of the host
 //!                    Stopped ◀───────────────────────┘
 //! ```
 //!
-//! From every state, `kill` leads to nothing. A first process that ends by itself does the same, and is told as an event.
+//! From every state, `kill` leads to nothing. So does the end of the first process, which is also reported as an event.
 
 mod adopt;
 mod build_recipe;
 mod built;
 mod create;
 mod dial;
-mod fleet;
 mod kill;
 mod network;
 mod pause;
 mod resume;
+mod sandboxes;
 mod templates;
 mod usage;
 mod watch;
@@ -34,7 +34,7 @@ use isopod_wire::node::{Incarnation, NodeState};
 
 pub(crate) use build_recipe::build_spec;
 use dial::SpareSockets;
-pub(crate) use fleet::{Fleet, FleetConfig};
+pub(crate) use sandboxes::{Sandboxes, SandboxesConfig};
 pub(crate) use workspace::maintain_workspaces;
 
 use crate::provision::ReadySandbox;
@@ -43,23 +43,22 @@ use crate::recycle::SandboxNetwork;
 use crate::slot::Slot;
 use crate::template::Template;
 
-/// A sandbox with an owner.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) incarnation: Incarnation,
     directory: PathBuf,
-    /// What changes. Whoever changes the state of the sandbox holds this for as long as it takes.
-    life: tokio::sync::Mutex<Life>,
-    /// Held by whoever mounts its workspace anew.
+    /// The state that changes. Whoever changes it holds the lock for as long as that takes.
+    inner: tokio::sync::Mutex<Inner>,
+    /// Held while its workspace is mounted again.
     mounting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Life {
+struct Inner {
     record: Record,
     /// `None` once it is stopped or gone.
     processes: Option<Processes>,
-    /// Set by whoever ends it, so that the watcher knows that the end was wanted.
+    /// Set when the sandbox is ended on purpose, so that the watcher does not report it.
     ending: bool,
 }
 
@@ -71,14 +70,14 @@ struct Processes {
     network: SandboxNetwork,
     sockets: Arc<SpareSockets>,
     pidfd: Arc<OwnedFd>,
-    /// Keeps the layers it stands on. `None` when an adopted one's could not be found.
+    /// Protects its layers from being pruned. `None` if those of an adopted sandbox could not be found.
     _template: Option<Arc<Template>>,
-    /// The guest's socket, held open: it leads to the guest even when its name was removed from outside.
+    /// The guest's socket. It is kept open, so that it leads to the guest even if its path is removed.
     socket: OwnedFd,
 }
 
 impl Processes {
-    /// Of a ready one whose guest's socket was opened.
+    /// From a ready sandbox and the open socket of its guest.
     fn of(ready: ReadySandbox, socket: OwnedFd) -> (Self, Record) {
         let ReadySandbox { record, template, slot, cgroup, network, pidfd, .. } = ready;
         let (sockets, pidfd) = (Arc::default(), Arc::new(pidfd));
@@ -86,7 +85,7 @@ impl Processes {
     }
 }
 
-impl Life {
+impl Inner {
     fn state(&self) -> NodeState {
         self.record.state
     }

@@ -1,49 +1,49 @@
-//! Stopping a sandbox without losing it.
+//! Pauses a sandbox.
 
 use std::sync::Arc;
 
 use isopod_isolation::cgroup::CgroupError;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
 
-use super::{Fleet, Life, Sandbox};
+use super::{Inner, Sandbox, Sandboxes};
 use crate::disposal::{Remains, stop};
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
         let sandbox = self.get(incarnation)?;
-        let mut life = sandbox.life.lock().await;
-        if life.ending {
+        let mut inner = sandbox.inner.lock().await;
+        if inner.ending {
             return Err(NodeError::NotFound(incarnation.clone()));
         }
-        match (life.state(), mode) {
-            (NodeState::Running, PauseMode::Memory) => freeze(&sandbox, &mut life).await,
-            // Frozen processes are killed as they are: what they wrote is with the kernel already.
+        match (inner.state(), mode) {
+            (NodeState::Running, PauseMode::Memory) => freeze(&sandbox, &mut inner).await,
+            // Frozen processes are killed directly: what they wrote is already in the page cache.
             (NodeState::Running | NodeState::Frozen, PauseMode::Filesystem) => {
-                self.stop_processes(&sandbox, &mut life).await
+                self.stop_processes(&sandbox, &mut inner).await
             }
             (state, _) => Err(NodeError::WrongState { incarnation: incarnation.clone(), state }),
         }
     }
 
-    /// Ends the processes and keeps the files. The record says so before they end, so that a crash in between cannot
-    /// make the end look like an accident that takes the files with it.
-    async fn stop_processes(&self, sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
-        life.record.state = NodeState::Stopped;
-        save(sandbox, life, "pause")?;
-        drop(life.processes.take());
+    /// Ends the processes and keeps the files. The record is updated before they end. Otherwise, after a crash in
+    /// between, the end would look like a failure, and the files would be removed.
+    async fn stop_processes(&self, sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
+        inner.record.state = NodeState::Stopped;
+        save(sandbox, inner, "pause")?;
+        drop(inner.processes.take());
         let provisioner = Arc::clone(&self.provisioner);
-        let remains = Remains::of(&life.record, &provisioner.home);
+        let remains = Remains::of(&inner.record, &provisioner.home);
         let stopped = tokio::task::spawn_blocking(move || stop(&provisioner.host, &remains)).await;
         stopped.map_err(|error| failed(sandbox, "pause", error))?;
-        life.record.init = None;
-        life.record.slot = None;
-        life.record.owner = None;
-        save(sandbox, life, "pause")
+        inner.record.init = None;
+        inner.record.slot = None;
+        inner.record.owner = None;
+        save(sandbox, inner, "pause")
     }
 }
 
-async fn freeze(sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
-    let Some(processes) = &life.processes else {
+async fn freeze(sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
+    let Some(processes) = &inner.processes else {
         return Err(NodeError::NotFound(sandbox.incarnation.clone()));
     };
     let cgroup = processes.cgroup.clone();
@@ -52,25 +52,25 @@ async fn freeze(sandbox: &Sandbox, life: &mut Life) -> Result<(), NodeError> {
         std::io::ErrorKind::TimedOut => NodeError::NotStopped(sandbox.incarnation.clone()),
         _ => failed(sandbox, "pause", error),
     })?;
-    life.record.state = NodeState::Frozen;
-    save(sandbox, life, "pause").inspect_err(|_| {
-        // It must not stand still while everyone believes that it runs. A server that dies here leaves that to the next.
-        life.record.state = NodeState::Running;
-        if let Some(processes) = &life.processes {
+    inner.record.state = NodeState::Frozen;
+    save(sandbox, inner, "pause").inspect_err(|_| {
+        // It must not stay frozen while everyone believes that it runs. If the server dies here, the next one fixes it.
+        inner.record.state = NodeState::Running;
+        if let Some(processes) = &inner.processes {
             undo(sandbox, processes.cgroup.thaw());
         }
     })
 }
 
-/// Tells what could not be undone: nothing else will be tried before the sandbox is adopted or ended.
+/// Logs a failed undo, because nothing else is tried before the sandbox is adopted or ended.
 pub(super) fn undo(sandbox: &Sandbox, done: Result<(), CgroupError>) {
     if let Err(error) = done {
-        tracing::error!(incarnation = %sandbox.incarnation, %error, "could not undo half a pause or resume");
+        tracing::error!(incarnation = %sandbox.incarnation, %error, "could not undo an incomplete pause or resume");
     }
 }
 
-pub(super) fn save(sandbox: &Sandbox, life: &Life, what: &'static str) -> Result<(), NodeError> {
-    life.record.save(&sandbox.directory).map_err(|error| failed(sandbox, what, error))
+pub(super) fn save(sandbox: &Sandbox, inner: &Inner, what: &'static str) -> Result<(), NodeError> {
+    inner.record.save(&sandbox.directory).map_err(|error| failed(sandbox, what, error))
 }
 
 pub(super) fn failed(

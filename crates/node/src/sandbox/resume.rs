@@ -1,12 +1,12 @@
-//! Running a paused sandbox again.
+//! Resumes a paused sandbox.
 
 use std::sync::Arc;
 
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
-use super::watch::can_be_held_up;
-use super::{Fleet, Life, Processes, Sandbox};
+use super::watch::blockable_exit;
+use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::guest_request;
 use crate::provision::{ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
@@ -14,37 +14,41 @@ use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
 use crate::workspace::{Mounting, WorkspaceError};
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) async fn resume(self: &Arc<Self>, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
         let sandbox = self.get(incarnation)?;
-        let mut life = sandbox.life.lock().await;
-        if life.ending {
+        let mut inner = sandbox.inner.lock().await;
+        if inner.ending {
             return Err(NodeError::NotFound(incarnation.clone()));
         }
-        match life.state() {
+        match inner.state() {
             NodeState::Running => Ok(incarnation.clone()),
             NodeState::Frozen => {
-                let (provisioner, record) = (Arc::clone(&self.provisioner), life.record.clone());
-                // Before it runs again; what goes wrong is told there.
+                let (provisioner, record) = (Arc::clone(&self.provisioner), inner.record.clone());
+                // Before it runs again. Errors are logged there.
                 let _turn = sandbox.mounting.lock().await;
                 let _ = tokio::task::spawn_blocking(move || restore(&provisioner, &record)).await;
-                thaw(&sandbox, &mut life)
+                thaw(&sandbox, &mut inner)
             }
-            NodeState::Stopped => self.start_again(&sandbox, &mut life).await,
+            NodeState::Stopped => self.start_again(&sandbox, &mut inner).await,
         }
     }
 
-    /// A new life on the files of the old one.
-    async fn start_again(self: &Arc<Self>, sandbox: &Arc<Sandbox>, life: &mut Life) -> Result<Incarnation, NodeError> {
-        let Some(spec) = life.record.spec.clone() else {
+    /// Starts a new execution on the files of the old one.
+    async fn start_again(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        inner: &mut Inner,
+    ) -> Result<Incarnation, NodeError> {
+        let Some(spec) = inner.record.spec.clone() else {
             return Err(NodeError::NotFound(sandbox.incarnation.clone()));
         };
-        let fleet = Arc::clone(self);
-        let (record, wanted) = (life.record.clone(), spec.clone());
+        let sandboxes = Arc::clone(self);
+        let (record, wanted) = (inner.record.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
-            let template = fleet.template_of(&record)?;
-            let ready = fleet.make_on(&template, &wanted, record.area.as_deref(), Mounting::NextLife)?;
-            fleet.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+            let template = sandboxes.template_of(&record)?;
+            let ready = sandboxes.make_on(&template, &wanted, record.area.as_deref(), Mounting::Resume)?;
+            sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(ready)
         });
         let made = made.await.map_err(|error| failed(sandbox, "resume", error))?;
@@ -53,10 +57,10 @@ impl Fleet {
             self.discard(ready).await;
             return Err(failed(sandbox, "resume", error));
         }
-        self.replace(sandbox, life, ready, spec)
+        self.replace(sandbox, inner, ready, spec)
     }
 
-    /// The one that new sandboxes get, as long as it is the same generation: it may have a zygote.
+    /// The template for new sandboxes, if it is of the same generation, because it may have a zygote.
     pub(super) fn template_of(&self, record: &Record) -> Result<Arc<Template>, TemplateError> {
         let open =
             self.template_pools.open_pools().into_iter().filter(|template_pool| template_pool.key == record.template);
@@ -87,17 +91,18 @@ impl Fleet {
         }
     }
 
-    /// The new record takes over the writable layer, and then the old one goes: at every moment at least one owns it.
+    /// Replaces the old execution. The new record takes over the writable layer before the old one is removed, so at
+    /// least one of them owns it at any moment.
     fn replace(
         self: &Arc<Self>,
         old: &Sandbox,
-        old_life: &mut Life,
+        old_inner: &mut Inner,
         mut ready: ReadySandbox,
         spec: SandboxSpec,
     ) -> Result<Incarnation, NodeError> {
         let directory = ready.directory.clone();
         ready.record.spec = Some(spec);
-        ready.record.area = old_life.record.area.clone();
+        ready.record.area = old_inner.record.area.clone();
         let opened = guest_request::open_socket(&directory);
         let socket = match opened.and_then(|socket| ready.record.save(&directory).map(|()| socket)) {
             Ok(socket) => socket,
@@ -111,17 +116,17 @@ impl Fleet {
         };
         let (processes, record) = Processes::of(ready, socket);
         let incarnation = Incarnation { sandbox: old.incarnation.sandbox.clone(), execution: record.execution.clone() };
-        let (pidfd, held_up) = (Arc::clone(&processes.pidfd), can_be_held_up(&record));
-        let life = tokio::sync::Mutex::new(Life { record, processes: Some(processes), ending: false });
+        let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
+        let inner = tokio::sync::Mutex::new(Inner { record, processes: Some(processes), ending: false });
         let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, life, mounting: Default::default() });
-        self.sandboxes().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
-        old_life.ending = true;
-        // Only the directory: slot and processes went when it was stopped.
+            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
+        old_inner.ending = true;
+        // Only the directory is left. Slot and processes were removed when it was stopped.
         if let Err(error) = std::fs::remove_dir_all(&old.directory) {
-            tracing::warn!(incarnation = %old.incarnation, %error, "could not remove the record of an earlier life");
+            tracing::warn!(incarnation = %old.incarnation, %error, "could not remove the record of an earlier execution");
         }
-        self.watch(sandbox, pidfd, held_up);
+        self.watch(sandbox, pidfd, blockable);
         Ok(incarnation)
     }
 }
@@ -132,7 +137,7 @@ fn not_resumed(sandbox: &Sandbox, error: Box<dyn std::error::Error + Send + Sync
             tracing::warn!(
                 subtree,
                 error = &*source.source,
-                "a sandbox was not resumed, for it cannot be shown its files"
+                "could not resume a sandbox because its files are not served"
             );
             NodeError::Workspace { incarnation: sandbox.incarnation.clone(), reason: source.reason.clone() }
         }
@@ -148,15 +153,15 @@ fn restore(provisioner: &Provisioner, record: &Record) {
     }
 }
 
-fn thaw(sandbox: &Sandbox, life: &mut Life) -> Result<Incarnation, NodeError> {
-    let Some(processes) = &life.processes else {
+fn thaw(sandbox: &Sandbox, inner: &mut Inner) -> Result<Incarnation, NodeError> {
+    let Some(processes) = &inner.processes else {
         return Err(NodeError::NotFound(sandbox.incarnation.clone()));
     };
     processes.cgroup.thaw().map_err(|error| failed(sandbox, "resume", error))?;
-    life.record.state = NodeState::Running;
-    if let Err(error) = save(sandbox, life, "resume") {
-        life.record.state = NodeState::Frozen;
-        undo(sandbox, life.processes.as_ref().map_or(Ok(()), |processes| processes.cgroup.freeze()));
+    inner.record.state = NodeState::Running;
+    if let Err(error) = save(sandbox, inner, "resume") {
+        inner.record.state = NodeState::Frozen;
+        undo(sandbox, inner.processes.as_ref().map_or(Ok(()), |processes| processes.cgroup.freeze()));
         return Err(error);
     }
     Ok(sandbox.incarnation.clone())

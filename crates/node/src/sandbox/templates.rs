@@ -1,21 +1,21 @@
-//! Opening templates: the base at once, others when they are asked for, building what is missing.
+//! Opens templates: the base at once, others on first use. Builds what is missing.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use isopod_wire::node::CreateError;
 
-use super::Fleet;
+use super::Sandboxes;
 use crate::home::HomeKind;
 use crate::pool::{Pool, PoolSize};
 use crate::template::{BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Recipe, Step, Template, find_recipe};
 use crate::template_pool::{Entry, TemplatePool};
 
-/// How long a create waits for a template that is being built. Clients give up a little later.
+/// How long a create waits for a template that is being built. Clients time out a little later.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(45);
 
-impl Fleet {
-    /// The template of that name or alias, ready to be used.
+impl Sandboxes {
+    /// The pool of the template with this name or alias.
     pub(crate) async fn template_pool(self: &Arc<Self>, name: &str) -> Result<Arc<TemplatePool>, CreateError> {
         if name == BASE {
             return Ok(self.template_pools.base());
@@ -34,14 +34,14 @@ impl Fleet {
         }
     }
 
-    /// Begins to open a template, unless somebody does already.
+    /// Starts opening a template, unless that is already under way.
     pub(crate) fn start_opening(self: &Arc<Self>, recipe: &'static Recipe) {
         if self.template_pools.begin_building(recipe.name) {
-            let fleet = Arc::downgrade(self);
+            let sandboxes = Arc::downgrade(self);
             tokio::spawn(async move {
-                let Some(fleet) = fleet.upgrade() else { return };
-                let opened = fleet.find_or_build(recipe).await;
-                fleet.open_built(recipe, opened);
+                let Some(sandboxes) = sandboxes.upgrade() else { return };
+                let opened = sandboxes.find_or_build(recipe).await;
+                sandboxes.open_built(recipe, opened);
             });
         }
     }
@@ -60,7 +60,7 @@ impl Fleet {
     fn not_ready(&self, recipe: &Recipe) -> CreateError {
         let progress = match self.template_pools.get(recipe.name) {
             Some(Entry::Building(Step { done, total, message })) => format!("step {done} of {total}, {message}"),
-            _ => "it could not be made; the server's log says why".to_owned(),
+            _ => "it could not be built; see the server's log".to_owned(),
         };
         CreateError::TemplateNotReady { template: recipe.name.to_owned(), progress }
     }
@@ -73,17 +73,18 @@ impl Fleet {
             return Ok(layer);
         }
         tracing::info!(template = recipe.name, "building a template, which takes a minute or two");
-        let fleet = Arc::downgrade(self);
+        let sandboxes = Arc::downgrade(self);
         let on_step = move |step: Step| {
             tracing::info!(template = recipe.name, done = step.done, total = step.total, step.message);
-            if let Some(fleet) = Weak::upgrade(&fleet) {
-                fleet.template_pools.set(recipe.name, Entry::Building(step));
+            if let Some(sandboxes) = Weak::upgrade(&sandboxes) {
+                sandboxes.template_pools.set(recipe.name, Entry::Building(step));
             }
         };
         self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())
     }
 
-    /// A recipe that failed still gives a template, if it is one that can do without.
+    /// Opens the template of a recipe. If the recipe failed, a template with an interpreter is still usable without its
+    /// layer.
     fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Layer, String>) {
         if self.template_pools.is_closed() {
             return;
@@ -106,7 +107,7 @@ impl Fleet {
         self.warm_up(&template_pool);
     }
 
-    /// Lets sandboxes of a template wait for their owners, with warm interpreters if they have one.
+    /// Fills the pool of a template, with warm interpreters if the template has one.
     pub(super) fn warm_up(self: &Arc<Self>, template_pool: &TemplatePool) {
         let template = template_pool.template();
         if self.has_zygotes(&template) {
@@ -116,25 +117,28 @@ impl Fleet {
         }
     }
 
-    /// One sandbox of a command is not worth a zygote.
+    /// A command with a single sandbox does not need a zygote.
     pub(super) fn has_zygotes(&self, template: &Template) -> bool {
         template.takes_zygotes()
             && *self.provisioner.home.kind() == HomeKind::Server
             && self.pool_size != PoolSize::NONE
     }
 
-    /// Starts a zygote for the present generation of a template. From then on its sandboxes come with a warm interpreter.
+    /// Starts a zygote for the current generation of a template. From then on, its sandboxes get a warm interpreter.
     fn start_zygote(self: &Arc<Self>, key: String) {
-        let fleet = Arc::downgrade(self);
+        let sandboxes = Arc::downgrade(self);
         let handle = tokio::runtime::Handle::current();
         tokio::task::spawn_blocking(move || {
-            let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.template_pools.is_closed()) else { return };
+            let Some(strong) = sandboxes.upgrade().filter(|sandboxes| !sandboxes.template_pools.is_closed()) else {
+                return;
+            };
             let Some(Entry::Open(template_pool)) = strong.template_pools.get(&key) else { return };
             let cold = template_pool.template();
-            let restart = Restart { handle, fleet, key };
+            let restart = Restart { handle, sandboxes, key };
             let (on_end, began) = (restart.clone(), Instant::now());
             match strong.provisioner.start_zygote(&cold, move || on_end.after(began.elapsed())) {
-                // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
+                // Too late: the node is closing, or the host has changed and another zygote is being started. Drop this
+                // one.
                 Ok(_)
                     if strong.template_pools.is_closed()
                         || template_pool.template().generation() != cold.generation() =>
@@ -144,7 +148,7 @@ impl Fleet {
                 Ok(zygote) => template_pool.replace(cold.with_zygote(zygote)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, template = cold.name, "no zygote: interpreters start cold");
+                    tracing::warn!(error, template = cold.name, "could not start a zygote; interpreters start cold");
                     restart.after(Duration::ZERO);
                 }
             }
@@ -152,7 +156,7 @@ impl Fleet {
         });
     }
 
-    /// Looks whether the host has changed, and begins new generations when it has.
+    /// Checks whether the host has changed, and creates new generations if it has.
     pub(crate) fn refresh_templates(self: &Arc<Self>) {
         let layers = self.provisioner.host.state.layers();
         let base = self.template_pools.base();
@@ -162,7 +166,7 @@ impl Fleet {
         }
         match Template::base(&layers, &self.base) {
             Ok(fresh) if fresh.generation() != current.generation() => {
-                tracing::info!(generation = fresh.generation(), "the host has changed, a new base begins");
+                tracing::info!(generation = fresh.generation(), "the host has changed; using a new base");
                 base.replace(Arc::clone(&fresh));
                 self.renew_derived(&fresh);
             }
@@ -184,7 +188,7 @@ impl Fleet {
             let id = recipe.layer_id(base.facts(), self.state_path());
             let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == id);
             if !is_for_this_host {
-                // Its packages are for another Python. The next create builds it anew.
+                // Its packages are for another Python. The next create builds it again.
                 self.template_pools.forget(recipe.name);
                 continue;
             }
@@ -195,37 +199,37 @@ impl Fleet {
     }
 }
 
-/// How another zygote is started when one is gone.
+/// What is needed to start another zygote when one is gone.
 #[derive(Clone)]
 struct Restart {
     handle: tokio::runtime::Handle,
-    fleet: Weak<Fleet>,
+    sandboxes: Weak<Sandboxes>,
     key: String,
 }
 
 impl Restart {
-    /// In a while, if the node still lives. One that dies again and again is waited for ever longer.
+    /// Starts it after a wait, if the node still exists. The wait grows with each failure.
     fn after(self, lived: Duration) {
-        let Self { handle, fleet, key } = self;
+        let Self { handle, sandboxes, key } = self;
         handle.clone().spawn(async move {
-            let Some(template_pool) = open_pool(&fleet, &key) else { return };
+            let Some(template_pool) = open_pool(&sandboxes, &key) else { return };
             let wait = template_pool.zygote_backoff(lived);
             let template = template_pool.template().name.clone();
             tracing::warn!(template, wait = wait.as_secs(), "the zygote is gone; starting another after a wait");
             drop(template_pool);
             tokio::time::sleep(wait).await;
-            // A zygote that was replaced by a newer one is not missed.
-            if open_pool(&fleet, &key).is_some_and(|template_pool| template_pool.template().zygote().is_none())
-                && let Some(fleet) = fleet.upgrade()
+            // A zygote that was replaced by a newer one needs no successor.
+            if open_pool(&sandboxes, &key).is_some_and(|template_pool| template_pool.template().zygote().is_none())
+                && let Some(sandboxes) = sandboxes.upgrade()
             {
-                fleet.start_zygote(key);
+                sandboxes.start_zygote(key);
             }
         });
     }
 }
 
-fn open_pool(fleet: &Weak<Fleet>, key: &str) -> Option<Arc<TemplatePool>> {
-    match fleet.upgrade()?.template_pools.get(key)? {
+fn open_pool(sandboxes: &Weak<Sandboxes>, key: &str) -> Option<Arc<TemplatePool>> {
+    match sandboxes.upgrade()?.template_pools.get(key)? {
         Entry::Open(template_pool) => Some(template_pool),
         Entry::Building(_) => None,
     }

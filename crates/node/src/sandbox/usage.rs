@@ -1,19 +1,19 @@
-//! What a sandbox uses now.
+//! The resource usage of a sandbox.
 
 use std::sync::Arc;
 
 use isopod_wire::node::{Incarnation, NodeError, Usage};
 
-use super::Fleet;
+use super::Sandboxes;
 use super::pause::failed;
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) async fn usage(&self, incarnation: &Incarnation) -> Result<Usage, NodeError> {
         let sandbox = self.get(incarnation)?;
-        let life = sandbox.life.lock().await;
-        let cgroup = life.processes.as_ref().map(|processes| processes.cgroup.clone());
-        let area = life.record.area.clone();
-        drop(life);
+        let inner = sandbox.inner.lock().await;
+        let cgroup = inner.processes.as_ref().map(|processes| processes.cgroup.clone());
+        let area = inner.record.area.clone();
+        drop(inner);
         let host = Arc::clone(&self.provisioner.host);
         let read = tokio::task::spawn_blocking(move || {
             let mut usage = cgroup.map_or(Ok(Usage::default()), |cgroup| cgroup.usage())?;

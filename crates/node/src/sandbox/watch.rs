@@ -1,4 +1,4 @@
-//! Noticing that a sandbox has ended by itself.
+//! Notices that a sandbox has ended by itself.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use isopod_wire::node::{EndReason, NodeEvent};
 
-use super::{Fleet, Sandbox};
+use super::{Sandbox, Sandboxes};
 use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
 use crate::record::Record;
 use crate::workspace::KnownConnections;
 
-/// How often a sandbox that can be held up is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a sandbox with mounts is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-impl Fleet {
-    /// Waits for the end of the first process, in the background.
+impl Sandboxes {
+    /// Waits in the background for the end of the first process.
     pub(super) fn watch(
         self: &Arc<Self>,
         sandbox: Arc<Sandbox>,
         pidfd: Arc<OwnedFd>,
-        held_up: Option<ProcessIdentity>,
+        blockable: Option<ProcessIdentity>,
     ) {
         let exit = match self.exits.of(pidfd) {
             Ok(exit) => exit,
@@ -30,59 +30,59 @@ impl Fleet {
                 return;
             }
         };
-        let fleet = Arc::downgrade(self);
+        let sandboxes = Arc::downgrade(self);
         tokio::spawn(async move {
             let has_ended = tokio::select! {
-                // The sender goes without a word when the node is closed.
+                // The sender is dropped when the node is closed.
                 exit = exit => exit.is_ok(),
-                held_up_by = exiting(held_up) => {
-                    held_up_by.abort();
+                connections = exiting(blockable) => {
+                    connections.abort();
                     true
                 }
             };
             if has_ended {
-                ended(&fleet, &sandbox).await;
+                ended(&sandboxes, &sandbox).await;
             }
         });
     }
 }
 
-/// The first process of a sandbox whose end can be held up: whoever in there waits for an answer of the workspace stays until
-/// it comes, and until then the handle of the first process does not say that it was killed.
-pub(super) fn can_be_held_up(record: &Record) -> Option<ProcessIdentity> {
+/// The first process of a sandbox whose exit can be blocked. A process that waits for the workspace to reply stays
+/// until the reply comes, and until then the pidfd of the first process does not show that it was killed.
+pub(super) fn blockable_exit(record: &Record) -> Option<ProcessIdentity> {
     let has_mounts = record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty());
     record.init.clone().filter(|_| has_mounts)
 }
 
-/// Waits until it is killed. What it may then be held up by is known from before.
+/// Waits until the process is killed. Returns the connections that may block its exit, which were recorded before.
 async fn exiting(init: Option<ProcessIdentity>) -> KnownConnections {
     let Some(init) = init else { return std::future::pending().await };
     let mut known = KnownConnections::default();
     while !init.is_exiting() {
         known.refresh(init.pid);
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
     known
 }
 
-async fn ended(fleet: &Weak<Fleet>, sandbox: &Arc<Sandbox>) {
-    let mut life = sandbox.life.lock().await;
-    let Some(fleet) = fleet.upgrade() else { return };
-    if life.ending || life.processes.is_none() {
+async fn ended(sandboxes: &Weak<Sandboxes>, sandbox: &Arc<Sandbox>) {
+    let mut inner = sandbox.inner.lock().await;
+    let Some(sandboxes) = sandboxes.upgrade() else { return };
+    if inner.ending || inner.processes.is_none() {
         return;
     }
-    life.ending = true;
-    let Some(processes) = life.processes.take() else { return };
+    inner.ending = true;
+    let Some(processes) = inner.processes.take() else { return };
     let reason = match processes.cgroup.out_of_memory_kills() {
         Ok(kills) if kills > 0 => EndReason::OutOfMemory,
         _ => EndReason::GuestDied,
     };
-    let provisioner = Arc::clone(&fleet.provisioner);
-    let remains = Remains::of(&life.record, &provisioner.home);
+    let provisioner = Arc::clone(&sandboxes.provisioner);
+    let remains = Remains::of(&inner.record, &provisioner.home);
     drop(processes);
     let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
-    fleet.forget(&sandbox.incarnation);
+    sandboxes.forget(&sandbox.incarnation);
     tracing::info!(incarnation = %sandbox.incarnation, ?reason, "sandbox ended by itself");
-    // Without a reader nobody wants to know.
-    let _ = fleet.events.send(NodeEvent::Ended { incarnation: sandbox.incarnation.clone(), reason });
+    // It is not an error if nobody listens.
+    let _ = sandboxes.events.send(NodeEvent::Ended { incarnation: sandbox.incarnation.clone(), reason });
 }

@@ -1,6 +1,8 @@
-//! Keeps the workspace in sandboxes: what nobody serves any more is mounted anew, while everything else goes on.
+//! Keeps the workspace mounted in sandboxes. Mounts that are no longer served are mounted again, while everything else
+//! continues.
 //!
-//! At the start of a server and for as long as it lives, because the one who serves may lose all connections at any time.
+//! This runs when a server starts and as long as it runs, because the storage daemon may lose all connections at any
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,33 +11,34 @@ use isopod_wire::node::NodeState;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Fleet, Sandbox};
+use super::{Sandbox, Sandboxes};
 use crate::provision::{Provisioner, lost_mounts};
 use crate::record::Record;
 
-/// How often it is looked at.
+/// How often the mounts are checked.
 const EVERY: Duration = Duration::from_secs(1);
-/// Sandboxes whose mounts are made at the same time.
+/// How many sandboxes are mounted at the same time.
 const MAX_AT_ONCE: usize = 4;
 
-/// Looks at once, and then again and again until the node is closed.
-pub(crate) fn maintain_workspaces(fleet: &Arc<Fleet>) {
-    if fleet.provisioner.host.workspace.get().is_none() {
+/// Checks now, and then regularly until the node is closed.
+pub(crate) fn maintain_workspaces(sandboxes: &Arc<Sandboxes>) {
+    if sandboxes.provisioner.host.workspace.get().is_none() {
         return;
     }
-    let fleet = Arc::downgrade(fleet);
+    let sandboxes = Arc::downgrade(sandboxes);
     tokio::spawn(async move {
-        while let Some(fleet) = fleet.upgrade() {
-            fleet.restore_workspaces().await;
-            drop(fleet);
+        while let Some(sandboxes) = sandboxes.upgrade() {
+            sandboxes.restore_workspaces().await;
+            drop(sandboxes);
             tokio::time::sleep(EVERY).await;
         }
     });
 }
 
-impl Fleet {
+impl Sandboxes {
     async fn restore_workspaces(&self) {
-        // First those that should have something, then what is served: whoever comes in between has what it needs.
+        // List the sandboxes first and what is served second. A sandbox that is created in between already has its
+        // mounts.
         let sandboxes = self.with_mounts();
         if sandboxes.is_empty() {
             return;
@@ -57,29 +60,30 @@ impl Fleet {
         restoring.join_all().await;
     }
 
-    /// Those that run. A frozen one gets its mounts when it is thawed, and nothing in there moves before.
+    /// Running sandboxes with mounts. A frozen one gets its mounts when it is thawed, because nothing in it runs
+    /// before.
     fn with_mounts(&self) -> Vec<(Arc<Sandbox>, Record)> {
-        let sandboxes: Vec<_> = self.sandboxes().values().cloned().collect();
+        let sandboxes: Vec<_> = self.by_id().values().cloned().collect();
         sandboxes.into_iter().filter_map(|sandbox| running_record(&sandbox).map(|record| (sandbox, record))).collect()
     }
 }
 
 async fn restore(provisioner: Arc<Provisioner>, sandbox: &Sandbox) {
     let _turn = sandbox.mounting.lock().await;
-    // It may have ended or got its mounts while we waited for our turn.
+    // It may have ended or got its mounts while we waited.
     let Some(record) = running_record(sandbox) else { return };
     let restored = tokio::task::spawn_blocking(move || {
         if let Some(served) = provisioner.served_parts() {
             provisioner.restore_workspace(&record, &served);
         }
     });
-    // A panic in there was told; the next round tries again.
+    // A panic has been reported. The next round tries again.
     let _ = restored.await;
 }
 
-/// Nothing while somebody changes its state: the next round sees what became of it.
+/// Returns `None` while the state is being changed. The next round sees the result.
 fn running_record(sandbox: &Sandbox) -> Option<Record> {
-    let life = sandbox.life.try_lock().ok()?;
-    let has_mounts = life.record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty());
-    (has_mounts && !life.ending && life.state() == NodeState::Running).then(|| life.record.clone())
+    let inner = sandbox.inner.try_lock().ok()?;
+    let has_mounts = inner.record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty());
+    (has_mounts && !inner.ending && inner.state() == NodeState::Running).then(|| inner.record.clone())
 }

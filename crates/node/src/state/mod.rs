@@ -1,4 +1,4 @@
-//! The state directory: what is kept where, and the tag by which everything made for it is recognised.
+//! The state directory: its layout, and the tag that marks everything created for it.
 
 mod template_users;
 
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use template_users::{add_template_user, remove_template_user, template_users};
 
-/// Where claims that are valid until the next reboot stand: tags of state directories and slots of sandboxes.
+/// The directory of claims that are valid until the next reboot: tags of state directories and slots of sandboxes.
 pub(crate) const RUN_DIR: &str = "/run/isopod";
 
-/// A state directory that has been opened.
+/// An open state directory.
 #[derive(Clone, Debug)]
 pub struct StateRoot {
     path: PathBuf,
@@ -22,18 +22,18 @@ pub struct StateRoot {
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// A directory or file in it could not be made or read.
+    /// A directory or file in it could not be created or read.
     #[error("could not {what} {path}")]
     Io {
-        /// Make, read, write.
+        /// The operation.
         what: &'static str,
-        /// Of which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel gave no random numbers.
+    /// The kernel returned no random numbers.
     #[error("could not get random numbers")]
     Random(#[source] io::Error),
 }
@@ -45,8 +45,8 @@ impl StateError {
 }
 
 impl StateRoot {
-    /// Opens a state directory, making it when it is not there. Only its owner may look into it: it holds tokens and
-    /// set-uid programs that mean something inside sandboxes only.
+    /// Opens a state directory. Creates it if it does not exist. Only its owner may access it, because it contains
+    /// tokens and set-uid programs for sandboxes.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         make_private_directory(path)?;
         let path = path.canonicalize().map_err(StateError::on("find", path))?;
@@ -55,16 +55,15 @@ impl StateRoot {
         }
         let tag = read_or_make_tag(&path)?;
         let templates = path.join("templates");
-        add_template_user(&path, &templates).map_err(StateError::on("enter the state directory in", &templates))?;
+        add_template_user(&path, &templates).map_err(StateError::on("register the state directory in", &templates))?;
         Ok(Self { path, tag })
     }
 
-    /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Four characters that stand in the names of all that is made outside the directory.
+    /// Four characters in the names of everything that is created outside the directory.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -73,20 +72,20 @@ impl StateRoot {
         self.path.join("homes")
     }
 
-    /// Layers of built templates. It may be a link to a directory that state directories share.
+    /// Layers of built templates. It may be a link to a directory that several state directories share.
     pub fn templates(&self) -> PathBuf {
         self.path.join("templates")
     }
 
-    /// Generations of the base, shared by everything that uses this state directory.
+    /// Generations of the base, for everything that uses this state directory.
     pub fn layers(&self) -> PathBuf {
         self.path.join("layers")
     }
 }
 
 pub(crate) fn make_private_directory(path: &Path) -> Result<(), StateError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(StateError::on("make", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(StateError::on("close to others", path))
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(StateError::on("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(StateError::on("set the permissions of", path))
 }
 
 fn read_or_make_tag(path: &Path) -> Result<String, StateError> {
@@ -94,7 +93,7 @@ fn read_or_make_tag(path: &Path) -> Result<String, StateError> {
     match fs::read_to_string(&file) {
         Ok(tag) if is_tag(tag.trim()) => {
             let tag = tag.trim().to_owned();
-            // After a reboot the claim is gone, and this renews it.
+            // A reboot removes the claim, so renew it.
             make_private_directory(&tags().join(&tag))?;
             Ok(tag)
         }
@@ -119,7 +118,7 @@ fn make_tag(file: &Path) -> Result<String, StateError> {
         let claim = tags().join(&tag);
         match fs::create_dir(&claim) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(StateError::on("make", &claim)(error)),
+            Err(error) => return Err(StateError::on("create", &claim)(error)),
             Ok(()) => {
                 fs::write(file, &tag).map_err(StateError::on("write", file))?;
                 return Ok(tag);
@@ -129,9 +128,9 @@ fn make_tag(file: &Path) -> Result<String, StateError> {
 }
 
 impl StateRoot {
-    /// Gives the tag back, when nothing of this directory is left.
+    /// Releases the tag. Call it when nothing of this directory is left.
     pub fn forget_tag(&self) {
-        // A claim that stays behind costs one of 65,536 tags until the next reboot.
+        // A claim that stays costs one of 65,536 tags until the next reboot.
         let _ = fs::remove_dir(tags().join(&self.tag));
     }
 }

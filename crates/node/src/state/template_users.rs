@@ -1,14 +1,14 @@
-//! Which state directories use a templates directory. One that several share holds a link to each of them.
+//! The state directories that use a templates directory. A shared one contains a link to each of them.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// In a templates directory that is shared: a link to each state directory that uses it.
+/// In a shared templates directory: the directory of those links.
 const USERS: &str = ".users";
 
-/// The state directories that share a templates directory, as links in it. Those that are gone are forgotten.
+/// The state directories that share a templates directory. Links to removed ones are deleted.
 pub(crate) fn template_users(templates: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(templates.join(USERS)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -19,7 +19,7 @@ pub(crate) fn template_users(templates: &Path) -> io::Result<Vec<PathBuf>> {
         let link = entry?.path();
         match link.metadata() {
             Ok(_) => users.push(link),
-            // A state directory that somebody removed by hand has no records.
+            // A state directory that was removed by hand has no records.
             Err(error) if error.kind() == io::ErrorKind::NotFound => drop(fs::remove_file(&link)),
             Err(error) => return Err(error),
         }
@@ -27,7 +27,7 @@ pub(crate) fn template_users(templates: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(users)
 }
 
-/// Tells a shared templates directory that sandboxes of this state directory stand on its layers.
+/// Records in a shared templates directory that this state directory uses it.
 pub(crate) fn add_template_user(state: &Path, templates: &Path) -> io::Result<()> {
     if !templates.is_symlink() {
         return Ok(());
@@ -39,7 +39,7 @@ pub(crate) fn add_template_user(state: &Path, templates: &Path) -> io::Result<()
     }
     fs::create_dir_all(&users)?;
     match std::os::unix::fs::symlink(state, &link) {
-        // It was moved here; or another process of the same state directory is just as far.
+        // The state directory was moved, or another process of it does the same right now.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let _ = fs::remove_file(&link);
             match std::os::unix::fs::symlink(state, &link) {
@@ -51,15 +51,15 @@ pub(crate) fn add_template_user(state: &Path, templates: &Path) -> io::Result<()
     }
 }
 
-/// The state directory is about to be removed.
+/// Removes the record of a state directory that is about to be removed.
 pub(crate) fn remove_template_user(state: &Path, templates: &Path) {
     if let Ok(name) = user_name(state) {
-        // Where nobody finds the directory behind a link, the link counts for nothing.
+        // If this fails, the link will dangle and be ignored.
         let _ = fs::remove_file(templates.join(USERS).join(name));
     }
 }
 
-/// Two directories never share it, and a path may be longer than a name.
+/// A unique name. The path itself may be too long for a file name.
 fn user_name(state: &Path) -> io::Result<String> {
     let metadata = state.metadata()?;
     Ok(format!("{:x}-{:x}", metadata.dev(), metadata.ino()))

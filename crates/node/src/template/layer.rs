@@ -1,6 +1,6 @@
-//! Committed layers: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may
-//! share. One that can be seen is complete. Whoever holds a [`Layer`] holds a shared lock on `in-use`; a layer is
-//! only removed by someone who could lock it alone and found no record of a sandbox that stands on it.
+//! Committed layers: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may share. A
+//! visible layer is complete. Every [`Layer`] holds a shared lock on `in-use`. A layer is removed only under an
+//! exclusive lock, and only if no record names a sandbox that uses it.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -18,19 +18,19 @@ use super::manifest::Manifest;
 use crate::layer_users::LayerUsers;
 
 const IN_USE: &str = "in-use";
-/// How often to look whether somebody else is done with the same layer.
-const TURN: Duration = Duration::from_millis(10);
-/// Something that is being made or removed.
+/// How often to check whether another process is done with the same layer.
+const POLL: Duration = Duration::from_millis(10);
+/// The prefix of what is being created or removed.
 const TEMPORARY: &str = ".tmp-";
-/// Of that, something that made way for a newer one.
+/// After that prefix: a layer that was replaced by a newer one.
 const OLD: &str = "old-";
 
-/// Why a layer cannot be had.
+/// Why a layer is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LayerError {
     #[error("layer {0} does not exist")]
     Missing(String),
-    #[error("could not wait for a layer that somebody else makes")]
+    #[error("stopped waiting for a layer that another process creates")]
     Stopped(#[source] QuotaError),
     #[error("could not {action} {path}")]
     Store {
@@ -47,17 +47,16 @@ impl LayerError {
     }
 }
 
-/// A layer, held.
+/// A locked layer.
 #[derive(Debug)]
 pub(crate) struct Layer {
     id: String,
     root: PathBuf,
-    /// The shared lock.
     _held: File,
 }
 
 impl Layer {
-    /// Opens a layer that exists and holds it.
+    /// Opens an existing layer and locks it.
     pub(crate) fn open(templates: &Path, id: &str) -> Result<Self, LayerError> {
         let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
         let missing = || LayerError::Missing(id.to_owned());
@@ -71,7 +70,7 @@ impl Layer {
             other => other.map_err(LayerError::on("open", &marker))?,
         };
         flock(&held, FlockOperation::LockShared).map_err(|error| LayerError::on("lock", &marker)(error.into()))?;
-        // It may have been replaced while we waited; then the lock is on a file that has no name any more.
+        // It may have been replaced while we waited. Then the lock is on a file that no longer has a name.
         if !is_same(&held, &marker) {
             return Err(missing());
         }
@@ -92,19 +91,19 @@ impl Layer {
     }
 }
 
-/// The right to make the layer with this id. Others wait for it, and then find that it is there.
+/// The right to create the layer with this id. Others wait for it and then find the layer.
 #[derive(Debug)]
 pub(super) struct Making {
     pub(super) directory: PathBuf,
     _lock: File,
 }
 
-/// Waits until nobody else makes this layer, or until the quota says that it is time to stop. The directory to fill is
-/// new and empty.
+/// Waits until no other process creates this layer, or until the quota is stopped. The directory to fill is new and
+/// empty.
 pub(super) fn begin_making(templates: &Path, id: &str, quota: &Quota) -> Result<Making, LayerError> {
-    // Layers hold set-uid programs that are meant for sandboxes alone.
+    // Layers contain set-uid programs, which only sandboxes may run.
     let private = DirBuilder::new().recursive(true).mode(0o700).create(templates);
-    private.map_err(LayerError::on("make", templates))?;
+    private.map_err(LayerError::on("create", templates))?;
     let path = lock_path(templates, id);
     let lock = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let lock = lock.map_err(LayerError::on("open", &path))?;
@@ -113,19 +112,19 @@ pub(super) fn begin_making(templates: &Path, id: &str, quota: &Quota) -> Result<
             return Err(LayerError::on("lock", &path)(error.into()));
         }
         quota.check().map_err(LayerError::Stopped)?;
-        std::thread::sleep(TURN);
+        std::thread::sleep(POLL);
     }
     let directory = templates.join(format!("{TEMPORARY}{id}"));
     remove_tree(&directory).map_err(LayerError::on("remove", &directory))?;
-    fs::create_dir(&directory).map_err(LayerError::on("make", &directory))?;
+    fs::create_dir(&directory).map_err(LayerError::on("create", &directory))?;
     Ok(Making { directory, _lock: lock })
 }
 
 impl Making {
-    /// Gives what was made its name. An older layer of that name makes way.
+    /// Publishes the layer. Replaces an older layer of that name.
     pub(super) fn publish(self, templates: &Path, id: &str) -> Result<Layer, LayerError> {
         let marker = self.directory.join(IN_USE);
-        File::create(&marker).map_err(LayerError::on("make", &marker))?;
+        File::create(&marker).map_err(LayerError::on("create", &marker))?;
         let path = templates.join(id);
         if path.exists() {
             remove(templates, id)?;
@@ -134,7 +133,7 @@ impl Making {
         Layer::open(templates, id)
     }
 
-    /// As [`Making::publish`], but what somebody else has made meanwhile stays, and is taken.
+    /// As [`Making::publish`], but takes an existing layer instead of replacing it.
     pub(super) fn publish_or_take(self, templates: &Path, id: &str) -> Result<Layer, LayerError> {
         match Layer::open(templates, id) {
             Ok(layer) => {
@@ -146,12 +145,13 @@ impl Making {
     }
 
     pub(super) fn give_up(self) {
-        // The next maker of this layer removes what is left.
+        // The next attempt at this layer removes what is left.
         let _ = remove_tree(&self.directory);
     }
 }
 
-/// Makes a layer of a whole system, whose root `fill` fills. What somebody else has made meanwhile is taken.
+/// Creates a layer with a whole system. `fill` fills its root. If another process has created the layer in the
+/// meantime, takes that.
 pub(crate) fn make_layer(
     templates: &Path,
     id: &str,
@@ -172,8 +172,7 @@ pub(crate) fn make_layer(
     }
 }
 
-/// A directory of its own for as long as somebody works in it. What a killed process leaves goes like an unfinished
-/// layer.
+/// A temporary directory. What a killed process leaves is removed like an unfinished layer.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     making: Option<Making>,
@@ -182,7 +181,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn make(templates: &Path, name: &str) -> Result<Self, LayerError> {
-        // Nobody else has this name.
+        // Nobody else uses this name, so there is no wait.
         let making = begin_making(templates, name, &Quota::new(Bounds::default()))?;
         Ok(Self { making: Some(making), lock: lock_path(templates, name) })
     }
@@ -201,14 +200,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes a layer that nobody holds and on which no sandbox stands.
+/// Removes a layer that no process holds and no sandbox uses.
 fn remove(templates: &Path, id: &str) -> Result<(), LayerError> {
     let path = templates.join(id);
     let marker = path.join(IN_USE);
     let held = OpenOptions::new().create(true).append(true).open(&marker).map_err(LayerError::on("open", &marker))?;
-    let in_use = |error| LayerError::on("remove, because sandboxes stand on it,", &path)(error);
+    let in_use = |error| LayerError::on("remove, because sandboxes use it,", &path)(error);
     flock(&held, FlockOperation::NonBlockingLockExclusive).map_err(|error| in_use(error.into()))?;
-    if has_sandboxes(templates, id).map_err(LayerError::on("tell whether sandboxes use", &path))? {
+    if has_sandboxes(templates, id).map_err(LayerError::on("find out whether sandboxes use", &path))? {
         return Err(in_use(io::ErrorKind::ResourceBusy.into()));
     }
     let doomed = templates.join(format!("{TEMPORARY}{OLD}{id}"));
@@ -216,7 +215,7 @@ fn remove(templates: &Path, id: &str) -> Result<(), LayerError> {
     remove_tree(&doomed).map_err(LayerError::on("remove", &doomed))
 }
 
-/// Whether sandboxes of any state directory stand on it, with or without a server.
+/// Whether sandboxes of any state directory use it, with or without a server.
 fn has_sandboxes(templates: &Path, id: &str) -> io::Result<bool> {
     LayerUsers::of_templates(templates)?.have_layer(templates, id)
 }
@@ -226,7 +225,7 @@ fn is_same(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), path.metadata()), (Ok(held), Ok(named)) if identity(&held) == identity(&named))
 }
 
-/// Removes what builds that were killed have left. Those that go on hold their lock.
+/// Removes what killed builds have left. Running builds hold their lock.
 pub fn remove_unfinished(templates: &Path) -> io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(templates)? {
@@ -243,21 +242,20 @@ pub fn remove_unfinished(templates: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Held by whoever makes this layer.
+/// The lock of whoever creates this layer.
 fn lock_path(templates: &Path, id: &str) -> PathBuf {
     templates.join(format!(".{id}.lock"))
 }
 
-/// A layer as others see it.
+/// Public information about a layer.
 #[derive(Clone, Debug)]
 pub struct LayerInfo {
-    /// Its name.
     pub id: String,
-    /// Whether a process holds it, or a sandbox or a built template stands on it.
+    /// Whether a process holds it, or a sandbox or a built template uses it.
     pub in_use: bool,
 }
 
-/// The names of all layers, in order.
+/// The sorted names of all layers.
 pub fn layer_names(templates: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(templates) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -270,10 +268,10 @@ pub fn layer_names(templates: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// All layers, in the order of their names.
+/// All layers, sorted by name.
 ///
-/// # Errors
-/// Also when a record or the manifest of a template cannot be read: nobody knows then which layers are in use.
+/// # Errors Also if a record or the manifest of a template cannot be read, because it is then unknown which layers are
+/// in use.
 pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
     let names = layer_names(templates)?;
     let manifests = if templates.exists() { Manifest::load_all(templates)? } else { Vec::new() };
@@ -291,8 +289,7 @@ pub fn list_layers(templates: &Path) -> io::Result<Vec<LayerInfo>> {
 
 /// Removes a layer by its name.
 ///
-/// # Errors
-/// When sandboxes stand on it, or when it is not there.
+/// # Errors If sandboxes use it, or if it does not exist.
 pub fn remove_layer(templates: &Path, id: &str) -> io::Result<()> {
     if !templates.join(id).join(IN_USE).exists() {
         return Err(io::ErrorKind::NotFound.into());

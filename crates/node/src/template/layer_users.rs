@@ -1,4 +1,4 @@
-//! Which templates and layers sandboxes stand on: what records name, as manifests explain it.
+//! The templates and layers that sandboxes use, from records and manifests.
 
 use std::io;
 use std::path::Path;
@@ -8,16 +8,15 @@ use crate::generation_name::GenerationName;
 use crate::layer_users::LayerUsers;
 
 impl LayerUsers {
-    /// Whether a sandbox is of this built template.
+    /// Whether a sandbox uses this built template.
     pub(crate) fn have_template(&self, id: &str) -> io::Result<bool> {
         Ok(self.generations()?.iter().any(|used| GenerationName::parse(used).top == Some(id)))
     }
 
-    /// Whether a sandbox stands on this layer, by itself or through a built template.
+    /// Whether a sandbox uses this layer, directly or through a built template.
     ///
-    /// # Errors
-    /// Also when the manifest of a sandbox's template is damaged, of a later version or gone: the sandbox may then stand
-    /// on any layer.
+    /// # Errors Also if the manifest of a sandbox's template is damaged, of a later version or gone, because the
+    /// sandbox may then use any layer.
     pub(crate) fn have_layer(&self, templates: &Path, layer: &str) -> io::Result<bool> {
         for used in self.generations()? {
             let is_used = match GenerationName::parse(&used).top {
@@ -31,11 +30,11 @@ impl LayerUsers {
         Ok(false)
     }
 
-    /// What sandboxes of this built template stand on.
+    /// The layers of this built template.
     fn layers_of(&self, templates: &Path, id: &str) -> io::Result<Vec<String>> {
         match Manifest::load(templates, id) {
             Ok(manifest) => Ok(manifest.template.layers),
-            // Its last sandbox has ended and it was removed, all since the records were read.
+            // Its last sandbox has ended and it was removed, both since the records were read.
             Err(ManifestError::Missing(_)) if !self.have_template(id)? => Ok(Vec::new()),
             Err(error) => Err(error.into_io()),
         }

@@ -1,4 +1,4 @@
-//! What is written about a template that a build left: `<id>.json` beside the layers, whole or not there.
+//! The manifest of a built template: `<id>.json` next to the layers, written atomically.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use isopod_wire::build::BuiltTemplate;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What the ids of built templates begin with, and those of no other template.
+/// The prefix of the ids of built templates. No other template has it.
 pub(crate) const BUILT_PREFIX: &str = "tpl-";
-/// Raised when an older program could not read it any more.
+/// Increased when older programs could not read it.
 const FORMAT: u32 = 1;
 
-/// Why a manifest cannot be had.
+/// Why a manifest is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManifestError {
     #[error("template {0:?} is not on this node")]
@@ -31,7 +31,7 @@ pub(crate) enum ManifestError {
 }
 
 impl ManifestError {
-    /// For whoever removes layers and has to know which of them templates need.
+    /// For callers that remove layers and must know which of them templates need.
     pub(crate) fn into_io(self) -> io::Error {
         let kind = match &self {
             Self::File { source, .. } => source.kind(),
@@ -43,23 +43,23 @@ impl ManifestError {
     }
 }
 
-/// A template that a build left.
+/// A built template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     format: u32,
     pub(crate) template: BuiltTemplate,
-    /// Whether its layers stand on the host's own files.
+    /// Whether the host's own files are below its layers.
     pub(crate) on_host: bool,
-    /// Whether its sandboxes serve a code interpreter.
+    /// Whether its sandboxes have a code interpreter.
     pub(crate) has_interpreter: bool,
-    /// What later builds on it take into account.
+    /// Part of the cache keys of builds that start from it.
     pub(crate) chain: String,
     /// Instructions for builds that start from it.
     pub(crate) onbuild: Vec<String>,
 }
 
 impl Manifest {
-    /// The id follows from everything but size and time.
+    /// The id is a hash of everything except size and time.
     pub(crate) fn new(
         mut template: BuiltTemplate,
         on_host: bool,
@@ -102,14 +102,14 @@ impl Manifest {
         }
     }
 
-    /// Writes it, unless it is there: then the earlier one stays, with its time.
+    /// Writes the manifest. If it already exists, the earlier one stays, with its time.
     pub(crate) fn save(self, templates: &Path) -> Result<Self, ManifestError> {
         if let Ok(earlier) = Self::load(templates, &self.template.id) {
             return Ok(earlier);
         }
         let path = path_of(templates, &self.template.id);
         let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes).expect("the kernel has given random numbers since boot");
+        getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
         let temporary = templates.join(format!(".{}.{:08x}", self.template.id, u32::from_le_bytes(bytes)));
         let failed = |action, path: &Path| {
             let path = path.to_owned();
@@ -129,7 +129,7 @@ impl Manifest {
         Ok(self)
     }
 
-    /// All there are. One that cannot be read is an error: its template may need any layer.
+    /// All manifests. An unreadable one is an error, because its template may need any layer.
     pub(crate) fn load_all(templates: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(templates)? {
@@ -137,7 +137,7 @@ impl Manifest {
             let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
             match Self::load(templates, id) {
                 Ok(manifest) => found.push(manifest),
-                // Another file, or removed since.
+                // Another file, or it was removed in the meantime.
                 Err(ManifestError::Missing(_)) => {}
                 Err(error) => return Err(error.into_io()),
             }
@@ -145,7 +145,7 @@ impl Manifest {
         Ok(found)
     }
 
-    /// All that can be read.
+    /// All readable manifests.
     pub(crate) fn list(templates: &Path) -> Vec<Self> {
         let names = fs::read_dir(templates).into_iter().flatten().flatten();
         let mut found: Vec<Self> = names

@@ -1,5 +1,4 @@
-//! Templates that this node has: a generation of the base, layers on top of it, and perhaps a code
-//! interpreter.
+//! The templates of this node: a generation of the base, layers on top of it, and optionally a code interpreter.
 
 mod commit_layer;
 mod layer;
@@ -20,8 +19,8 @@ pub use layer::{LayerInfo, layer_names, list_layers, remove_layer, remove_unfini
 pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
 pub(crate) use progress::{Step, read_progress};
 pub use python_packages::{PackageDifference, package_differences};
-pub use recipe::{Made, can_make, made_templates};
 pub(crate) use recipe::{Recipe, facts_key, find_recipe, recipes};
+pub use recipe::{RecipeInfo, has_recipe, list_recipes};
 
 use crate::base::{
     Base, BaseError, BaseFacts, BaseOptions, HostEnvironment, HostRoot, current_fingerprint, ensure_base,
@@ -32,7 +31,7 @@ use crate::guest_program::guest_program_bytes;
 use crate::state::StateRoot;
 use crate::zygote::Zygote;
 
-/// The name of the template that is made of the host's own files.
+/// The name of the template that is made from the host's own files.
 pub(crate) const BASE: &str = "base";
 
 /// Why a template cannot be opened.
@@ -50,28 +49,28 @@ pub(crate) enum TemplateError {
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     pub(crate) name: String,
-    /// None where the layers are a whole system by themselves: those of an image.
+    /// `None` if the layers are a complete system, as those of an image are.
     base: Option<Base>,
     host: HostRoot,
-    /// What stands on the base, topmost first.
+    /// The layers on top of the base, topmost first.
     layers: Vec<Arc<Layer>>,
-    /// What a build said about its sandboxes.
+    /// The manifest, if a build created it.
     built: Option<Arc<Manifest>>,
     style: RootStyle,
     generation: String,
-    /// Set where sandboxes serve a code interpreter.
+    /// Set if sandboxes have a code interpreter.
     interpreter: Option<Interpreter>,
 }
 
-/// How sandboxes of a template come to their interpreter.
+/// How the sandboxes of a template get their interpreter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interpreter {
-    /// Brings a warm one. Without it every sandbox starts its own when it is first asked.
+    /// Provides a warm one. Without it, every sandbox starts its own on first use.
     pub(crate) zygote: Option<Arc<Zygote>>,
 }
 
 impl Template {
-    /// The `base` template as the host is now.
+    /// The `base` template of the host's current state.
     pub(crate) fn base(layers: &Path, options: &BaseOptions) -> Result<Arc<Self>, BaseError> {
         let base = ensure_base(layers, guest_program_bytes(), options)?;
         Ok(Arc::new(Self {
@@ -86,7 +85,7 @@ impl Template {
         }))
     }
 
-    /// Something that stands on the same base.
+    /// A template on the same base.
     pub(crate) fn derive(&self, name: &str, layer: Option<Arc<Layer>>, interpreter: Option<Interpreter>) -> Arc<Self> {
         let top = layer.as_ref().map(|layer| layer.id());
         let generation = GenerationName { base: self.base_generation(), top }.to_string();
@@ -102,12 +101,12 @@ impl Template {
         })
     }
 
-    /// The same, whose sandboxes get their interpreters from this zygote.
+    /// The same template, with this zygote as the source of interpreters.
     pub(crate) fn with_zygote(&self, zygote: Arc<Zygote>) -> Arc<Self> {
         Arc::new(Self { interpreter: Some(Interpreter { zygote: Some(zygote) }), ..self.clone() })
     }
 
-    /// What a build left, on the present base if it stands on one.
+    /// A built template, on the current base if it uses one.
     pub(crate) fn built(base: &Self, manifest: Manifest, templates: &Path) -> Result<Arc<Self>, TemplateError> {
         let open = |id: &String| Ok(Arc::new(Layer::open(templates, id)?));
         let layers: Result<Vec<_>, LayerError> = manifest.template.layers.iter().rev().map(open).collect();
@@ -126,7 +125,7 @@ impl Template {
         }))
     }
 
-    /// What a build stands on while it goes on: these layers, topmost first, on the base or on nothing.
+    /// The template of a running build: these layers, topmost first, on the base or on nothing.
     pub(crate) fn for_build(base: &Self, on_host: bool, layers: Vec<Arc<Layer>>) -> Arc<Self> {
         let base_of = base.base.clone().filter(|_| on_host);
         let generation = base_of.as_ref().map_or(NO_BASE, |base| &base.generation).to_owned();
@@ -142,7 +141,7 @@ impl Template {
         })
     }
 
-    /// A generation that a running sandbox stands on.
+    /// The generation that a running sandbox uses.
     pub(crate) fn generation_of(state: &StateRoot, name: &str, generation: &str) -> Result<Arc<Self>, TemplateError> {
         let GenerationName { base, top } = GenerationName::parse(generation);
         let layer = match top {
@@ -163,9 +162,9 @@ impl Template {
         }))
     }
 
-    /// What a build left, on the base that a sandbox stands on.
+    /// A built template, on the base that a sandbox uses.
     fn built_on(state: &StateRoot, base: &str, id: &str) -> Result<Arc<Self>, TemplateError> {
-        let ground = Self {
+        let below = Self {
             name: BASE.to_owned(),
             base: if base == NO_BASE { None } else { Some(open_generation(&state.layers(), base)?) },
             host: HostRoot::default(),
@@ -175,14 +174,14 @@ impl Template {
             generation: base.to_owned(),
             interpreter: None,
         };
-        Self::built(&ground, Manifest::load(&state.templates(), id)?, &state.templates())
+        Self::built(&below, Manifest::load(&state.templates(), id)?, &state.templates())
     }
 
-    /// Whether the host is still as it was when this generation was made.
+    /// Whether the host has not changed since this generation was created.
     pub(crate) fn is_current(&self, layers: &Path, options: &BaseOptions) -> bool {
         match current_fingerprint(layers, guest_program_bytes(), options) {
             Ok(generation) => generation == self.base_generation(),
-            // A host that cannot be looked at now gives no reason to begin anew.
+            // If the host cannot be read now, keep the generation.
             Err(_) => true,
         }
     }
@@ -191,7 +190,7 @@ impl Template {
         &self.generation
     }
 
-    /// When it was finished: nothing is written into its layers afterwards.
+    /// When it was finished. Nothing is written into its layers afterwards.
     pub(crate) fn made_at(&self) -> Option<SystemTime> {
         let base = self.base.as_ref().map(|base| base.root_layer.as_path());
         let topmost = self.layers.first().map(|layer| layer.root()).or(base)?;
@@ -200,22 +199,21 @@ impl Template {
 
     /// What the base offers.
     ///
-    /// # Panics
-    /// Never for a template that stands on the host, which the base and the recipes do.
+    /// # Panics For a template without a base. The base and the recipes have one.
     pub(crate) fn facts(&self) -> &BaseFacts {
-        &self.base.as_ref().expect("only the base and what recipes make is asked").facts
+        &self.base.as_ref().expect("the base and recipes have a base").facts
     }
 
     pub(crate) fn layer(&self) -> Option<&Arc<Layer>> {
         self.layers.first()
     }
 
-    /// What a build said about its sandboxes.
+    /// The manifest, if a build created it.
     pub(crate) fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.built.as_ref()
     }
 
-    /// Whether it shows the host's own files.
+    /// Whether it contains the host's own files.
     pub(crate) fn is_on_host(&self) -> bool {
         self.base.is_some()
     }
@@ -228,17 +226,18 @@ impl Template {
         self.interpreter.as_ref()
     }
 
-    /// Whether a zygote may run its code: only where the operator chose every byte of it, which a build's steps did not.
+    /// Whether a zygote may run its code. Only if the operator chose every byte of it, which is not the case for build
+    /// steps.
     pub(crate) fn takes_zygotes(&self) -> bool {
         self.interpreter.is_some() && self.built.is_none()
     }
 
-    /// A zygote that can enter sandboxes of this template, if there is one and it lives.
+    /// A running zygote that can enter sandboxes of this template.
     pub(crate) fn zygote(&self) -> Option<&Arc<Zygote>> {
         self.interpreter.as_ref()?.zygote.as_ref().filter(|zygote| zygote.is_alive())
     }
 
-    /// The directories that make up a root, with this one for what is written.
+    /// The directories of a root, with `upper` as the writable one.
     pub(crate) fn root_with<'a>(&'a self, templates: &'a Path, upper: &'a Path) -> RootLayers<'a> {
         let base = self.base.as_ref();
         let root = base.map(|base| base.root_layer.as_path()).into_iter().collect();
@@ -254,7 +253,7 @@ impl Template {
         KeptLayers { directory: templates, root: names("root"), usr }
     }
 
-    /// Variables that make the host's certificates, proxies and package sources usable inside.
+    /// Variables that make the host's certificates, proxies and package sources usable in a sandbox.
     pub(crate) fn host_environment(
         &self,
         which: HostEnvironment,

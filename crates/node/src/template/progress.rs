@@ -1,6 +1,6 @@
-//! What a recipe's script says about how far it is: lines of `::step 3/9 Installing pandas`.
+//! Parses the progress lines of a recipe's script: `::step 3/9 Installing pandas`.
 
-/// A line of progress.
+/// A progress line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) done: u32,
@@ -8,7 +8,7 @@ pub(crate) struct Step {
     pub(crate) message: String,
 }
 
-/// Reads one line; `None` when it is something else.
+/// Parses a line. Returns `None` for other output.
 pub(crate) fn read_progress(line: &str) -> Option<Step> {
     let (count, message) = line.strip_prefix("::step ")?.split_once(' ')?;
     let (done, total) = count.split_once('/')?;

@@ -1,4 +1,4 @@
-//! The templates that come with Isopod, as recipes: a script that is run once as root in a sandbox of the base.
+//! The templates that come with Isopod, as recipes: a script that runs once as root in a sandbox of the base.
 
 use std::borrow::Cow;
 use std::fs;
@@ -15,13 +15,13 @@ const OWN_FILES: &str = "recipes";
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) name: &'static str,
-    /// Other names that mean the same.
+    /// Other names for it.
     pub(crate) aliases: &'static [&'static str],
     pub(crate) summary: &'static str,
     script: &'static str,
-    /// Files that the script finds beside itself: name and text.
+    /// Files that the script finds in its directory: name and text.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// Whether its sandboxes serve a code interpreter.
+    /// Whether its sandboxes have a code interpreter.
     pub(crate) has_interpreter: bool,
 }
 
@@ -44,34 +44,32 @@ static RECIPES: &[Recipe] = &[
     },
 ];
 
-/// All of them.
 pub(crate) fn recipes() -> &'static [Recipe] {
     RECIPES
 }
 
-/// By its name or by an alias.
+/// Finds a recipe by its name or an alias.
 pub(crate) fn find_recipe(name: &str) -> Option<&'static Recipe> {
     RECIPES.iter().find(|recipe| recipe.name == name || recipe.aliases.contains(&name))
 }
 
-/// A template that can be made, for lists.
+/// A template with a recipe, for lists.
 #[derive(Clone, Debug)]
-pub struct Made {
-    /// Its name.
+pub struct RecipeInfo {
     pub name: &'static str,
-    /// What else it is called.
+    /// Other names for it.
     pub aliases: &'static [&'static str],
     /// What it is for.
     pub summary: &'static str,
 }
 
-/// All templates that can be made.
-pub fn made_templates() -> impl Iterator<Item = Made> {
-    RECIPES.iter().map(|recipe| Made { name: recipe.name, aliases: recipe.aliases, summary: recipe.summary })
+/// All templates with a recipe.
+pub fn list_recipes() -> impl Iterator<Item = RecipeInfo> {
+    RECIPES.iter().map(|recipe| RecipeInfo { name: recipe.name, aliases: recipe.aliases, summary: recipe.summary })
 }
 
-/// Whether a template of that name or alias can be made.
-pub fn can_make(name: &str) -> bool {
+/// Whether there is a recipe for a template of that name or alias.
+pub fn has_recipe(name: &str) -> bool {
     find_recipe(name).is_some()
 }
 
@@ -104,7 +102,7 @@ impl Recipe {
     }
 }
 
-/// What of a host matters to layers that stand on it.
+/// The properties of a host that matter to layers on its base.
 pub(crate) fn facts_key(facts: &BaseFacts) -> String {
     let python = minor(facts.python.as_deref().unwrap_or("none"));
     format!("{} python {python} node {}", facts.system, facts.node.as_deref().map_or("none", major))

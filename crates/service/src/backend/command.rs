@@ -1,4 +1,4 @@
-//! Commands: what to run, what it tells while it runs, and all of it at once.
+//! Commands: what to run, the events while it runs, and the complete output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,25 +14,25 @@ use tokio::time::Instant;
 use super::BackendError;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
-const DEFAULT_MOST_OUTPUT: usize = 16 << 20;
+const DEFAULT_MAX_OUTPUT: usize = 16 << 20;
 
-/// What to run. [`Command::shell`] and [`Command::argv`] make one; the fields may be set directly.
+/// A command to run. Create it with [`Command::shell`] or [`Command::argv`]. The fields may be set directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The program, or a line for a shell.
+    /// The program, or a shell command.
     pub line: CommandLine,
-    /// Where it runs; none means the user's home or the template's working directory.
+    /// The working directory. `None` means the user's home or the template's working directory.
     pub cwd: Option<String>,
-    /// Variables on top of the sandbox's own.
+    /// Variables in addition to the sandbox's own.
     pub env: BTreeMap<String, String>,
-    /// Who runs it; none means the sandbox's default user.
+    /// The user. `None` means the sandbox's default user.
     pub user: Option<String>,
-    /// When it is killed.
+    /// It is killed after this time.
     pub timeout: Duration,
-    /// What it reads; none means the end at once.
+    /// Its standard input. `None` means an empty one.
     pub stdin: Option<Bytes>,
-    /// How much of each of its two streams [`Backend::execute`](super::Backend::execute) keeps, in bytes.
-    pub most_output: usize,
+    /// How many bytes of each output stream [`Backend::execute`](super::Backend::execute) keeps.
+    pub max_output: usize,
 }
 
 /// How a command is written.
@@ -40,17 +40,17 @@ pub struct Command {
 pub enum CommandLine {
     /// A line for a login shell, as the official SDKs run commands.
     Shell(String),
-    /// A program and what follows it, without a shell around it.
+    /// A program and its arguments, without a shell.
     Argv {
-        /// A path, or a name that is looked up along `PATH` inside the sandbox.
+        /// A path, or a name to look up in `PATH` in the sandbox.
         program: String,
-        /// What follows.
+        /// The arguments.
         arguments: Vec<String>,
     },
 }
 
 impl Command {
-    /// A line for a shell.
+    /// A shell command.
     pub fn shell(line: impl Into<String>) -> Self {
         Self::new(CommandLine::Shell(line.into()))
     }
@@ -69,15 +69,15 @@ impl Command {
             user: None,
             timeout: DEFAULT_TIMEOUT,
             stdin: None,
-            most_output: DEFAULT_MOST_OUTPUT,
+            max_output: DEFAULT_MAX_OUTPUT,
         }
     }
 }
 
-/// Something that a command did.
+/// An event of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandEvent {
-    /// It runs under this number. Always the first event.
+    /// It runs with this pid. Always the first event.
     Started(u32),
     /// It wrote to standard output.
     Stdout(Bytes),
@@ -90,52 +90,51 @@ pub enum CommandEvent {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandEnd {
-    /// What it exited with; -1 when a signal or its timeout ended it.
+    /// Its exit code, or -1 if a signal or its timeout ended it.
     pub exit_code: i32,
-    /// In words: `exit status 1`, `signal: killed`.
+    /// As text: `exit status 1`, `signal: killed`.
     pub status: String,
-    /// Its time was over and it was killed.
+    /// It was killed because of its timeout.
     pub timed_out: bool,
     /// From its start until its end was known.
     pub duration: Duration,
 }
 
-/// All that a command wrote, and how it ended.
+/// The output of a command, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Standard output, or its beginning.
+    /// Standard output, possibly truncated.
     pub stdout: Vec<u8>,
-    /// Standard error, or its beginning.
+    /// Standard error, possibly truncated.
     pub stderr: Vec<u8>,
-    /// Some of either was left out because there was too much.
+    /// Some of either stream was dropped because there was too much.
     pub truncated: bool,
-    /// What it exited with; -1 when a signal or its timeout ended it.
+    /// Its exit code, or -1 if a signal or its timeout ended it.
     pub exit_code: i32,
-    /// In words.
+    /// As text.
     pub status: String,
-    /// Its time was over and it was killed; what it wrote until then is kept.
+    /// It was killed because of its timeout. The output until then is kept.
     pub timed_out: bool,
     /// How long it ran.
     pub duration: Duration,
 }
 
-/// The events of a command. It ends after [`CommandEvent::Ended`] or an error, never with silence; reading slowly slows
-/// the command down.
+/// The events of a command. The stream ends after [`CommandEvent::Ended`] or an error, never without either. Reading
+/// slowly slows the command down.
 pub struct CommandStream(BoxStream<'static, Result<CommandEvent, BackendError>>);
 
 impl CommandStream {
-    /// What gives these events, the last of which is the end or an error.
+    /// From a stream of events, the last of which is the end or an error.
     pub fn new(events: impl Stream<Item = Result<CommandEvent, BackendError>> + Send + 'static) -> Self {
         Self(events.boxed())
     }
 
-    /// Waits for the end and keeps up to `most` bytes of each stream.
+    /// Waits for the end and keeps up to `max_bytes` of each stream.
     ///
-    /// # Errors
-    /// When the stream broke: the command may still run.
-    pub async fn collect(mut self, most: usize) -> Result<Output, BackendError> {
+    /// # Errors If the stream broke. The command may still be running.
+    pub async fn collect(mut self, max_bytes: usize) -> Result<Output, BackendError> {
         let started = Instant::now();
-        let (mut stdout, mut stderr) = (Kept::new(most), Kept::new(most));
+        let (mut stdout, mut stderr) = (Kept::new(max_bytes), Kept::new(max_bytes));
         while let Some(event) = self.next().await {
             match event? {
                 CommandEvent::Started(_) => {}
@@ -177,20 +176,20 @@ impl Output {
     }
 }
 
-/// The beginning of something that may be too long.
+/// The beginning of a stream that may be too long.
 struct Kept {
     bytes: Vec<u8>,
-    most: usize,
+    max_bytes: usize,
     left_out: bool,
 }
 
 impl Kept {
-    fn new(most: usize) -> Self {
-        Self { bytes: Vec::new(), most, left_out: false }
+    fn new(max_bytes: usize) -> Self {
+        Self { bytes: Vec::new(), max_bytes, left_out: false }
     }
 
     fn push(&mut self, more: &[u8]) {
-        let room = self.most - self.bytes.len();
+        let room = self.max_bytes - self.bytes.len();
         self.bytes.extend_from_slice(&more[..more.len().min(room)]);
         self.left_out |= more.len() > room;
     }

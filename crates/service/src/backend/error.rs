@@ -1,18 +1,18 @@
-//! Why a backend did not do something: kinds that the service can act on, and whether it is worth trying again.
+//! Errors of a backend: kinds that the service can act on, and whether a retry makes sense.
 
 use std::time::Duration;
 
-/// What went wrong below, for the log.
+/// The underlying error, for the log.
 pub(super) type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// There is no such sandbox, template, file or user.
     #[error("{message}")]
     NotFound {
-        /// In words.
+        /// The message.
         message: String,
     },
     /// Too many sandboxes or requests.
@@ -20,90 +20,90 @@ pub enum BackendError {
     Quota {
         /// What was exceeded.
         message: String,
-        /// When to try again, where that was said.
+        /// When to retry, if the backend said so.
         retry_after: Option<Duration>,
     },
     /// The backend does not accept our key.
     #[error("the backend does not accept its key: {message}")]
     InvalidKey {
-        /// The backend's words.
+        /// The backend's message.
         message: String,
     },
-    /// It cannot be done in the sandbox's present state.
+    /// The sandbox's current state does not allow it.
     #[error("{message}")]
     Conflict {
-        /// In words.
+        /// The message.
         message: String,
     },
-    /// The request makes no sense to this backend, whenever it is sent.
+    /// The request is never valid for this backend.
     #[error("{message}")]
     Invalid {
-        /// In words.
+        /// The message.
         message: String,
     },
-    /// No answer in time.
+    /// No reply in time.
     #[error("{what} took longer than {limit:?}")]
     Timeout {
         /// What was waited for.
         what: String,
         /// How long.
         limit: Duration,
-        /// Who did not answer.
+        /// What did not reply.
         place: Place,
     },
-    /// Not now: full, starting, or out of reach.
+    /// Temporarily not possible: full, starting, or unreachable.
     #[error("{message}")]
     Unavailable {
-        /// In words.
+        /// The message.
         message: String,
-        /// When to try again, where that was said.
+        /// When to retry, if the backend said so.
         retry_after: Option<Duration>,
-        /// Whether something may have been done nevertheless.
+        /// Whether the call may have taken effect nevertheless.
         effect: Effect,
-        /// Who is not there.
+        /// What is unavailable.
         place: Place,
-        /// What went wrong below.
+        /// The underlying error.
         source: Option<Source>,
     },
-    /// The backend failed so often that it is not asked for a while.
-    #[error("the {backend} backend is down and is not asked again for {retry_after:?}")]
+    /// The backend failed so often that it is not used for a while.
+    #[error("the {backend} backend is down and will not be tried for {retry_after:?}")]
     BreakerOpen {
-        /// Which.
+        /// The backend.
         backend: &'static str,
-        /// When it will be.
+        /// When it will be used again.
         retry_after: Duration,
     },
-    /// The backend failed, or says what makes no sense.
+    /// The backend failed or sent an invalid reply.
     #[error("{message}")]
     Internal {
-        /// In words.
+        /// The message.
         message: String,
-        /// Who failed.
+        /// What failed.
         place: Place,
-        /// What went wrong below.
+        /// The underlying error.
         source: Option<Source>,
     },
 }
 
-/// Whether a call that failed may have been acted on.
+/// Whether a failed call may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Certainly not: it was refused or never sent.
     None,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// Where the trouble is.
+/// Where the problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The backend as a whole: it counts for the breaker.
+    /// The backend as a whole. This counts for the breaker.
     Backend,
-    /// Only this sandbox, which may do as it likes, or one that there is no room for now.
+    /// Only this sandbox, which may behave in any way, or a sandbox that there is no room for now.
     Sandbox,
 }
 
-/// The kinds, for metrics and for answers.
+/// The kinds of errors, for metrics and for replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -145,27 +145,22 @@ impl ErrorKind {
 }
 
 impl BackendError {
-    /// There is no such thing.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::NotFound { message: message.into() }
     }
 
-    /// Not in the present state.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::Conflict { message: message.into() }
     }
 
-    /// It makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid { message: message.into() }
     }
 
-    /// The backend failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::Internal { message: message.into(), place: Place::Backend, source: None }
     }
 
-    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
@@ -180,7 +175,7 @@ impl BackendError {
         }
     }
 
-    /// Whether the same call may succeed a little later. A quota counts only where the backend said when.
+    /// Whether the same call may succeed a little later. A quota counts only if the backend said when.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::Unavailable { .. } | Self::BreakerOpen { .. } => true,
@@ -189,7 +184,7 @@ impl BackendError {
         }
     }
 
-    /// When to try again, where that was said.
+    /// When to retry, if the backend said so.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Quota { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
@@ -198,7 +193,7 @@ impl BackendError {
         }
     }
 
-    /// Whether something may have been done although the call failed.
+    /// Whether the call may have taken effect although it failed.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Unavailable { effect, .. } => *effect,
@@ -207,7 +202,7 @@ impl BackendError {
         }
     }
 
-    /// Whether the backend as a whole is to blame. Refusals show that it lives.
+    /// Whether the backend as a whole is at fault. A refusal shows that it is alive.
     pub fn blames_backend(&self) -> bool {
         match self {
             Self::Timeout { place, .. } | Self::Unavailable { place, .. } | Self::Internal { place, .. } => {

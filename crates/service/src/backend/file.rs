@@ -12,14 +12,14 @@ use super::BackendError;
 
 /// What to write.
 pub enum FileBody {
-    /// All of it. Can be sent again when the first try broke.
+    /// All contents. Can be sent again if the first attempt broke.
     Bytes(Bytes),
-    /// What a stream gives, as fast as the sandbox takes it. Sent once.
+    /// A stream, read as fast as the sandbox accepts it. Sent only once.
     Stream(BoxStream<'static, io::Result<Bytes>>),
 }
 
 impl FileBody {
-    /// What a stream gives.
+    /// From a stream.
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self::Stream(pieces.boxed())
     }
@@ -40,25 +40,24 @@ impl fmt::Debug for FileBody {
     }
 }
 
-/// A file on its way out. Reading slowly slows the sandbox down.
+/// A file that is being read. Reading slowly slows the sandbox down.
 pub struct FileRead {
-    /// How large it is, if that is known.
+    /// Its size, if known.
     pub size: Option<u64>,
-    /// Its pieces. They end with the file or with an error.
+    /// Its contents. They end with the file or with an error.
     pub body: BoxStream<'static, Result<Bytes, BackendError>>,
 }
 
 impl FileRead {
-    /// All of it, in memory.
+    /// Reads all of it into memory.
     ///
-    /// # Errors
-    /// When the way broke, and [`BackendError::Invalid`] when it is longer than `most` bytes.
-    pub async fn collect(mut self, most: usize) -> Result<Vec<u8>, BackendError> {
+    /// # Errors If the connection broke. [`BackendError::Invalid`] if the file is longer than `max_bytes`.
+    pub async fn collect(mut self, max_bytes: usize) -> Result<Vec<u8>, BackendError> {
         let mut all = Vec::new();
         while let Some(piece) = self.body.next().await {
             let piece = piece?;
-            if all.len() + piece.len() > most {
-                return Err(BackendError::invalid(format!("the file is longer than {most} bytes")));
+            if all.len() + piece.len() > max_bytes {
+                return Err(BackendError::invalid(format!("the file is longer than {max_bytes} bytes")));
             }
             all.extend_from_slice(&piece);
         }

@@ -1,8 +1,7 @@
 //! Where the service's sandboxes come from: this server's own node, or any E2B-compatible server.
 //!
-//! A [`Backend`] does what it is told, once. [`Resilient`] goes around one: it repeats what may be repeated, stops asking
-//! a backend that is down, and gives every call a deadline. Who may do what is decided above; ids are not checked for
-//! their owner here.
+//! A [`Backend`] executes each call once. [`Resilient`] wraps one: it retries calls, stops using a backend that is
+//! down, and gives every call a deadline. Access is checked by the service. A backend does not check who owns an id.
 //!
 //! ```text
 //! service ── Resilient (deadline → breaker → retry) ──┬── LocalBackend ── Fleet ── node
@@ -12,7 +11,7 @@
 mod command;
 mod error;
 mod file;
-mod inside;
+mod guest_calls;
 mod local;
 mod remote;
 mod resilient;
@@ -32,35 +31,35 @@ pub use remote::RemoteBackend;
 pub use resilient::{BackendMetrics, BreakerConfig, BreakerState, ResilienceConfig, Resilient, Verb};
 pub use sandbox::{BackendSandbox, BackendState, CREATE_LABEL, CreateKey, CreateKeyError, CreateSpec};
 
-/// Makes sandboxes and works in them.
+/// Creates sandboxes and works in them.
 ///
-/// Every call may be dropped half-way; what it began then goes on or not, but nothing of the caller's is left behind.
+/// Every call may be dropped halfway. What it started may continue or not, but nothing of the caller is left behind.
 #[async_trait]
 pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
-    /// What it is called in metrics and logs: `local` or `remote`.
+    /// Its name in metrics and logs: `local` or `remote`.
     fn name(&self) -> &'static str;
 
-    /// Makes a sandbox and waits until it answers. The same key makes one sandbox at most, as far as the backend can tell:
-    /// one that knows no keys labels the sandbox, so that it can be found. After a failure whose effect is unknown there may
-    /// be one; [`Self::abandon`] ends it.
+    /// Creates a sandbox and waits until it replies. The same key creates at most one sandbox, as far as the backend
+    /// can tell. A backend without support for keys labels the sandbox, so that it can be found. After a failure with
+    /// unknown effect, there may be a sandbox, and [`Self::abandon`] ends it.
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError>;
 
-    /// How a sandbox is now.
+    /// The current state of a sandbox.
     async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError>;
 
-    /// All live sandboxes whose metadata has all of these pairs.
+    /// All live sandboxes whose metadata contains all of these pairs.
     async fn list(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<BackendSandbox>, BackendError>;
 
-    /// Starts a command and tells what it does. It goes on when the stream is dropped, until its time is over.
+    /// Starts a command and streams its events. If the stream is dropped, the command continues until its timeout.
     async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError>;
 
-    /// Runs a command to its end and keeps what it writes, up to [`Command::most_output`].
+    /// Runs a command to its end and keeps its output, up to [`Command::max_output`].
     async fn execute(&self, id: &SandboxId, command: Command) -> Result<Output, BackendError> {
-        let most = command.most_output;
-        self.start(id, command).await?.collect(most).await
+        let max_bytes = command.max_output;
+        self.start(id, command).await?.collect(max_bytes).await
     }
 
-    /// Writes a file in this user's name: the directories above it are made, what was there is replaced.
+    /// Writes a file as this user. Creates parent directories and replaces an existing file.
     async fn write_file(
         &self,
         id: &SandboxId,
@@ -69,22 +68,22 @@ pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
         contents: FileBody,
     ) -> Result<(), BackendError>;
 
-    /// Opens a file for reading in this user's name.
+    /// Opens a file for reading as this user.
     async fn read_file(&self, id: &SandboxId, path: &str, user: Option<&str>) -> Result<FileRead, BackendError>;
 
-    /// Stops a sandbox and keeps it with its memory. One that is paused already stays so.
+    /// Pauses a sandbox and keeps its memory. A paused one stays paused.
     async fn pause(&self, id: &SandboxId) -> Result<(), BackendError>;
 
-    /// Lets a paused sandbox run again; it then lives at least so long. One that runs goes on running.
+    /// Resumes a paused sandbox, which then lives for at least the timeout. A running one keeps running.
     async fn resume(&self, id: &SandboxId, timeout: Duration) -> Result<BackendSandbox, BackendError>;
 
-    /// Lets a running sandbox live so long from now, be that longer or shorter than before.
+    /// Sets the remaining time of a running sandbox, which may be longer or shorter than before.
     async fn set_timeout(&self, id: &SandboxId, timeout: Duration) -> Result<(), BackendError>;
 
-    /// Ends a sandbox. False when it was gone already, which is fine.
+    /// Ends a sandbox. Returns false if it was already gone, which is not an error.
     async fn destroy(&self, id: &SandboxId) -> Result<bool, BackendError>;
 
-    /// Ends whatever a create has made that nobody waits for any more. Says how many there were.
+    /// Ends whatever an abandoned create has made. Returns how many sandboxes there were.
     async fn abandon(&self, key: &CreateKey) -> Result<usize, BackendError> {
         let made = self.list(&key.label()).await?;
         for sandbox in &made {

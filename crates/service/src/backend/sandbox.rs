@@ -1,4 +1,4 @@
-//! What to make, and how a backend shows what it made.
+//! What to create, and how a backend shows a sandbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,36 +8,36 @@ use std::time::{Duration, SystemTime};
 use isopod_store::TeamId;
 use isopod_wire::{Limits, SandboxId};
 
-/// The metadata that every sandbox of the service has: the key of the create that made it.
+/// The metadata of every sandbox of the service: the key of the create that made it.
 pub const CREATE_LABEL: &str = "isopod.create";
 
-/// Names one create, however often it is sent: a UUID, so that creates of two teams never take each other's sandbox.
+/// Identifies one create, however often it is sent. It is a UUID, so that creates of two teams never get each other's
+/// sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateKey(String);
 
-/// The text cannot be a key.
+/// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a create key is a UUID in small letters")]
+#[error("a create key is a lowercase UUID")]
 pub struct CreateKeyError;
 
 impl CreateKey {
-    /// A key that nobody has used.
+    /// A new key.
     pub fn random() -> Self {
         Self(isopod_store::secrets::new_uuid())
     }
 
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The metadata by which what it made is found.
+    /// The metadata by which its sandbox is found.
     pub fn label(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(CREATE_LABEL.to_owned(), self.0.clone())])
     }
 }
 
-/// Reads back what was recorded.
+/// Parses a recorded key.
 impl FromStr for CreateKey {
     type Err = CreateKeyError;
 
@@ -59,14 +59,14 @@ impl fmt::Display for CreateKey {
     }
 }
 
-/// What to make. [`CreateSpec::new`] makes one; the fields may be set directly.
+/// What to create. Use [`CreateSpec::new`]. The fields may be set directly.
 #[derive(Clone, Debug)]
 pub struct CreateSpec {
-    /// Names this very create.
+    /// Identifies this create.
     pub key: CreateKey,
-    /// The key was perhaps sent before, by a process that died: what it made is looked for first.
+    /// The key may have been sent before, by a process that died. Then its sandbox is searched first.
     pub sent_before: bool,
-    /// Whose place a local sandbox takes. A remote server counts by the key that it is shown.
+    /// The team whose quota a local sandbox counts against. A remote server counts by API key.
     pub team: TeamId,
     /// The template's id or name.
     pub template: String,
@@ -74,11 +74,11 @@ pub struct CreateSpec {
     pub timeout: Duration,
     /// Pause it at the end of that time instead of killing it.
     pub auto_pause: bool,
-    /// What it may use; none leaves that to the backend. A remote server has no say in it and refuses.
+    /// Its limits. `None` leaves that to the backend. A remote server does not support them and refuses.
     pub limits: Option<Limits>,
-    /// Whether it may reach the internet; none leaves that to the backend.
+    /// Whether it may reach the internet. `None` leaves that to the backend.
     pub allow_internet: Option<bool>,
-    /// Words to find it by.
+    /// Metadata to find it by.
     pub metadata: BTreeMap<String, String>,
     /// Variables for every process in it.
     pub env: BTreeMap<String, String>,
@@ -112,17 +112,17 @@ impl CreateSpec {
 /// A live sandbox of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSandbox {
-    /// Its id, which is the backend's.
+    /// Its id in the backend.
     pub id: SandboxId,
-    /// The template that it was made of.
+    /// Its template.
     pub template: String,
     /// Whether it runs.
     pub state: BackendState,
     /// When it started.
     pub started_at: SystemTime,
-    /// When its time is up.
+    /// When it expires.
     pub ends_at: SystemTime,
-    /// Words to find it by.
+    /// Metadata to find it by.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -131,7 +131,7 @@ pub struct BackendSandbox {
 pub enum BackendState {
     /// It runs.
     Running,
-    /// It waits to be resumed.
+    /// It is paused.
     Paused,
 }
 

@@ -1,4 +1,4 @@
-//! `/api/v1/agents`: those who work.
+//! `/api/v1/agents`: the agents of a team.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::names::{checked_option, checked_text};
 use crate::Access;
 use crate::Service;
-use crate::{Aim, ServiceError};
+use crate::{Operation, ServiceError};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -58,7 +58,7 @@ pub(super) async fn create(
         updated_at: now,
     };
     if !service.store.insert_agent(&row).await? {
-        return Err(ServiceError::conflict("agent_exists", format!("there is an agent {:?} already", row.id)).into());
+        return Err(ServiceError::conflict("agent_exists", format!("agent {:?} already exists", row.id)).into());
     }
     Ok(Created(row))
 }
@@ -70,7 +70,7 @@ pub(super) async fn list(
 ) -> Result<Json<AgentList>, ApiError> {
     let access = Access::from(&caller);
     let mut agents = service.store.list_agents(&caller.team, MAX_AGENTS).await?;
-    agents.retain(|agent| access.check(Aim::Look, &agent.team, Some(&agent.id)).is_ok());
+    agents.retain(|agent| access.check(Operation::Read, &agent.team, Some(&agent.id)).is_ok());
     Ok(Json(AgentList { agents }))
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<AgentRow>, ApiError> {
-    Ok(Json(service.find_agent(&Access::from(&caller), Aim::Look, &id).await?))
+    Ok(Json(service.find_agent(&Access::from(&caller), Operation::Read, &id).await?))
 }
 
 pub(super) async fn remove(
@@ -87,7 +87,7 @@ pub(super) async fn remove(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<NoContent, ApiError> {
-    let row = service.find_agent(&Access::from(&caller), Aim::Change, &id).await?;
+    let row = service.find_agent(&Access::from(&caller), Operation::Write, &id).await?;
     if !service.store.remove_agent(&row.team, &id).await? {
         return Err(ServiceError::conflict("agent_busy", "the agent has a task").into());
     }

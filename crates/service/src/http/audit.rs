@@ -1,4 +1,4 @@
-//! `/api/v1/audit`: what was done, for those it belongs to; whole chains for admins.
+//! `/api/v1/audit`: the audit log of a team, and whole chains for admins.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ pub(super) async fn list(
         agent: access.agent_filter(query.text("agent_id"))?,
         sandbox: query.text("sandbox_id").map(str::to_owned),
         action: query.text("action").map(str::to_owned),
-        from: moment(&query, "from")?,
-        to: moment(&query, "to")?,
+        from: parse_time(&query, "from")?,
+        to: parse_time(&query, "to")?,
         limit,
     };
     Ok(Json(AuditLines { lines: service.store.list_audit(&wanted).await? }))
@@ -85,7 +85,7 @@ pub(super) async fn verify(State(service): State<Arc<Service>>) -> Result<Json<V
 }
 
 /// A time such as 2026-01-31T12:00:00Z.
-pub(super) fn moment<P: QueryParams>(query: &Query<P>, name: &str) -> Result<Option<Timestamp>, ApiError> {
+pub(super) fn parse_time<P: QueryParams>(query: &Query<P>, name: &str) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let parsed = Timestamp::parse_rfc3339(&text.replace(' ', "+"));
     parsed.map(Some).ok_or_else(|| ApiError::bad_request(format!("{name} must be a time such as 2026-01-31T12:00:00Z")))

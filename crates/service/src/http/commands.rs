@@ -1,4 +1,4 @@
-//! `/api/v1/commands`: what was run, newest first.
+//! `/api/v1/commands`: the history of commands, newest first.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::views::{CommandView, command};
 use crate::Access;
 use crate::Service;
-use crate::{Aim, ServiceError};
+use crate::{Operation, ServiceError};
 
 pub(super) enum ListCommands {}
 
@@ -57,7 +57,7 @@ pub(super) async fn list(
     Ok(Json(CommandPage { commands: rows.into_iter().map(|row| command(row, false)).collect(), next }))
 }
 
-/// With what it wrote.
+/// One command, with its output.
 pub(super) async fn get(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -66,6 +66,8 @@ pub(super) async fn get(
     let not_found = || ServiceError::not_found("command", &id);
     let found = service.store.find_command(&id).await?.ok_or_else(not_found)?;
     let agent = found.row.agent.as_deref();
-    Access::from(&caller).check(Aim::Look, &found.row.team, agent).map_err(|denied| denied.error("command", &id))?;
+    Access::from(&caller)
+        .check(Operation::Read, &found.row.team, agent)
+        .map_err(|denied| denied.error("command", &id))?;
     Ok(Json(command(found, true)))
 }

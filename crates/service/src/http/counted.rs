@@ -1,4 +1,4 @@
-//! Counts the requests of the service by action and outcome, and sees to it that every refusal has a stable code.
+//! Counts the service's requests by action and outcome, and ensures that every refusal has a stable code.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use isopod_api::{Actions, ApiError, audit::Subject};
 
 use crate::Service;
 
-/// What a request is counted as whose route declares no action.
+/// The action of routes that declare none.
 const UNDECLARED: &str = "other";
 
 pub(super) async fn counted(
@@ -25,7 +25,7 @@ pub(super) async fn counted(
     response
 }
 
-/// The response with its code, which is none where the request was not refused.
+/// The response and its error code. There is no code if the request succeeded.
 fn with_code(mut response: Response) -> (Response, Option<&'static str>) {
     match response.extensions_mut().remove::<ApiError>() {
         Some(error) => {

@@ -1,4 +1,4 @@
-//! How the service's refusals look outside: a status, a stable code, words, and the figures where there are some.
+//! Maps errors of the service to API errors: a status, a stable code, a message, and details if there are any.
 
 use http::StatusCode;
 use isopod_api::ApiError;
@@ -39,7 +39,7 @@ fn store_error(error: ServiceError) -> ApiError {
     }
 }
 
-/// What the backend says is passed on where it concerns the caller; what broke inside goes to the log.
+/// Passes on what concerns the caller. Internal errors go to the log.
 fn backend_error(error: ServiceError) -> ApiError {
     let (code, message) = (error.code(), error.to_string());
     let ServiceError::Backend(inner) = &error else { return ApiError::internal(&error) };
@@ -54,7 +54,7 @@ fn backend_error(error: ServiceError) -> ApiError {
         ErrorKind::Internal => return ApiError::internal(inner).with_code(code),
     };
     if status.is_server_error() {
-        tracing::warn!(error = isopod_wire::error_chain(inner), code, "the backend did not do it");
+        tracing::warn!(error = isopod_wire::error_chain(inner), code, "a call to the backend failed");
     }
     let answer = ApiError::new(status, message).with_code(code);
     match BackendError::retry_after(inner) {

@@ -1,4 +1,4 @@
-//! `POST /api/v1/sandboxes/{id}/execute`: run a command to its end.
+//! `POST /api/v1/sandboxes/{id}/execute`: runs a command to its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl ExecuteBody {
                 let mut argv = argv.into_iter();
                 Command::argv(argv.next().unwrap_or_default(), argv)
             }
-            _ => return Err(ApiError::bad_request("send either a command or an argv, not empty")),
+            _ => return Err(ApiError::bad_request("send either command or argv, and not empty")),
         };
         let seconds = self.timeout.unwrap_or(service.config.command_timeout.as_secs());
         if seconds == 0 || seconds > MAX_SECONDS {
@@ -84,7 +84,7 @@ impl ExecuteBody {
         command.cwd = self.cwd;
         command.user = self.user;
         command.stdin = self.stdin.map(Bytes::from);
-        command.most_output = MAX_OUTPUT;
+        command.max_output = MAX_OUTPUT;
         refuse_zero_bytes(&command)?;
         Ok(command)
     }
@@ -99,7 +99,7 @@ fn refuse_zero_bytes(command: &Command) -> Result<(), ApiError> {
     };
     let others = [command.cwd.as_deref(), command.user.as_deref()];
     if line.into_iter().chain(others.into_iter().flatten()).any(|text| text.contains('\0')) {
-        return Err(ApiError::bad_request("a command cannot have zero bytes in it"));
+        return Err(ApiError::bad_request("a command cannot contain zero bytes"));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `POST /api/v1/sandboxes/{id}/execute/stream`: run a command and tell what it does as server-sent events: `started`,
-//! `stdout`, `stderr`, and at last `end` or `error`.
+//! `POST /api/v1/sandboxes/{id}/execute/stream`: runs a command and streams server-sent events: `started`, `stdout`,
+//! `stderr`, and finally `end` or `error`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) async fn execute_stream(
     Ok(EventStream(response))
 }
 
-/// Makes events of what a command did. A character that is cut in two by the way is put together again.
+/// Turns events of a command into server-sent events. Characters that are split between events are joined again.
 struct Pieces {
     command_id: String,
     stdout: Tail,
@@ -52,7 +52,7 @@ impl Pieces {
                     "id": self.command_id, "exit_code": end.exit_code, "status": end.status,
                     "timed_out": end.timed_out, "duration_ms": millis,
                 });
-                // Half a character at the very end of a stream.
+                // An incomplete character at the very end of a stream.
                 for (name, rest) in [("stdout_rest", rest.0), ("stderr_rest", rest.1)] {
                     if !rest.is_empty() {
                         data[name] = json!(rest);
@@ -73,7 +73,7 @@ fn event_of(name: &str, data: &Value) -> Event {
     Event::default().event(name).data(data.to_string())
 }
 
-/// The bytes of a character that has only begun.
+/// The bytes of an incomplete character.
 #[derive(Default)]
 struct Tail(Vec<u8>);
 
@@ -92,13 +92,13 @@ impl Tail {
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// How many bytes at the end are an incomplete character.
 fn incomplete(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Ok(_) => 0,
         Err(error) => match (error.error_len(), bytes.len() - error.valid_up_to()) {
             (None, rest) => rest,
-            // Something is broken before the end; the end itself is looked at by its last bytes.
+            // Earlier bytes are invalid, so check the last bytes separately.
             (Some(_), _) => (1..=3.min(bytes.len()))
                 .find(|count| {
                     let tail = &bytes[bytes.len() - count..];

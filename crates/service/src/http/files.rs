@@ -1,4 +1,4 @@
-//! `PUT` and `GET /api/v1/sandboxes/{id}/files?path=`: a file as it is, streamed. Its size is bounded by the sandbox's disk.
+//! `PUT` and `GET /api/v1/sandboxes/{id}/files?path=`: streams a file. Its size is limited by the sandbox's disk.
 
 use std::io;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) async fn read(
     let mut response = Body::from_stream(file.body).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    // What is inside a sandbox is not ours to be shown as a page of ours.
+    // Files from a sandbox must never be shown as a page of this origin.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     if let Some(size) = size {

@@ -1,4 +1,4 @@
-//! `/api/v1/git`: git in a sandbox. A token is used and forgotten.
+//! `/api/v1/git`: git in a sandbox. A token is used and not stored.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(super) async fn commit(state: State<Arc<Service>>, caller: Caller, body: Jso
     let body = body.parse()?;
     let paths = body.paths.unwrap_or_default();
     if body.message.contains('\0') || paths.iter().any(|path| path.is_empty() || path.contains('\0')) {
-        return Err(ApiError::bad_request("a message or path cannot be empty or have zero bytes in it"));
+        return Err(ApiError::bad_request("a message or path cannot be empty or contain zero bytes"));
     }
     act(state, caller, &body.sandbox_id, GitAction::Commit { message: body.message, paths }).await
 }

@@ -1,5 +1,5 @@
-//! `/api/v1`: the sandbox service over HTTP. Handlers read a request into checked values, ask the service, and show what it
-//! says. Around all of them stands the audit: no answer leaves before its line is written.
+//! `/api/v1`: the sandbox service over HTTP. Handlers parse and check a request, call the service, and format the
+//! result. The audit wraps all of them: no response is sent before its line is written.
 
 mod agents;
 mod audit;
@@ -32,7 +32,7 @@ use isopod_api::{
 
 use crate::Service;
 
-/// The service's API, behind its audit.
+/// The service's API, with its audit.
 pub fn router(service: &Arc<Service>, authenticator: &Arc<Authenticator>) -> Router {
     let actions = Actions::of(audited_routes().declared());
     let counted = from_fn_with_state((Arc::clone(service), actions.clone()), counted::counted);
@@ -53,7 +53,7 @@ fn audited_routes() -> Routes<Arc<Service>> {
     sandbox_routes().merge(task_routes()).merge(record_routes())
 }
 
-/// Whether the server lives is nobody's secret and nobody's deed.
+/// The health route needs no key and is not audited.
 fn open_routes() -> Routes<Arc<Service>> {
     Routes::new().route("/api/v1/health", [get(reads(Nothing), "Whether the service works", health::health)])
 }

@@ -1,6 +1,6 @@
-//! `POST /api/v1/sandboxes`: make a sandbox for an agent and a task, or for neither.
+//! `POST /api/v1/sandboxes`: creates a sandbox, optionally for an agent and a task.
 //!
-//! Sent again with the same `Idempotency-Key`, or with the same agent, task and `attempt`, it gives the same sandbox.
+//! Sent again with the same `Idempotency-Key`, or with the same agent, task and `attempt`, it returns the same sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,12 +87,12 @@ pub(super) async fn create(
     let body = body.parse()?;
     let name = attempt_name(key, &body, caller.scope.agent())?;
     let mut wanted = body.checked(&service)?;
-    // An agent's key makes sandboxes for its agent.
+    // An agent's key creates sandboxes for its agent.
     if let (None, Some(agent)) = (&wanted.agent, caller.scope.agent()) {
         wanted.agent = Some(agent.to_owned());
     }
     wanted.idempotency = name.map(|name| (name, digest(&request)));
-    // A task or a name leads back to it. Without either, a client that hung up never finds it.
+    // A task or a name leads back to the sandbox. Without either, a client that disconnected never finds it.
     if wanted.task.is_some() || wanted.idempotency.is_some() {
         let row = service.create(&Access::from(&caller), wanted).await?;
         return Ok(Prepared::new(created_sandbox(&row)));
@@ -128,12 +128,12 @@ impl NewBody {
 
 impl LimitsBody {
     fn checked(self, service: &Service) -> Result<Limits, ApiError> {
-        let usual = service.fleet.sandbox_limits();
+        let default = service.fleet.sandbox_limits();
         let limits = Limits {
-            cpu_millis: self.cpu_millis.unwrap_or(usual.cpu_millis),
-            memory: self.memory_mb.map_or(usual.memory, |mib| Bytes(mib.saturating_mul(1 << 20))),
-            disk: self.disk_mb.map(|mib| Bytes(mib.saturating_mul(1 << 20))).or(usual.disk),
-            pids: self.pids.unwrap_or(usual.pids),
+            cpu_millis: self.cpu_millis.unwrap_or(default.cpu_millis),
+            memory: self.memory_mb.map_or(default.memory, |mib| Bytes(mib.saturating_mul(1 << 20))),
+            disk: self.disk_mb.map(|mib| Bytes(mib.saturating_mul(1 << 20))).or(default.disk),
+            pids: self.pids.unwrap_or(default.pids),
         };
         limits.check().map_err(|error| ApiError::bad_request(format!("limits: {error}")))?;
         Ok(limits)
@@ -141,10 +141,10 @@ impl LimitsBody {
 }
 
 fn checked_timeout(service: &Service, seconds: u64) -> Result<Duration, ApiError> {
-    let most = service.fleet.max_lifetime().min(service.config.stale_after);
+    let max = service.fleet.max_lifetime().min(service.config.stale_after);
     let timeout = Duration::from_secs(seconds);
-    if seconds == 0 || timeout > most {
-        return Err(ApiError::bad_request(format!("timeout must be 1 to {} seconds", most.as_secs())));
+    if seconds == 0 || timeout > max {
+        return Err(ApiError::bad_request(format!("timeout must be 1 to {} seconds", max.as_secs())));
     }
     Ok(timeout)
 }
@@ -169,7 +169,7 @@ fn attempt_name(
     }
 }
 
-/// Objects are printed with sorted keys: the same request gives the same digest.
+/// Objects are printed with sorted keys, so the same request gives the same digest.
 fn digest(body: &Value) -> [u8; 32] {
     Sha256::digest(body.to_string()).into()
 }

@@ -1,4 +1,4 @@
-//! Looking at sandboxes and ending, pausing and resuming them.
+//! Shows, lists, ends, pauses and resumes sandboxes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::views::{SandboxView, ShownSandbox, sandbox, sandbox_answer};
 use crate::Access;
-use crate::Aim;
+use crate::Operation;
 use crate::Service;
 
 pub(super) enum ListSandboxes {}
@@ -38,18 +38,18 @@ pub(super) struct SandboxPage {
 
 const PAGE: i64 = 100;
 
-/// `GET /api/v1/sandboxes/{id}`: as it is now; the backend is asked.
+/// `GET /api/v1/sandboxes/{id}`: the current state, from the backend.
 pub(super) async fn get(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<ShownSandbox, ApiError> {
-    let row = service.find(&Access::from(&caller), Aim::Look, &id).await?;
+    let row = service.find(&Access::from(&caller), Operation::Read, &id).await?;
     let row = service.settled(row).await?;
     Ok(sandbox_answer(&row))
 }
 
-/// `DELETE /api/v1/sandboxes/{id}`: also when it is gone already.
+/// `DELETE /api/v1/sandboxes/{id}`: succeeds also if it is already gone.
 pub(super) async fn destroy(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -77,7 +77,7 @@ pub(super) async fn resume(
     Ok(sandbox_answer(&row))
 }
 
-/// `GET /api/v1/sandboxes`: those that are not gone, of the caller's team; an admin's key sees all teams'.
+/// `GET /api/v1/sandboxes`: live sandboxes of the caller's team. An admin's key sees all teams.
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -112,5 +112,5 @@ fn parse_cursor(text: &str) -> Result<(Timestamp, String), ApiError> {
         let (at, id) = text.split_once('_')?;
         Some((Timestamp(at.parse().ok()?), id.to_owned()))
     };
-    parse().ok_or_else(|| ApiError::bad_request("before is not one of ours"))
+    parse().ok_or_else(|| ApiError::bad_request("before is not a cursor from this server"))
 }

@@ -1,4 +1,4 @@
-//! `GET /api/v1/sse?agent_id=`: what happens, as it happens. Without an agent, all of the team's.
+//! `GET /api/v1/sse?agent_id=`: events as they happen. Without an agent, those of the whole team.
 
 use std::convert::Infallible;
 use std::sync::Arc;

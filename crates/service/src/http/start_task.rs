@@ -57,7 +57,7 @@ pub(super) async fn start_task(
     let task = checked_name("task_id", task.ok_or_else(|| ApiError::bad_request("task_id is missing"))?)?;
     let wanted = body.parse()?.0.checked(&service)?;
     if wanted.agent.as_ref().is_some_and(|named| *named != agent) {
-        return Err(ApiError::bad_request("agent_id is not the agent of the path"));
+        return Err(ApiError::bad_request("agent_id differs from the agent in the path"));
     }
     let (task, row) = service.start_task(&Access::from(&caller), &agent, &task, wanted).await?;
     Ok((Extension(Subject::from(&row)), Created(StartedTask { task, sandbox: sandbox(&row) })))

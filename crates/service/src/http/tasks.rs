@@ -1,4 +1,4 @@
-//! `/api/v1/tasks`: what is to be done. Whatever way a task ends, its sandbox goes.
+//! `/api/v1/tasks`: the tasks of a team. However a task ends, its sandbox is removed.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::names::{checked_option, checked_text};
 use crate::Access;
 use crate::Service;
-use crate::{Aim, NewTask, TaskEnd};
+use crate::{NewTask, Operation, TaskEnd};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -111,7 +111,7 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<TaskRow>, ApiError> {
-    Ok(Json(service.find_task(&Access::from(&caller), Aim::Look, &id).await?))
+    Ok(Json(service.find_task(&Access::from(&caller), Operation::Read, &id).await?))
 }
 
 pub(super) async fn change(
@@ -123,7 +123,7 @@ pub(super) async fn change(
     let body = body.parse()?;
     let branch = body.git_branch.map(|name| checked_text("git_branch", name, 200)).transpose()?;
     let url = body.pull_request_url.map(|url| checked_text("pull_request_url", url, 2048)).transpose()?;
-    let row = service.note_task(&Access::from(&caller), &id, branch.as_deref(), url.as_deref()).await?;
+    let row = service.update_task(&Access::from(&caller), &id, branch.as_deref(), url.as_deref()).await?;
     Ok(Json(row))
 }
 

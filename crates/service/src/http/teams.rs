@@ -1,4 +1,4 @@
-//! `/api/v1/teams`: teams and the people in them, for admins. What identity a token's team id stands for begins here.
+//! `/api/v1/teams`: teams and their members, for admins. A token's team id refers to these teams.
 
 use std::sync::Arc;
 
@@ -58,13 +58,13 @@ pub(super) async fn ensure(
     Ok(Json(EnsuredTeam { id, name }))
 }
 
-/// It becomes the name of a directory, among others that begin with a dot.
+/// The id becomes the name of a directory, next to others that start with a dot.
 fn checked_team_id(id: String) -> Result<String, ApiError> {
     let id = checked_name("id", id)?;
     if id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return Ok(id);
     }
-    Err(ApiError::bad_request("id must begin with a letter or a digit"))
+    Err(ApiError::bad_request("id must start with a letter or a digit"))
 }
 
 pub(super) async fn add_member(

@@ -1,4 +1,4 @@
-//! `GET /api/v1/usage`: what was used, by task, agent, sandbox or run.
+//! `GET /api/v1/usage`: resource usage by task, agent, sandbox or run.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use isopod_store::service::{UsageGroup, UsageRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::audit::moment;
+use super::audit::parse_time;
 use crate::Access;
 use crate::Service;
 use crate::ServiceError;
@@ -65,11 +65,11 @@ pub(super) async fn report(
     };
     let agent = access.agent_filter(query.text("agent_id"))?;
     if group == UsageGroup::Run && agent.is_some() {
-        // Runs of E2B's own API have no agent.
+        // Runs of E2B's API have no agent.
         return Err(ServiceError::NotOwner.into());
     }
-    let from = moment(&query, "from")?.unwrap_or(Timestamp(0));
-    let to = moment(&query, "to")?.unwrap_or(Timestamp(i64::MAX));
+    let from = parse_time(&query, "from")?.unwrap_or(Timestamp(0));
+    let to = parse_time(&query, "to")?.unwrap_or(Timestamp(i64::MAX));
     let team = access.team_filter();
     let rows = service.store.report_usage(team.as_ref(), agent.as_deref(), group, (from, to)).await?;
     Ok(Json(Reported { usage: rows.into_iter().map(|row| shown(group, row)).collect() }))

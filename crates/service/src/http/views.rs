@@ -1,4 +1,4 @@
-//! How the service shows things.
+//! JSON representations of the service's rows.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `/runtime/artifacts`: what came out of runs.
+//! `/runtime/artifacts`: the artifacts of runs.
 
 use std::sync::Arc;
 

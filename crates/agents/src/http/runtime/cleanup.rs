@@ -1,4 +1,4 @@
-//! `DELETE /runtime/{run_id}/cleanup` and `DELETE /cleanup/{run_id}`: the end of a run. May be asked for again and again.
+//! `DELETE /runtime/{run_id}/cleanup` and `DELETE /cleanup/{run_id}`: ends a run. Idempotent.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) async fn cleanup(
     Path(run_id): Path<String>,
 ) -> Result<Json<Cleaned>, ApiError> {
     let run = parse_run(&run_id)?;
-    // A workflow that runs under this name ends, and its own cleanup may be the one that finds the sandbox.
+    // This also ends a workflow of this name, and its own cleanup may be the one that removes the sandbox.
     let had_one = app.fleet.store.find_session_of(&caller.team, &run).await?.is_some_and(|row| row.sandbox.is_some());
     let cancelled = cancel_run(&app, &caller, &run_id).await?;
     let disposed = app.sessions.dispose(&caller.team, &run).await?;

@@ -1,4 +1,4 @@
-//! `X-RARO-CLIENT-ID`: whose library is meant within a team.
+//! `X-RARO-CLIENT-ID`: selects a library within a team.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use isopod_api::{ApiError, DescribeInput, Description, Param};
 use crate::Agents;
 use crate::sessions::PUBLIC;
 
-/// A client of the team; `public` where none is named.
+/// A client of the team. The default is `public`.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct ClientId(pub(in crate::http) String);
 

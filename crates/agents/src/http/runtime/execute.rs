@@ -1,4 +1,4 @@
-//! `POST /runtime/{run_id}/execute`: runs code or a command in the run's sandbox, which is made if there is none.
+//! `POST /runtime/{run_id}/execute`: runs code or a command in the run's sandbox. Creates the sandbox if there is none.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) struct ExecuteBody {
 struct FileBody {
     path: String,
     content: String,
-    /// Of binary contents.
+    /// The encoding of `content`, for binary files.
     encoding: Option<Encoding>,
 }
 

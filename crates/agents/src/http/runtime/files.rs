@@ -1,4 +1,5 @@
-//! `/runtime/{run_id}/files`: the run's directories on this host. What is put here is in the sandbox with the next call.
+//! `/runtime/{run_id}/files`: the run's directories on this host. A file that is put here is in the sandbox at the next
+//! call.
 
 use std::sync::Arc;
 
@@ -55,12 +56,12 @@ pub(super) async fn put(
 ) -> Result<Created<Put>, ApiError> {
     let (run, path) = (parse_run(&run_id)?, parse_path(&path)?);
     let files = app.sessions.files_of(&caller.team, &run).await?;
-    let (filename, most) = (path.as_str().to_owned(), app.sessions.settings().caps.file_bytes);
-    let size = stream::receive(files.input, path, body.into_data_stream(), most).await?;
+    let (filename, max_bytes) = (path.as_str().to_owned(), app.sessions.settings().caps.file_bytes);
+    let size = stream::receive(files.input, path, body.into_data_stream(), max_bytes).await?;
     Ok(Created(Put { run_id, filename, size_bytes: size }))
 }
 
-/// Takes it out of the input; what the sandbox has of it stays there.
+/// Removes a file from the input. The sandbox keeps its copy.
 pub(super) async fn remove(
     State(app): State<Arc<Agents>>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! `/runtime/library`: files that a team keeps for its runs, each client's own and the public ones.
+//! `/runtime/library`: files that a team keeps for its runs, those of each client and public ones.
 
 use std::sync::Arc;
 
@@ -53,12 +53,12 @@ pub(super) async fn upload(
     let mut form = form.map_err(|error| ApiError::bad_request(error.body_text()))?;
     let unreadable = |error: axum::extract::multipart::MultipartError| ApiError::bad_request(error.body_text());
     let library = app.sessions.ensure_library(&caller.team, &client).await?;
-    let most = app.sessions.settings().caps.file_bytes;
+    let max_bytes = app.sessions.settings().caps.file_bytes;
     let mut written = Vec::new();
     while let Some(field) = form.next_field().await.map_err(unreadable)? {
         let Some(name) = field.file_name().map(str::to_owned) else { continue };
         let path = parse_path(&name)?;
-        let size = stream::receive(Arc::clone(&library), path, field, most).await?;
+        let size = stream::receive(Arc::clone(&library), path, field, max_bytes).await?;
         written.push(UploadedFile { filename: name, size_bytes: size });
     }
     if written.is_empty() {

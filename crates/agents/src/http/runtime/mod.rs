@@ -1,4 +1,4 @@
-//! `/runtime`: the tool calls of agents, the files of their runs, and the end of both.
+//! `/runtime`: tool calls of agents, the files of their runs, and cleanup.
 
 mod artifacts;
 mod attach;
@@ -114,7 +114,6 @@ fn library_routes() -> Routes<Arc<Agents>> {
         )
 }
 
-/// A run by its id.
 fn parse_run(id: &str) -> Result<Owner, ApiError> {
     Owner::run(id).map_err(|error| ApiError::bad_request(format!("invalid run id: {error}")))
 }

@@ -1,4 +1,4 @@
-//! `GET /runtime/{run_id}/session`: which sandbox the run has, for those who use it through an SDK.
+//! `GET /runtime/{run_id}/session`: the sandbox of a run, for clients that use it through an SDK.
 
 use std::sync::Arc;
 

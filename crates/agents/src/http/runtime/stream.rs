@@ -1,4 +1,4 @@
-//! Files of the host as bodies: read and written piece by piece, each on a thread that may block.
+//! Streams files of the host as request and response bodies, on threads that may block.
 
 use std::io;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ pub(super) async fn send(tree: Arc<HostTree>, path: RelPath) -> Result<Download,
     Ok(Download(response.expect("the type is a constant and the name is encoded")))
 }
 
-/// Writes what comes into a file, at most so many bytes. Gives its size. What breaks off leaves no file.
+/// Writes a stream to a file of at most `max_bytes` and returns its size. An interrupted stream leaves no file.
 pub(super) async fn receive<E: std::error::Error + 'static>(
     tree: Arc<HostTree>,
     path: RelPath,
     pieces: impl Stream<Item = Result<Bytes, E>>,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<u64, ApiError> {
     let shown = path.as_str().to_owned();
     let refused = |error| write_refused(&shown, error);
@@ -49,8 +49,8 @@ pub(super) async fn receive<E: std::error::Error + 'static>(
         let broken = || ApiError::bad_request("the request body could not be read");
         let piece = piece.map_err(|error| body_error(&error, broken()))?;
         taken += piece.len() as u64;
-        if taken > most {
-            return Err(ApiError::too_large(usize::try_from(most).unwrap_or(usize::MAX)));
+        if taken > max_bytes {
+            return Err(ApiError::too_large(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
         }
         file = file.write(piece).await.map_err(refused)?;
     }

@@ -1,4 +1,4 @@
-//! `GET /runtime/tools` and `POST /runtime/{run_id}/tools/{name}`: what a model can be offered, and its calls.
+//! `GET /runtime/tools` and `POST /runtime/{run_id}/tools/{name}`: the tools for a model, and its calls.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) async fn list(_: Caller) -> Json<Tools> {
     Json(Tools { tools: schemas() })
 }
 
-/// The body is the arguments as the model gave them; who asks stands in the query.
+/// The body has the arguments from the model. The query names the agent.
 pub(super) async fn call(
     State(app): State<Arc<Agents>>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! One HTTP request to an agent, over http or https, with a bounded answer. Redirects are not followed.
+//! Sends one request to an agent, over http or https. The size of the reply is limited, and redirects are not followed.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// What an agent may answer at most.
-const MAX_ANSWER: usize = 16 << 20;
+/// The maximum size of an agent's reply.
+const MAX_REPLY: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why an agent did not do what it was asked for.
+/// Why a call to an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentError {
-    #[error("the node has no agent URL, and the server knows no agent service")]
-    NoHome,
+    #[error("the node has no agent URL, and the server has no agent service")]
+    NoService,
     #[error("the agent cannot be reached")]
     Target(#[source] TargetError),
-    #[error("the agent could not be connected to")]
+    #[error("could not connect to the agent")]
     Connect(#[source] std::io::Error),
-    #[error("the agent's host name cannot stand in a certificate")]
+    #[error("the agent's host name is not valid in a certificate")]
     ServerName(#[source] InvalidDnsNameError),
-    #[error("the agent could not prove who it is, or does not speak TLS")]
+    #[error("the agent's certificate is not trusted, or it does not support TLS")]
     Tls(#[source] std::io::Error),
-    #[error("the request could not be written")]
+    #[error("could not build the request")]
     Request(#[source] http::Error),
-    #[error("the agent broke off")]
+    #[error("the connection to the agent failed")]
     Http(#[source] hyper::Error),
-    #[error("the agent broke off in its answer, or it is larger than {MAX_ANSWER} bytes")]
+    #[error("the agent's reply is incomplete or larger than {MAX_REPLY} bytes")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the agent answered {status}: {body}")]
+    #[error("the agent returned {status}: {body}")]
     Status { status: StatusCode, body: String },
-    #[error("the agent answered something that is no reply: {body:?}")]
-    Garbage { source: serde_json::Error, body: String },
-    #[error("the agent gave no answer in {0:?}")]
+    #[error("the agent returned an invalid reply: {body:?}")]
+    InvalidReply { source: serde_json::Error, body: String },
+    #[error("the agent did not reply within {0:?}")]
     Timeout(Duration),
 }
 
@@ -94,13 +94,13 @@ async fn send(
     let answer = async {
         let response = sender.send_request(request).await.map_err(AgentError::Http)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(AgentError::Body)?;
+        let body = Limited::new(response.into_body(), MAX_REPLY).collect().await.map_err(AgentError::Body)?;
         Ok((status, body.to_bytes()))
     };
     let mut answer = std::pin::pin!(answer);
     tokio::select! {
         answer = answer.as_mut() => answer,
-        // It may end right after the last byte of the answer: what was read is there all the same.
+        // The connection may end right after the last byte of the reply. What was read is still there.
         _ = connection => answer.await,
     }
 }

@@ -1,4 +1,4 @@
-//! What agents are sent and what they answer, field by field as the agent kernel has it.
+//! The messages to and from agents, field by field as in the agent kernel.
 
 use isopod_store::NodeSpec;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::names;
 use crate::runs::graph::Strategy;
 
-/// What an agent is invoked with.
+/// The request that invokes an agent.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Invocation {
     pub(crate) run_id: String,
@@ -15,7 +15,7 @@ pub(crate) struct Invocation {
     pub(crate) model: String,
     pub(crate) prompt: String,
     pub(crate) user_directive: String,
-    /// What the nodes gave that this one depends on, by their ids.
+    /// The outputs of the nodes that this one depends on, by their ids.
     pub(crate) input_data: Map<String, Value>,
     pub(crate) parent_signature: Option<String>,
     pub(crate) cached_content_id: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Invocation {
     pub(crate) graph_view: String,
 }
 
-/// What an agent answers. It may say more; that is its own.
+/// The reply of an agent. Other fields are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct AgentReply {
     pub(crate) success: bool,
@@ -50,7 +50,7 @@ pub(crate) struct AgentReply {
     pub(crate) delegation: Option<Delegation>,
 }
 
-/// An agent wants further nodes.
+/// An agent's request for further nodes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Delegation {
@@ -82,12 +82,12 @@ impl AgentReply {
         names(self.executed_tools.as_deref().unwrap_or_default())
     }
 
-    /// The raw calls, for whoever watches them.
+    /// The raw calls, for events.
     pub(crate) fn tool_calls(&self) -> &[Value] {
         self.executed_tools.as_deref().unwrap_or_default()
     }
 
-    /// Files that it says it made.
+    /// Files that the agent reports as generated.
     pub(crate) fn files(&self) -> Vec<String> {
         let list = self.output.get("files_generated").and_then(Value::as_array);
         list.map(|list| names(list)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a turn has changed so far.
+//! The changes of a turn.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +18,9 @@ pub(super) struct Changes {
     removed: Vec<String>,
     invocations: Vec<InvocationRow>,
     events: Vec<RunEvent>,
-    /// To be started once that is recorded.
+    /// Nodes to start once the turn is recorded.
     pub(super) started: Vec<String>,
-    /// To be answered once that is recorded.
+    /// Replies to send once the turn is recorded.
     pub(super) replies: Vec<(oneshot::Sender<Answer>, Answer)>,
 }
 
@@ -31,7 +31,7 @@ impl RunTask {
         self.changes.events.push(RunEvent { seq: self.row.last_seq, at: Timestamp::now(), kind, node, data });
     }
 
-    /// Moves a node in the graph and in its row.
+    /// Changes the state of a node in the graph and in its row.
     pub(super) fn move_node(&mut self, id: &str, state: NodeState) {
         self.graph.set(id, state);
         self.with_node(id, |node| node.state = state);
@@ -57,7 +57,7 @@ impl RunTask {
         self.changes.removed.push(id.to_owned());
     }
 
-    pub(super) fn note_invocation(&mut self, invocation: InvocationRow) {
+    pub(super) fn record_invocation(&mut self, invocation: InvocationRow) {
         self.changes.invocations.push(invocation);
     }
 

@@ -1,6 +1,6 @@
-//! The moments that a run waits for: the end of its time, the end of a person's time, the next attempt at a node.
+//! The timers of a run: its deadline, the deadline for an approval, the next attempt at a node.
 //!
-//! A run's time does not pass while it does nothing but wait for a person.
+//! The time of a run stops while it only waits for a person.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use isopod_store::{NodeState, RunStatus};
 
 use super::{End, RunTask};
 
-/// Looks at the clock at least this often, should someone set it.
+/// The clock is read at least this often, in case someone sets it.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
-/// What a person has unless the workflow says otherwise.
+/// The default time for an approval.
 const DEFAULT_APPROVAL_MS: u64 = 24 * 3600 * 1000;
 
 impl RunTask {
-    /// Brings the status and the moments in line with what runs and what waits.
+    /// Updates the status and the timers to match what runs and what waits.
     pub(super) fn set_clocks(&mut self) {
         if self.row.status.is_terminal() {
             (self.row.deadline_at, self.row.time_left_ms, self.row.approval_until) = (None, None, None);
@@ -32,8 +32,8 @@ impl RunTask {
                 Some(now.plus(Duration::from_millis(patience)))
             }
         };
-        let stands_still = awaiting && self.graph.running() == 0;
-        match (stands_still, self.row.deadline_at, self.row.time_left_ms) {
+        let is_idle = awaiting && self.graph.running() == 0;
+        match (is_idle, self.row.deadline_at, self.row.time_left_ms) {
             (true, Some(deadline), _) => {
                 self.row.time_left_ms = i64::try_from(now.until(deadline).as_millis()).ok();
                 self.row.deadline_at = None;
@@ -53,7 +53,7 @@ impl RunTask {
         moments.map(|at| now.until(at)).min().unwrap_or(MAX_SLEEP).min(MAX_SLEEP)
     }
 
-    /// Ends the run if its time or that of a person is over.
+    /// Ends the run if its deadline or that of an approval has passed.
     pub(super) fn expire(&mut self) {
         let now = Timestamp::now();
         let is_over = |moment: Option<Timestamp>| moment.is_some_and(|at| at <= now);
@@ -64,7 +64,7 @@ impl RunTask {
         }
     }
 
-    /// Nodes that failed and are to be tried again later.
+    /// Failed nodes that will be tried again, with the time.
     pub(super) fn delayed(&self) -> impl Iterator<Item = (&str, Timestamp)> {
         let moment = |id: &'_ String| {
             let node = self.nodes.get(id).filter(|node| node.state == NodeState::Pending);

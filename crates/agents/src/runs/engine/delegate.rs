@@ -1,5 +1,5 @@
-//! Delegation: an agent, or a rule, puts further nodes into the graph of this run. Other runs of the same workflow have
-//! graphs of their own.
+//! Delegation: an agent or a rule adds nodes to the graph of this run. Other runs of the same workflow have their own
+//! graphs.
 
 use isopod_store::secrets::new_uuid;
 use isopod_store::{EventKind, NodeSpec};
@@ -15,7 +15,7 @@ impl RunTask {
     pub(super) fn delegate(&mut self, id: &str, delegation: &Delegation) {
         let allowed = self.nodes.get(id).is_some_and(|node| node.spec.allow_delegation);
         if !allowed {
-            let data = json!({ "message": "delegation is not allowed for this node and was left out" });
+            let data = json!({ "message": "delegation is not allowed for this node and was ignored" });
             return self.event(EventKind::IntermediateLog, Some(id), data);
         }
         let data = json!({ "action": "delegate", "reason": delegation.reason });
@@ -24,7 +24,7 @@ impl RunTask {
     }
 
     pub(super) fn spawn_agent(&mut self, id: &str, node: NodeSpec) {
-        // After a failure nothing may depend on the node that failed.
+        // After a failure, nothing may depend on the failed node.
         let is_running = self.graph.get(id).is_some_and(|node| node.state == isopod_store::NodeState::Done);
         let strategy = if is_running { Strategy::Child } else { Strategy::Sibling };
         self.splice(id, strategy, &[node], &[]);
@@ -47,10 +47,10 @@ impl RunTask {
     }
 
     fn refuse_splice(&mut self, error: &dyn std::error::Error) {
-        self.end = Some(End::failed("invalid_delegation", format!("the delegation cannot be done: {error}")));
+        self.end = Some(End::failed("invalid_delegation", format!("the delegation is invalid: {error}")));
     }
 
-    /// Brings the rows in line with the graph.
+    /// Updates the rows to match the graph.
     fn follow_splice(&mut self, parent: &str, new_nodes: &[NodeSpec], done: Splice) {
         for id in &done.pruned {
             self.remove_node(id);

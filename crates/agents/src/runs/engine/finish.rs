@@ -1,4 +1,4 @@
-//! The end of a run: what is under way is given up, and the terminal state is recorded with the cleanup intent.
+//! Ends a run: aborts what is running, and records the terminal state together with the cleanup.
 
 use isopod_store::clock::Timestamp;
 use isopod_store::{EventKind, NodeState, RunStatus};
@@ -11,7 +11,7 @@ use super::{Outcome, RunTask};
 pub(crate) enum End {
     Completed,
     Failed {
-        /// One word for machines.
+        /// One word for programs.
         reason: &'static str,
         error: String,
     },
@@ -30,9 +30,10 @@ impl End {
 }
 
 impl RunTask {
-    /// Gives up what is under way and writes the end into the row. It is recorded by the turn that follows.
+    /// Aborts what is running and writes the end into the row. The next turn records it.
     pub(super) async fn finish(&mut self) {
-        // Before the end is recorded: nothing of this run may reach for a sandbox after its cleanup has begun.
+        // This comes before the end is recorded, so that nothing of this run can use a sandbox after its cleanup has
+        // started.
         self.performing.shutdown().await;
         self.changes.started.clear();
         self.close_running();

@@ -1,4 +1,4 @@
-//! What people may tell a run: stop, go on, yes or no.
+//! Commands for a run: stop, resume, approve or reject.
 
 use isopod_store::{EventKind, NodeState};
 use serde_json::json;
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{End, RunTask};
 
-/// What is wanted, and where the answer goes once it is recorded.
+/// A command, and the channel for the reply once it is recorded.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) command: Command,
@@ -16,9 +16,9 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Stop,
-    /// Its resources were taken away by someone who may.
+    /// The run's sandbox was cleaned up by a caller who may do that.
     Cancel,
-    /// Everything that waits for a person goes on.
+    /// Everything that waits for a person continues.
     Resume,
     /// One node, or all that wait.
     Approve {
@@ -27,7 +27,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Why a run does not do that.
+/// Why a run refuses a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("there is no such run")]
@@ -82,7 +82,7 @@ impl RunTask {
         Ok(())
     }
 
-    /// The nodes that wait, or the one that was named.
+    /// The waiting nodes, or only the named one.
     fn waiting(&self, named: Option<&str>) -> Result<Vec<String>, Refusal> {
         if let Some(id) = named {
             let waits = self.graph.get(id).is_some_and(|node| node.state == NodeState::Waiting);

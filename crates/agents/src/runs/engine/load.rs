@@ -1,4 +1,4 @@
-//! Where a run's task comes from: a workflow that is started, or the store after a crash.
+//! Creates a run's task from a new workflow or, after a crash, from the store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::runs::graph::{Graph, GraphError, GraphNode};
 use crate::runs::shared::Shared;
 use crate::runs::workflow::Workflow;
 
-/// A run that is to be.
+/// A run to be started.
 #[derive(Debug)]
 pub(crate) struct NewRun {
     pub(crate) id: RunId,
@@ -26,13 +26,13 @@ pub(crate) struct NewRun {
     pub(crate) workflow: Workflow,
 }
 
-/// The ends that others hold of a run's task.
-pub(in crate::runs) struct Ends {
+/// The channel ends for the users of a run's task.
+pub(in crate::runs) struct TaskHandles {
     pub(in crate::runs) commands: mpsc::Sender<Request>,
     pub(in crate::runs) seen: watch::Receiver<i64>,
 }
 
-/// Commands that may wait for their turn.
+/// How many commands may be queued.
 const COMMANDS: usize = 32;
 
 /// A task for a run with these rows.
@@ -41,7 +41,7 @@ pub(in crate::runs) fn new_task(
     row: RunRow,
     nodes: Vec<NodeRow>,
     invocations: &[InvocationRow],
-) -> Result<(RunTask, Ends), GraphError> {
+) -> Result<(RunTask, TaskHandles), GraphError> {
     let as_graph_node = |node: &NodeRow| GraphNode {
         id: node.spec.id.clone(),
         depends_on: node.spec.depends_on.clone(),
@@ -67,7 +67,7 @@ pub(in crate::runs) fn new_task(
         changes: super::Changes::default(),
         end: None,
     };
-    Ok((task, Ends { commands, seen: watching }))
+    Ok((task, TaskHandles { commands, seen: watching }))
 }
 
 pub(in crate::runs) fn new_row(spec: NodeSpec, place: i64) -> NodeRow {
@@ -86,7 +86,7 @@ pub(in crate::runs) fn new_row(spec: NodeSpec, place: i64) -> NodeRow {
 }
 
 impl NewRun {
-    pub(in crate::runs) fn into_task(self, shared: &Arc<Shared>) -> Result<(RunTask, Ends), GraphError> {
+    pub(in crate::runs) fn into_task(self, shared: &Arc<Shared>) -> Result<(RunTask, TaskHandles), GraphError> {
         let now = Timestamp::now();
         let settings = self.workflow.settings;
         let row = RunRow {
@@ -119,28 +119,28 @@ impl NewRun {
 }
 
 impl RunTask {
-    /// Records a run that nobody knows yet. Tried once: whoever wants the run waits for the answer.
+    /// Records a new run. It is tried only once, because the client waits for the result.
     pub(in crate::runs) async fn record_first(&mut self) -> Result<(), StoreError> {
         let turn = self.take_turn();
         self.shared.ledger.commit(&turn).await?;
-        self.shared.mirror.note(&self.row.id);
+        self.shared.mirror.notify(&self.row.id);
         Ok(())
     }
 
-    /// After a crash: what was running runs again, because nobody knows how far it came.
+    /// After a crash: starts running nodes again, because it is unknown how far they came.
     pub(in crate::runs) fn take_over(&mut self, invocations: Vec<InvocationRow>) {
         let running = self.graph.nodes().iter().filter(|node| node.state == NodeState::Running);
         for id in running.map(|node| node.id.clone()).collect::<Vec<_>>() {
             self.move_node(&id, NodeState::Pending);
-            // An attempt that the server cut off is not the node's failure.
+            // An attempt that the server interrupted is not the node's failure.
             self.with_node(&id, |node| node.attempts = node.attempts.saturating_sub(1));
-            let data = json!({ "message": "the server ended while this node ran; it is started again" });
+            let data = json!({ "message": "the server stopped while this node ran; starting it again" });
             self.event(EventKind::IntermediateLog, Some(&id), data);
         }
         for mut attempt in invocations.into_iter().filter(|attempt| attempt.body["status"] == "running") {
             attempt.body["status"] = json!("failed");
-            attempt.body["error_message"] = json!("the server ended while this node ran");
-            self.note_invocation(attempt);
+            attempt.body["error_message"] = json!("the server stopped while this node ran");
+            self.record_invocation(attempt);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! One task per run. It owns the run's state; everyone else sends it commands and reads the store.
+//! One task per run. It owns the run's state. Everyone else sends it commands and reads the store.
 //!
 //! ```text
-//! loop:  what happened (an outcome, a command, a moment)  →  rules change the state  →  what may start is marked
-//!        →  all of it is one transaction  →  only then it is acted on: nodes start, callers are answered
+//! loop:  what happened (an outcome, a command, a timer)  →  rules change the state  →  ready nodes are marked
+//!        →  all of it is one transaction  →  only then it takes effect: nodes start, callers get replies
 //! ```
 //!
-//! So what is done was always recorded before. After a crash the next server reads the run and goes on: a finished node
-//! is finished, a node that was running is started again.
+//! So everything is recorded before it is done. After a crash, the next server reads the run and continues: a finished
+//! node is finished, and a node that was running is started again.
 
 mod change;
 mod clock;
@@ -35,7 +35,7 @@ use super::graph::{Graph, Verdict};
 use super::shared::Shared;
 use change::Changes;
 pub(crate) use finish::End;
-pub(super) use load::{Ends, NewRun, new_task};
+pub(super) use load::{NewRun, TaskHandles, new_task};
 
 /// A run and everything that only its task may touch.
 pub(super) struct RunTask {
@@ -43,23 +43,23 @@ pub(super) struct RunTask {
     row: RunRow,
     graph: Graph,
     nodes: HashMap<String, NodeRow>,
-    /// Where the next new node goes in the order.
+    /// The position of the next new node.
     next_place: i64,
     next_invocation: i64,
-    /// The attempt that is under way at each running node.
+    /// The current attempt of each running node.
     open: HashMap<String, OpenAttempt>,
-    /// Nodes that have failed and may be tried again.
+    /// Failed nodes that may be tried again.
     retrying: HashSet<String>,
     performing: JoinSet<(String, Outcome)>,
     commands: mpsc::Receiver<Request>,
-    /// The number of the last event that was recorded. Written here, read by those who watch.
+    /// The number of the last recorded event. Written here, read by watchers.
     seen: watch::Sender<i64>,
     changes: Changes,
-    /// Decided, but perhaps not recorded yet.
+    /// Decided, but possibly not recorded yet.
     end: Option<End>,
 }
 
-/// An attempt under way.
+/// An attempt in progress.
 #[derive(Clone, Debug)]
 struct OpenAttempt {
     id: String,
@@ -68,11 +68,11 @@ struct OpenAttempt {
 }
 
 impl RunTask {
-    /// Runs to the end, or until the server stops; then the run is left as it is recorded.
+    /// Runs to the end, or until the server stops. Then the run stays as recorded.
     pub(super) async fn run(mut self) {
         loop {
             self.start_ready();
-            self.judge();
+            self.decide_end();
             if self.end.is_some() {
                 self.finish().await;
             }
@@ -88,7 +88,7 @@ impl RunTask {
         self.shared.cleanup_wanted.notify_one();
     }
 
-    /// False when the server stops.
+    /// Returns false if the server stops.
     async fn wait_for_something(&mut self) -> bool {
         let wake = self.until_next_moment();
         let stop = self.shared.stop.clone();
@@ -98,7 +98,7 @@ impl RunTask {
             Some(done) = self.performing.join_next() => self.settle_joined(done),
             command = self.commands.recv() => match command {
                 Some(request) => self.handle(request),
-                // Nobody holds the other end any more: the server is being dropped.
+                // All senders are gone, because the server is being dropped.
                 None => return false,
             },
             () = tokio::time::sleep(wake) => self.expire(),
@@ -109,8 +109,8 @@ impl RunTask {
         true
     }
 
-    /// Decides whether the run is over by itself.
-    fn judge(&mut self) {
+    /// Decides whether the run has ended by itself.
+    fn decide_end(&mut self) {
         if self.end.is_some() {
             return;
         }
@@ -121,13 +121,13 @@ impl RunTask {
         }
     }
 
-    /// Records the turn and lets others know. A store that fails is asked again; false when the server stops before
-    /// that helps.
+    /// Records the turn and notifies watchers. Retries if the store fails. Returns false if the server stops before
+    /// that succeeds.
     async fn commit(&mut self) -> bool {
         let turn = self.take_turn();
         let mut wait = Duration::from_millis(100);
         while let Err(error) = self.shared.ledger.commit(&turn).await {
-            tracing::warn!(run = %self.row.id, error = isopod_wire::error_chain(&error), "a run goes on when the store does");
+            tracing::warn!(run = %self.row.id, error = isopod_wire::error_chain(&error), "could not record a turn of a run; retrying");
             tokio::select! {
                 () = self.shared.stop.cancelled() => return false,
                 () = tokio::time::sleep(wait) => {}
@@ -135,9 +135,9 @@ impl RunTask {
             wait = (wait * 2).min(Duration::from_secs(5));
         }
         self.seen.send_replace(self.row.last_seq);
-        self.shared.mirror.note(&self.row.id);
+        self.shared.mirror.notify(&self.row.id);
         for (reply, answer) in self.changes.replies.drain(..) {
-            // Whoever asked may have left.
+            // The caller may be gone.
             let _ = reply.send(answer);
         }
         true

@@ -1,4 +1,4 @@
-//! Doing what a node is there for. Runs in a task of its own and touches nothing of the run.
+//! Executes a node, in a task of its own that does not touch the run's state.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::runs::agent::{AgentError, AgentReply, Delegation, Invocation};
 use crate::runs::executor::{ExecutorCall, ExecutorResult, ExecutorWork};
 use crate::runs::shared::Shared;
 
-/// What came of one attempt at a node.
+/// The outcome of one attempt at a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) success: bool,
@@ -28,11 +28,11 @@ pub(crate) struct Outcome {
     pub(crate) delegation: Option<Delegation>,
 }
 
-/// The executor stops by itself at the timeout; this is for the case that it does not.
+/// The executor enforces the timeout itself. This is for the case that it does not.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl RunTask {
-    /// Starts what was marked and recorded.
+    /// Starts the nodes that were marked and recorded.
     pub(super) fn perform_started(&mut self) {
         for id in std::mem::take(&mut self.changes.started) {
             let Some(node) = self.nodes.get(&id) else { continue };
@@ -41,7 +41,8 @@ impl RunTask {
             let invocation = matches!(spec.work(), Work::Agent { .. }).then(|| self.invocation_of(&spec));
             self.performing.spawn(async move {
                 let work = AssertUnwindSafe(perform(&shared, &team, &run, &spec, invocation));
-                let outcome = work.catch_unwind().await.unwrap_or_else(|_| Outcome::failed("the server's own mistake"));
+                let outcome =
+                    work.catch_unwind().await.unwrap_or_else(|_| Outcome::failed("internal error of the server"));
                 (spec.id, outcome)
             });
         }
@@ -71,7 +72,7 @@ impl RunTask {
         }
     }
 
-    /// The graph in words, for an agent that may change it.
+    /// The graph as text, for an agent that may change it.
     fn graph_view(&self) -> String {
         let line = |node: &crate::runs::graph::GraphNode| {
             format!("[{}] {} <- {}", node.state.text(), node.id, node.depends_on.join(", "))
@@ -100,7 +101,7 @@ async fn perform(
             ExecutorWork::Code { code: code.to_owned(), language: language.map(str::to_owned) }
         }
         (Work::Command(command), _) => ExecutorWork::Command(command.to_owned()),
-        (Work::Agent { .. }, None) => return Outcome::failed("the agent was not given its invocation"),
+        (Work::Agent { .. }, None) => return Outcome::failed("the invocation of the agent is missing"),
     };
     let call = ExecutorCall { node: spec.id.clone(), work, timeout };
     match tokio::time::timeout(timeout + GRACE, shared.executor.execute(team, run, call)).await {

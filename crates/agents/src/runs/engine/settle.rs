@@ -1,7 +1,7 @@
-//! What an attempt's outcome means for its node and for the run.
+//! Applies the outcome of an attempt to its node and to the run.
 //!
-//! The order: the attempt is closed and its tokens are counted; delegation changes the graph; then the node is done,
-//! held for a person, tried again later, or failed. A rule about a failure is asked before the failure counts.
+//! The order: the attempt is closed and its tokens are counted. Delegation changes the graph. Then the node is done,
+//! waits for a person, is tried again later, or has failed. A rule about failures applies before the failure counts.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use tokio::task::JoinError;
 
 use super::{End, Outcome, RunTask};
 
-/// More than this of a node's output is not kept.
+/// A longer output is truncated.
 const MAX_OUTPUT: usize = 1 << 20;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl RunTask {
-    /// The task itself never fails: what panics in it is caught. It is aborted only when the run has ended.
+    /// The task itself never fails, because panics in it are caught. It is aborted only after the run has ended.
     pub(super) fn settle_joined(&mut self, done: Result<(String, Outcome), JoinError>) {
         if let Ok((id, outcome)) = done {
             self.settle(&id, outcome);
@@ -38,7 +38,7 @@ impl RunTask {
         self.close_attempt(id, status, &outcome);
         for call in &outcome.tool_calls {
             self.event(EventKind::ToolCall, Some(id), json!({ "tool": call }));
-            self.heed_rules(EventKind::ToolCall, id, call);
+            self.apply_rules(EventKind::ToolCall, id, call);
         }
         match (outcome.success, soft) {
             (true, Some(reason)) => {
@@ -73,7 +73,7 @@ impl RunTask {
             node.ended_at = Some(Timestamp::now());
         });
         self.event(EventKind::AgentCompleted, Some(id), output.clone());
-        self.heed_rules(EventKind::AgentCompleted, id, &output);
+        self.apply_rules(EventKind::AgentCompleted, id, &output);
     }
 
     fn fail(&mut self, id: &str, error: String) {
@@ -106,12 +106,12 @@ impl RunTask {
         self.retrying.insert(id.to_owned());
     }
 
-    /// Writes what became of the attempt that is under way at this node.
+    /// Records the result of the current attempt at this node.
     pub(super) fn close_attempt(&mut self, id: &str, status: &str, outcome: &Outcome) {
         let Some(open) = self.open.remove(id) else { return };
         let model = self.nodes.get(id).map_or("", |node| node.spec.model_text()).to_owned();
         let latency = u64::try_from(open.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.note_invocation(InvocationRow {
+        self.record_invocation(InvocationRow {
             id: open.id.clone(),
             number: open.number,
             node: id.to_owned(),
@@ -136,8 +136,8 @@ impl RunTask {
         self.row.settings.rules.iter().find(|rule| rule.applies(kind, data)).map(|rule| rule.action.clone())
     }
 
-    /// Does what a rule says about something that has happened.
-    fn heed_rules(&mut self, kind: EventKind, id: &str, data: &Value) {
+    /// Applies a rule about something that has happened.
+    fn apply_rules(&mut self, kind: EventKind, id: &str, data: &Value) {
         match self.matching_action(kind, data) {
             Some(Action::RequestApproval { reason }) if self.row.paused.is_none() => {
                 self.event(EventKind::SystemIntervention, Some(id), json!({ "action": "pause", "reason": reason }));
@@ -155,7 +155,7 @@ impl RunTask {
     }
 }
 
-/// An output of reasonable size; what is cut says so.
+/// Limits the size of an output. A truncated one says so.
 fn bounded(output: Value) -> Value {
     let text = output.to_string();
     if text.len() <= MAX_OUTPUT {

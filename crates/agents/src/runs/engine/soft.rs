@@ -1,4 +1,5 @@
-//! Soft failures: answers of agents that say success and hold nothing. A person is asked instead of going on with them.
+//! Soft failures: replies of agents that report success but contain nothing. The run asks a person instead of
+//! continuing with them.
 
 use isopod_store::Work;
 use serde_json::Value;
@@ -7,18 +8,18 @@ use super::{Outcome, RunTask};
 
 /// An agent that says this has found nothing.
 const NULL_STATUS: &str = "[STATUS: NULL]";
-/// An agent that says this knows that it used no tool.
+/// An agent that says this skipped its tools on purpose.
 const BYPASS: &str = "[BYPASS:";
 
 impl RunTask {
-    /// Why an answer is none.
+    /// Why a reply counts as a soft failure.
     pub(super) fn soft_failure(&self, id: &str, outcome: &Outcome) -> Option<String> {
         if !self.is_watched_agent(id) {
             return None;
         }
         let text = outcome.output.to_string();
         if text.contains(NULL_STATUS) {
-            return Some("the agent answered [STATUS: NULL]".to_owned());
+            return Some("the agent returned [STATUS: NULL]".to_owned());
         }
         let wanted: &[&str] = match id.split('_').next() {
             Some("research") if id.contains('_') => &["web_search"],
@@ -32,7 +33,7 @@ impl RunTask {
         Some(format!("the agent used none of {}", wanted.join(", ")))
     }
 
-    /// A node is about to start, and nothing came from those that it depends on.
+    /// Whether a node is about to start although the nodes that it depends on gave no output.
     pub(super) fn is_context_drought(&self, id: &str) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let parents = &node.spec.depends_on;

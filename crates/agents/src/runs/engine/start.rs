@@ -1,4 +1,4 @@
-//! Starting what may start, in the order of the graph.
+//! Starts the nodes that are ready, in the order of the graph.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{OpenAttempt, RunTask};
 
-/// Nodes of one run at the same time. They share a sandbox; agents beyond this would mostly wait for each other.
+/// How many nodes of a run execute at the same time. They share a sandbox, so more would mostly wait for each other.
 const MAX_AT_ONCE: usize = 32;
 
 impl RunTask {
@@ -39,10 +39,10 @@ impl RunTask {
         let (approved, wants_approval) = (node.approved, node.spec.approval);
         if !approved {
             if wants_approval {
-                return self.hold(id, "the node wants to be approved before it starts");
+                return self.hold(id, "the node needs approval before it starts");
             }
             if self.is_context_drought(id) {
-                return self.hold(id, "context drought: nothing came from the nodes that it depends on");
+                return self.hold(id, "context drought: the nodes that it depends on gave no output");
             }
         }
         if let Some((tool, call)) = self.tool_call_of(id) {
@@ -54,7 +54,7 @@ impl RunTask {
         self.start_node(id);
     }
 
-    /// A rule about this call comes before the call.
+    /// Applies a rule about this call before the call.
     fn is_held_by_rule(&mut self, id: &str, data: &Value) -> bool {
         match self.matching_action(EventKind::ToolCall, data) {
             Some(Action::RequestApproval { reason }) => self.hold(id, &reason),
@@ -78,7 +78,7 @@ impl RunTask {
         let open = OpenAttempt { id: new_uuid(), number: self.next_invocation, began: Instant::now() };
         self.next_invocation += 1;
         let model = self.nodes.get(id).map_or("", |node| node.spec.model_text()).to_owned();
-        self.note_invocation(InvocationRow {
+        self.record_invocation(InvocationRow {
             id: open.id.clone(),
             number: open.number,
             node: id.to_owned(),
@@ -93,7 +93,7 @@ impl RunTask {
         self.changes.started.push(id.to_owned());
     }
 
-    /// What a node of ours is about to have executed; agents tell afterwards.
+    /// The tool call that a code or command node is about to make. Agents report theirs afterwards.
     fn tool_call_of(&self, id: &str) -> Option<(&'static str, Value)> {
         match self.nodes.get(id)?.spec.work() {
             Work::Code { code, language } => Some(("execute_python", json!({ "code": code, "language": language }))),
@@ -102,7 +102,7 @@ impl RunTask {
         }
     }
 
-    /// Puts a node aside until a person has spoken.
+    /// Holds a node until a person approves it.
     pub(super) fn hold(&mut self, id: &str, reason: &str) {
         self.move_node(id, NodeState::Waiting);
         let data = json!({ "action": "pause", "reason": reason });

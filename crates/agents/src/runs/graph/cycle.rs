@@ -1,16 +1,16 @@
-//! Finds a circle among nodes, to be shown to whoever drew it.
+//! Finds a cycle among nodes, to show it to the author.
 
 use super::GraphNode;
 
-/// The ids along one circle, the first again at the end. `None` when there is none.
+/// The ids along one cycle, with the first one repeated at the end. `None` if there is no cycle.
 pub(super) fn find(nodes: &[GraphNode], children: &[Vec<usize>]) -> Option<Vec<String>> {
-    let left = never_free(nodes.len(), children);
+    let left = unresolvable(nodes.len(), children);
     let start = left.iter().position(|is_left| *is_left)?;
     Some(walk_back(start, nodes, children, &left))
 }
 
-/// Takes nodes away that wait for nobody, until none can be taken. What is left is on a circle or behind one.
-fn never_free(count: usize, children: &[Vec<usize>]) -> Vec<bool> {
+/// Removes nodes without dependencies until none can be removed. What is left is on a cycle or behind one.
+fn unresolvable(count: usize, children: &[Vec<usize>]) -> Vec<bool> {
     let mut waits_for = vec![0_usize; count];
     children.iter().flatten().for_each(|child| waits_for[*child] += 1);
     let mut free: Vec<usize> = (0..count).filter(|place| waits_for[*place] == 0).collect();
@@ -27,7 +27,7 @@ fn never_free(count: usize, children: &[Vec<usize>]) -> Vec<bool> {
     left
 }
 
-/// Each node that is left waits for another one that is left: going on from one to the next must come round.
+/// Each remaining node depends on another remaining one, so walking back must return to a visited node.
 fn walk_back(start: usize, nodes: &[GraphNode], children: &[Vec<usize>], left: &[bool]) -> Vec<String> {
     let mut parent_of = vec![None; nodes.len()];
     for (parent, its_children) in children.iter().enumerate().filter(|(place, _)| left[*place]) {
@@ -44,8 +44,8 @@ fn walk_back(start: usize, nodes: &[GraphNode], children: &[Vec<usize>], left: &
         let Some(parent) = parent_of[here] else { break };
         here = parent;
     }
-    let mut circle: Vec<String> =
+    let mut cycle: Vec<String> =
         path[seen_at[here].unwrap_or(0)..].iter().rev().map(|place| nodes[*place].id.clone()).collect();
-    circle.extend(circle.first().cloned());
-    circle
+    cycle.extend(cycle.first().cloned());
+    cycle
 }

@@ -1,13 +1,13 @@
-//! The rules of a workflow's graph, and nothing else: what may start, what is over, what may be spliced in.
+//! The rules of a workflow's graph, and nothing else: what may start, what has ended, what may be spliced in.
 //!
-//! A graph never has a cycle, a dependency on a node that it does not have, or two nodes of one name. Nodes start in the
-//! order in which they stand in the list. Whoever acts keeps the rest (what a node does, what it gave) elsewhere.
+//! A graph never has a cycle, a dependency on a missing node, or two nodes of the same name. Nodes start in the order
+//! of the list. The engine keeps everything else, such as what a node does and its output.
 //!
 //! ```text
 //! pending ──▶ running ──▶ done
 //!    ▲  │        │  └───▶ failed
 //!    │  ▼        │
-//!    └ waiting ◀─┘      (for a person's word; a retry leads back to pending)
+//!    └ waiting ◀─┘      (for an approval; a retry leads back to pending)
 //! ```
 
 mod cycle;
@@ -21,7 +21,7 @@ use isopod_store::NodeState;
 
 pub(crate) use splice::{Splice, SpliceRequest, Strategy};
 
-/// More than anybody draws, and few enough to look at all of them.
+/// More than any real workflow has, and few enough to visit all of them.
 pub(crate) const MAX_NODES: usize = 10_000;
 
 /// A node as the rules see it.
@@ -32,27 +32,27 @@ pub(crate) struct GraphNode {
     pub(crate) state: NodeState,
 }
 
-/// What a graph as a whole has come to.
+/// The state of a graph as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Something runs, waits or can start.
     Working,
     /// All nodes are done.
     Completed,
-    /// Nothing more can start, and these are not done.
+    /// Nothing more can start, and these nodes are not done.
     Blocked(Vec<String>),
 }
 
-/// Why nodes are no graph.
+/// Why nodes do not form a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
-    #[error("there are {0} nodes, and {MAX_NODES} are allowed")]
+    #[error("there are {0} nodes, but only {MAX_NODES} are allowed")]
     TooMany(usize),
     #[error("two nodes have the id {0:?}")]
     Duplicate(String),
     #[error("node {node:?} depends on {on:?}, which does not exist")]
     UnknownDependency { node: String, on: String },
-    #[error("the nodes depend on each other in a circle: {}", .0.join(" -> "))]
+    #[error("the nodes form a cycle: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Graph {
     children: Vec<Vec<usize>>,
     /// How many dependencies of each node are not done.
     missing: Vec<usize>,
-    /// Pending nodes that miss nothing, by their place in the list.
+    /// Pending nodes without missing dependencies, by their position.
     ready: BTreeSet<usize>,
     running: usize,
     waiting: usize,
@@ -91,8 +91,8 @@ impl Graph {
                 children[*parent].push(place);
             }
         }
-        if let Some(circle) = cycle::find(&nodes, &children) {
-            return Err(GraphError::Cycle(circle));
+        if let Some(cycle) = cycle::find(&nodes, &children) {
+            return Err(GraphError::Cycle(cycle));
         }
         let mut graph = Self {
             nodes,
@@ -108,7 +108,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The nodes that may start, in their order.
+    /// The nodes that may start, in order.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &str> {
         self.ready.iter().map(|place| self.nodes[*place].id.as_str())
     }
@@ -129,16 +129,16 @@ impl Graph {
         self.waiting
     }
 
-    /// Moves a node. A node that the graph does not have stays away.
+    /// Sets the state of a node. Does nothing if the graph does not have it.
     pub(crate) fn set(&mut self, id: &str, state: NodeState) {
         let Some(place) = self.index.get(id).copied() else { return };
         let before = std::mem::replace(&mut self.nodes[place].state, state);
         self.uncount(before);
         self.count_one(state);
         if (before == NodeState::Done) != (state == NodeState::Done) {
-            self.tell_children(place, state == NodeState::Done);
+            self.update_children(place, state == NodeState::Done);
         }
-        self.place_in_line(place);
+        self.update_ready(place);
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -160,23 +160,23 @@ impl Graph {
             let missing = distinct(&node.depends_on).filter(is_missing).count();
             self.missing.push(missing);
             self.count_one(self.nodes[place].state);
-            self.place_in_line(place);
+            self.update_ready(place);
         }
     }
 
-    fn tell_children(&mut self, place: usize, is_done: bool) {
+    fn update_children(&mut self, place: usize, is_done: bool) {
         for child in std::mem::take(&mut self.children[place]) {
             if is_done {
                 self.missing[child] -= 1;
             } else {
                 self.missing[child] += 1;
             }
-            self.place_in_line(child);
+            self.update_ready(child);
             self.children[place].push(child);
         }
     }
 
-    fn place_in_line(&mut self, place: usize) {
+    fn update_ready(&mut self, place: usize) {
         if self.nodes[place].state == NodeState::Pending && self.missing[place] == 0 {
             self.ready.insert(place);
         } else {
@@ -206,7 +206,7 @@ impl Graph {
     }
 }
 
-/// A dependency that is named twice counts once.
+/// A repeated dependency counts once.
 fn distinct(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().enumerate().filter(|(place, name)| !names[..*place].contains(name)).map(|(_, name)| name)
 }

@@ -1,12 +1,12 @@
-//! Splicing: a node that runs puts further nodes into the graph, and takes out some that have not begun.
+//! Splicing: a running node adds nodes to the graph and removes some that have not started.
 //!
-//! - Only pending nodes are pruned. Whoever depended on one depends on the new nodes instead, or, where there are none,
+//! - Only pending nodes are pruned. Nodes that depended on one depend on the new nodes instead or, if there are none,
 //!   on what the pruned node depended on.
-//! - A new node with the name of a pending one takes its place; with the name of one that began it gets another name,
-//!   and the other new nodes that speak of it mean the renamed one.
+//! - A new node with the name of a pending one replaces it. With the name of a node that has started, it gets another
+//!   name, and other new nodes that refer to it mean the renamed one.
 //! - `child`: the new nodes come after the parent and before what depended on it. `sibling`: they come after what the
-//!   parent came after, and nobody waits for them.
-//! - A graph that would get a cycle stays as it was.
+//!   parent came after, and nothing waits for them.
+//! - A splice that would create a cycle leaves the graph unchanged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,32 +22,32 @@ pub(crate) enum Strategy {
     Sibling,
 }
 
-/// What is to be spliced in by whom.
+/// A splice and the node that requests it.
 #[derive(Clone, Debug)]
 pub(crate) struct SpliceRequest {
     pub(crate) parent: String,
     pub(crate) strategy: Strategy,
-    /// Ids and what they depend on.
+    /// Ids and dependencies.
     pub(crate) new_nodes: Vec<(String, Vec<String>)>,
     pub(crate) prune: Vec<String>,
 }
 
-/// What a splice has done.
+/// The result of a splice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Splice {
     /// The new nodes' ids, in the order of the request.
     pub(crate) added: Vec<String>,
     pub(crate) pruned: Vec<String>,
-    /// Were to be pruned, but are not pending.
+    /// Requested to be pruned, but not pending.
     pub(crate) kept: Vec<String>,
-    /// Old nodes that depend on others than before.
+    /// Old nodes whose dependencies have changed.
     pub(crate) rewired: Vec<String>,
 }
 
 /// Why nothing was spliced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpliceError {
-    #[error("there is no node {0:?} that could delegate")]
+    #[error("there is no node {0:?} to delegate from")]
     NoParent(String),
     #[error("a new node cannot be the one that delegates ({0:?}) or be named twice")]
     Twice(String),
@@ -56,7 +56,7 @@ pub(crate) enum SpliceError {
 }
 
 impl Graph {
-    /// Splices, or leaves the graph as it is. `suffix` makes the eight characters of a new name.
+    /// Splices, or leaves the graph unchanged. `suffix` returns the eight characters of a new name.
     pub(crate) fn splice(
         &mut self,
         request: &SpliceRequest,
@@ -90,7 +90,7 @@ impl Graph {
         Ok(Splice { added, pruned, kept, rewired })
     }
 
-    /// The names that the new nodes get, by those that were asked for.
+    /// The names of the new nodes, by the requested ones.
     fn name_new_nodes(
         &self,
         request: &SpliceRequest,
@@ -119,7 +119,7 @@ impl Graph {
         wanted.into_iter().partition(is_pending)
     }
 
-    /// Puts others in the place of what was pruned.
+    /// Replaces dependencies that were pruned.
     fn reconnect_orphan(&self, node: &mut GraphNode, pruned: &[String], ends: &[String]) {
         let mut seen = HashSet::new();
         while let Some(place) = node.depends_on.iter().position(|on| pruned.contains(on)) {
@@ -150,13 +150,13 @@ fn place_new_nodes(parent: &GraphNode, request: &SpliceRequest, names: &HashMap<
     request.new_nodes.iter().map(place).collect()
 }
 
-/// Those of the new nodes that no other new node waits for.
+/// The new nodes that no other new node depends on.
 fn ends_of(new_nodes: &[GraphNode]) -> Vec<String> {
     let waited_for: HashSet<&String> = new_nodes.iter().flat_map(|node| &node.depends_on).collect();
     new_nodes.iter().map(|node| &node.id).filter(|id| !waited_for.contains(id)).cloned().collect()
 }
 
-/// A node whose name is taken goes in the place of the old one, the others come last.
+/// Replaces nodes that have the same name, and appends the others.
 fn put_in(nodes: &mut Vec<GraphNode>, new_nodes: Vec<GraphNode>) {
     for new in new_nodes {
         match nodes.iter_mut().find(|node| node.id == new.id) {

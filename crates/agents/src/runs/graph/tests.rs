@@ -1,4 +1,4 @@
-//! The rules of the graph, tried on graphs that nobody drew.
+//! Tests the rules on generated graphs.
 
 use std::collections::HashSet;
 
@@ -138,7 +138,7 @@ fn a_splice_that_makes_a_circle_changes_nothing() {
     assert_eq!(graph.nodes(), before);
 }
 
-/// Any list of nodes, most of them no graph.
+/// Any list of nodes. Most are not a graph.
 fn any_nodes() -> impl Generator<Value = Vec<GraphNode>> {
     let deps = proptest::collection::vec(0..12_usize, 0..4);
     proptest::collection::vec((0..12_usize, deps), 0..12).prop_map(|nodes| {
@@ -152,7 +152,7 @@ fn any_nodes() -> impl Generator<Value = Vec<GraphNode>> {
     })
 }
 
-/// A graph: each node depends on earlier ones only.
+/// A graph in which each node depends on earlier ones only.
 fn any_graph() -> impl Generator<Value = Graph> {
     proptest::collection::vec(proptest::collection::vec(any::<prop::sample::Index>(), 0..4), 1..14).prop_map(|nodes| {
         let build = |(place, on): (usize, Vec<prop::sample::Index>)| GraphNode {
@@ -164,7 +164,7 @@ fn any_graph() -> impl Generator<Value = Graph> {
     })
 }
 
-/// What the counters say is what a look at every node says.
+/// Asserts that the counters match the states of the nodes.
 fn check(graph: &Graph) {
     let done: HashSet<&str> =
         graph.nodes().iter().filter(|node| node.state == NodeState::Done).map(|node| node.id.as_str()).collect();
@@ -178,7 +178,7 @@ fn check(graph: &Graph) {
     assert_eq!(graph.ready().collect::<Vec<_>>(), ready);
     let count = |state| graph.nodes().iter().filter(|node| node.state == state).count();
     assert_eq!((graph.running(), graph.waiting()), (count(NodeState::Running), count(NodeState::Waiting)));
-    // Built anew from the same nodes it is the same graph: there is no cycle and nothing unknown.
+    // Built again from its nodes, it is still valid: it has no cycle and no unknown dependency.
     assert!(Graph::new(graph.nodes().to_vec()).is_ok());
 }
 
@@ -190,7 +190,7 @@ proptest! {
         }
     }
 
-    /// Whatever order nodes end in, all of them run, each after what it depends on.
+    /// In whatever order nodes end, all of them run, each after its dependencies.
     #[test]
     fn every_node_runs_once_after_its_dependencies(
         mut graph in any_graph(),
@@ -216,7 +216,7 @@ proptest! {
         }
     }
 
-    /// A splice is refused without a trace, or what results is a graph that can be run to its end.
+    /// A refused splice leaves no trace. Otherwise the result is a graph that can run to its end.
     #[test]
     fn a_splice_leaves_a_graph(
         mut graph in any_graph(),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::*;
 
-/// An agent service. The prompt says what it answers.
+/// An agent service. The prompt determines its reply.
 #[derive(Default)]
 struct Service {
     invocations: Mutex<Vec<Value>>,
@@ -37,7 +37,7 @@ impl Service {
         if request.method() == Method::DELETE {
             let mut cleanups = self.cleanups.lock().unwrap();
             cleanups.push(request.uri().path().to_owned());
-            // The first time it is not ready for it.
+            // The first request fails.
             let status = if cleanups.len() == 1 { 503 } else { 200 };
             return Ok(response(status, "{}"));
         }
@@ -101,7 +101,7 @@ fn response(status: u16, body: &str) -> Response<Full<Bytes>> {
 
 struct Stage {
     _dir: tempfile::TempDir,
-    life: Life,
+    server: TestServer,
     service: Arc<Service>,
 }
 
@@ -109,16 +109,16 @@ async fn stage() -> Stage {
     let service = Arc::new(Service::default());
     let home = service.start().await;
     let dir = tempfile::tempdir().unwrap();
-    let life = Life::begin_with(dir.path(), &Arc::default(), Killer::never(), Some(home)).await;
-    Stage { _dir: dir, life, service }
+    let server = TestServer::begin_with(dir.path(), &Arc::default(), Killer::never(), Some(home)).await;
+    Stage { _dir: dir, server, service }
 }
 
 #[tokio::test]
 async fn agents_are_invoked_with_what_came_before_and_told_of_the_end() {
     let stage = stage().await;
-    let (life, service) = (&stage.life, &stage.service);
-    let id = life.start("agents: [{id: a, prompt: one, model: thinking}, {id: b, prompt: two, depends_on: [a], tools: [execute_python], user_directive: quickly}]").await;
-    assert_eq!(life.ended(&id).await.1, "completed");
+    let (server, service) = (&stage.server, &stage.service);
+    let id = server.start("agents: [{id: a, prompt: one, model: thinking}, {id: b, prompt: two, depends_on: [a], tools: [execute_python], user_directive: quickly}]").await;
+    assert_eq!(server.ended(&id).await.1, "completed");
     let seen = service.invocations.lock().unwrap().clone();
     assert_eq!((seen[0]["thinking_level"].as_i64(), seen[0]["model"].as_str()), (Some(5), Some("thinking")));
     let second = &seen[1];
@@ -128,100 +128,101 @@ async fn agents_are_invoked_with_what_came_before_and_told_of_the_end() {
     assert!(second["graph_view"].as_str().unwrap().contains("[success] a"));
     let cleanups = service.cleanups.lock().unwrap().clone();
     assert_eq!(cleanups, [format!("/runtime/{id}/cleanup"), format!("/runtime/{id}/cleanup")], "asked again after 503");
-    let state = life.state(&id).await;
+    let state = server.state(&id).await;
     assert_eq!(
         (state["total_tokens_used"].as_u64(), state["invocations"][0]["tokens_used"].as_u64()),
         (Some(80), Some(40))
     );
-    assert_eq!(life.runs.signatures(&id).await.unwrap(), json!({ "a": "sig", "b": "sig" }));
+    assert_eq!(server.runs.signatures(&id).await.unwrap(), json!({ "a": "sig", "b": "sig" }));
 }
 
-/// The agent service is told of the end however bad that was.
+/// The agent service is notified of the end, whatever the reason.
 #[tokio::test]
 async fn agents_that_hang_lie_break_or_refuse_fail_their_node() {
     let stage = stage().await;
-    let (life, service) = (&stage.life, &stage.service);
+    let (server, service) = (&stage.server, &stage.service);
     for (prompt, expected) in
-        [("hang", "no answer"), ("garbage", "no reply"), ("broken", "500"), ("refuse", "I will not")]
+        [("hang", "did not reply"), ("garbage", "invalid reply"), ("broken", "500"), ("refuse", "I will not")]
     {
-        let id = life.start(&format!("nodes: [{{id: a, prompt: {prompt}, timeout: 0.2}}]")).await;
-        assert_eq!(life.ended(&id).await.1, "node_failed");
-        let error = life.row(&id).await.error.unwrap();
+        let id = server.start(&format!("nodes: [{{id: a, prompt: {prompt}, timeout: 0.2}}]")).await;
+        assert_eq!(server.ended(&id).await.1, "node_failed");
+        let error = server.row(&id).await.error.unwrap();
         assert!(error.contains(expected), "{prompt}: {error}");
         let told = format!("/runtime/{id}/cleanup");
         assert!(service.cleanups.lock().unwrap().contains(&told), "{prompt}: nobody was told of the end");
     }
-    let nobody = life.start("nodes: [{id: a, agent: 'http://127.0.0.1:1/'}]").await;
-    assert_eq!(life.ended(&nobody).await.1, "node_failed");
-    let again = life.start("nodes: [{id: a, prompt: broken once, retries: 1}]").await;
-    assert_eq!(life.ended(&again).await.1, "completed");
+    let nobody = server.start("nodes: [{id: a, agent: 'http://127.0.0.1:1/'}]").await;
+    assert_eq!(server.ended(&nobody).await.1, "node_failed");
+    let again = server.start("nodes: [{id: a, prompt: broken once, retries: 1}]").await;
+    assert_eq!(server.ended(&again).await.1, "completed");
 }
 
 #[tokio::test]
 async fn more_tokens_than_the_budget_end_the_run() {
     let stage = stage().await;
-    let life = &stage.life;
-    let id =
-        life.start("max_token_budget: 60\nnodes: [{id: a}, {id: b, depends_on: [a]}, {id: c, depends_on: [b]}]").await;
-    assert_eq!(life.ended(&id).await.1, "budget_exceeded");
-    assert_eq!(life.state(&id).await["total_tokens_used"], 80);
+    let server = &stage.server;
+    let id = server
+        .start("max_token_budget: 60\nnodes: [{id: a}, {id: b, depends_on: [a]}, {id: c, depends_on: [b]}]")
+        .await;
+    assert_eq!(server.ended(&id).await.1, "budget_exceeded");
+    assert_eq!(server.state(&id).await["total_tokens_used"], 80);
 }
 
 #[tokio::test]
 async fn a_delegation_puts_nodes_before_what_waited_and_only_where_it_is_allowed() {
     let stage = stage().await;
-    let (life, service) = (&stage.life, &stage.service);
+    let (server, service) = (&stage.server, &stage.service);
     let flow = |allowed: bool| {
         format!("nodes: [{{id: a, prompt: delegate, allow_delegation: {allowed}}}, {{id: after, depends_on: [a]}}]")
     };
-    let id = life.start(&flow(true)).await;
-    assert_eq!(life.ended(&id).await.1, "completed");
+    let id = server.start(&flow(true)).await;
+    assert_eq!(server.ended(&id).await.1, "completed");
     assert_eq!(service.command(), ["a", "extra", "last", "after"]);
-    let id = life.start(&flow(false)).await;
-    assert_eq!(life.ended(&id).await.1, "completed");
+    let id = server.start(&flow(false)).await;
+    assert_eq!(server.ended(&id).await.1, "completed");
     assert_eq!(service.command()[4..], ["a", "after"]);
     let circle =
-        life.start("nodes: [{id: a, prompt: circle, allow_delegation: true}, {id: after, depends_on: [a]}]").await;
-    assert_eq!(life.ended(&circle).await.1, "invalid_delegation");
+        server.start("nodes: [{id: a, prompt: circle, allow_delegation: true}, {id: after, depends_on: [a]}]").await;
+    assert_eq!(server.ended(&circle).await.1, "invalid_delegation");
 }
 
 /// Two runs of one workflow, one of which changes its graph.
 #[tokio::test]
 async fn a_delegation_changes_its_own_run_only() {
     let stage = stage().await;
-    let life = &stage.life;
+    let server = &stage.server;
     let flow = "id: same\nnodes: [{id: a, prompt: delegate, allow_delegation: true}, {id: after, depends_on: [a], approval: true}]";
-    let first = life.start(flow).await;
-    life.until(&first, RunStatus::AwaitingApproval).await;
-    let plain = life.start("id: same\nnodes: [{id: a, prompt: fine}]").await;
-    assert_eq!(life.ended(&plain).await.1, "completed");
-    assert_eq!(life.state(&plain).await["nodes"].as_array().unwrap().len(), 1);
-    life.command(&first, Command::Resume).await.unwrap();
-    assert_eq!(life.ended(&first).await.1, "completed");
-    assert_eq!(life.state(&first).await["nodes"].as_array().unwrap().len(), 4);
+    let first = server.start(flow).await;
+    server.until(&first, RunStatus::AwaitingApproval).await;
+    let plain = server.start("id: same\nnodes: [{id: a, prompt: fine}]").await;
+    assert_eq!(server.ended(&plain).await.1, "completed");
+    assert_eq!(server.state(&plain).await["nodes"].as_array().unwrap().len(), 1);
+    server.command(&first, Command::Resume).await.unwrap();
+    assert_eq!(server.ended(&first).await.1, "completed");
+    assert_eq!(server.state(&first).await["nodes"].as_array().unwrap().len(), 4);
 }
 
 #[tokio::test]
 async fn an_empty_answer_waits_for_a_person_instead_of_failing() {
     let stage = stage().await;
-    let (life, service) = (&stage.life, &stage.service);
-    let id = life.start("agents: [{id: a, prompt: 'null'}]").await;
-    life.until(&id, RunStatus::AwaitingApproval).await;
-    life.command(&id, Command::Resume).await.unwrap();
-    assert_eq!(life.ended(&id).await.1, "completed");
-    let toolless = life.start("agents: [{id: research_x, prompt: fine}]").await;
-    life.until(&toolless, RunStatus::AwaitingApproval).await;
-    life.command(&toolless, Command::Stop).await.unwrap();
-    let used = life.start("agents: [{id: coder_x, prompt: fine}]").await;
-    assert_eq!(life.ended(&used).await.1, "completed");
+    let (server, service) = (&stage.server, &stage.service);
+    let id = server.start("agents: [{id: a, prompt: 'null'}]").await;
+    server.until(&id, RunStatus::AwaitingApproval).await;
+    server.command(&id, Command::Resume).await.unwrap();
+    assert_eq!(server.ended(&id).await.1, "completed");
+    let toolless = server.start("agents: [{id: research_x, prompt: fine}]").await;
+    server.until(&toolless, RunStatus::AwaitingApproval).await;
+    server.command(&toolless, Command::Stop).await.unwrap();
+    let used = server.start("agents: [{id: coder_x, prompt: fine}]").await;
+    assert_eq!(server.ended(&used).await.1, "completed");
     assert_eq!(service.command().len(), 4);
 }
 
 #[tokio::test]
 async fn an_agent_without_a_url_is_refused_where_no_service_is_known() {
     let dir = tempfile::tempdir().unwrap();
-    let life = Life::begin(dir.path(), &Arc::default()).await;
+    let server = TestServer::begin(dir.path(), &Arc::default()).await;
     let workflow = Workflow::parse("nodes: [{id: a, prompt: x}]").unwrap();
-    let refused = life.runs.start(RunId::random(), life.team.clone(), "public".to_owned(), workflow).await;
+    let refused = server.runs.start(RunId::random(), server.team.clone(), "public".to_owned(), workflow).await;
     assert!(matches!(refused, Err(StartError::NoAgent(_))));
 }

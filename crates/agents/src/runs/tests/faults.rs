@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 
-/// What a batch of workflows is started and driven with.
+/// A batch of workflows to start.
 struct Batch {
     flows: Vec<String>,
-    /// Stops the run with this place in the batch.
+    /// The index of a run to stop.
     stopped: Option<usize>,
 }
 
-/// One server after the other on the same store, each killed at its step, until one gets to the end.
+/// One server after another on the same store, each killed at its step, until one finishes.
 fn run_lives(batch: &Batch, kill_at: &mut dyn FnMut() -> Option<i64>) -> Arc<World> {
     let dir = tempfile::tempdir().unwrap();
     let world = Arc::new(World::default());
@@ -26,7 +26,7 @@ fn run_lives(batch: &Batch, kill_at: &mut dyn FnMut() -> Option<i64>) -> Arc<Wor
                 () = live(dir.path(), &world, Arc::clone(&killer), is_first.then_some(batch)) => true,
             }
         });
-        // All that the server had in memory goes here, as with kill -9.
+        // This drops everything that the server had in memory, as kill -9 would.
         drop(runtime);
         is_first = false;
         if ended {
@@ -36,34 +36,34 @@ fn run_lives(batch: &Batch, kill_at: &mut dyn FnMut() -> Option<i64>) -> Arc<Wor
 }
 
 async fn live(dir: &Path, world: &Arc<World>, killer: Arc<Killer>, batch: Option<&Batch>) {
-    let life = Life::begin_with(dir, world, killer, None).await;
+    let server = TestServer::begin_with(dir, world, killer, None).await;
     for (place, flow) in batch.into_iter().flat_map(|batch| &batch.flows).enumerate() {
-        let id = life.start(flow).await;
+        let id = server.start(flow).await;
         if batch.and_then(|batch| batch.stopped) == Some(place) {
-            // It may be over before it hears this.
-            let _ = life.command(&id, Command::Stop).await;
+            // It may have ended before it gets this.
+            let _ = server.command(&id, Command::Stop).await;
         }
     }
-    let all = RunQueryAll::of(&life).await;
+    let all = RunQueryAll::of(&server).await;
     for row in all {
-        let (status, _) = life.ended(&row.id).await;
-        let nodes = life.store.run_nodes(&row.id).await.unwrap();
+        let (status, _) = server.ended(&row.id).await;
+        let nodes = server.store.run_nodes(&row.id).await.unwrap();
         let all_done = nodes.iter().all(|node| node.state == NodeState::Done);
-        assert_eq!(status == RunStatus::Completed, all_done, "{:?} {nodes:?}", life.row(&row.id).await);
+        assert_eq!(status == RunStatus::Completed, all_done, "{:?} {nodes:?}", server.row(&row.id).await);
     }
-    life.store.close().await;
+    server.store.close().await;
 }
 
 struct RunQueryAll;
 
 impl RunQueryAll {
-    async fn of(life: &Life) -> Vec<RunRow> {
-        let query = isopod_store::RunQuery { team: life.team.clone(), status: None, limit: 1000, offset: 0 };
-        life.store.list_runs(&query).await.unwrap()
+    async fn of(server: &TestServer) -> Vec<RunRow> {
+        let query = isopod_store::RunQuery { team: server.team.clone(), status: None, limit: 1000, offset: 0 };
+        server.store.list_runs(&query).await.unwrap()
     }
 }
 
-/// Killed once at each step that there is, before and after each write and each disposal.
+/// Kills the server once at each step: before and after each write and each disposal.
 #[test]
 fn a_server_killed_at_any_transition_loses_nothing() {
     let completes = "nodes: [{id: a, command: ok}, {id: b, command: ok, depends_on: [a]}, {id: c, command: fail 1, \
@@ -87,7 +87,7 @@ fn a_server_killed_at_any_transition_loses_nothing() {
     }
 }
 
-/// The figures are those of the seed, so that a failure can be seen again.
+/// The kill steps follow from the seed, so that a failure can be reproduced.
 #[test]
 fn hundreds_of_runs_on_a_server_that_is_killed_again_and_again_are_all_cleaned_up_once() {
     let batches = if std::env::var_os("ISOPOD_FULL").is_some() { 40 } else { 10 };
@@ -120,7 +120,7 @@ fn random_flow(dice: &mut Dice) -> String {
     format!("on_failure: {on_failure}\nnodes: [{}]", nodes.join(", "))
 }
 
-/// Numbers that look random and are always the same (xorshift).
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {

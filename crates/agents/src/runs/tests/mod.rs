@@ -1,4 +1,4 @@
-//! Runs with a made-up executor, and a server that can be killed at any transition.
+//! Runs with a fake executor, and a server that can be killed at any transition.
 
 mod agents;
 mod approvals;
@@ -24,8 +24,8 @@ use world::{Killer, World};
 
 const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
-/// A server's runs, until it is dropped.
-struct Life {
+/// The runs of a server, until it is dropped.
+struct TestServer {
     runs: Arc<Runs>,
     store: Store,
     world: Arc<World>,
@@ -33,7 +33,7 @@ struct Life {
     _stop: DropGuard,
 }
 
-impl Life {
+impl TestServer {
     async fn begin(dir: &Path, world: &Arc<World>) -> Self {
         Self::begin_with(dir, world, Killer::never(), None).await
     }
@@ -51,7 +51,7 @@ impl Life {
                 world: Arc::clone(world),
                 killer: Arc::clone(&killer),
             }),
-            executor: Arc::new(world::FakeHands { world: Arc::clone(world), killer }),
+            executor: Arc::new(world::FakeExecutor { world: Arc::clone(world), killer }),
             agents: Agents::new(Trust::new(Vec::new()), home, isopod_outbound::Policy::open()),
             mirror: Mirror::default(),
             retry_wait: Duration::from_millis(1),
@@ -82,7 +82,7 @@ impl Life {
         self.runs.command(&self.team, id, command).await
     }
 
-    /// Waits until the run has come to this status.
+    /// Waits until the run has this status.
     async fn until(&self, id: &RunId, status: RunStatus) {
         self.until_row(id, |row| row.status == status).await;
     }
@@ -94,10 +94,10 @@ impl Life {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("waited in vain: {:?}", self.row(id).await);
+        panic!("timed out: {:?}", self.row(id).await);
     }
 
-    /// Waits until the run has ended and what it had is gone. Says how it ended.
+    /// Waits until the run has ended and is cleaned up. Returns how it ended.
     async fn ended(&self, id: &RunId) -> (RunStatus, String) {
         self.until_row(id, |row| row.status.is_terminal()).await;
         for _ in 0..2000 {

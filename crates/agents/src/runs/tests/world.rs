@@ -1,5 +1,5 @@
-//! What is outside the server and survives it: sandboxes, and what was seen of the work in them. It watches that no
-//! node that was recorded as finished runs again, and that no run that has ended reaches for a sandbox.
+//! Everything outside the server that survives it: sandboxes, and what was executed in them. It checks that no finished
+//! node runs again and that no ended run uses a sandbox.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +17,7 @@ use crate::runs::ledger::Ledger;
 #[derive(Debug, Default)]
 pub(super) struct World {
     seen: Mutex<Seen>,
-    /// Disposals that fail before one succeeds.
+    /// How many disposals fail before one succeeds.
     pub(super) failing_disposals: AtomicI64,
 }
 
@@ -26,7 +26,7 @@ struct Seen {
     team: Option<TeamId>,
     alive: HashSet<RunId>,
     made: HashMap<RunId, u32>,
-    /// Those that no node asked for.
+    /// Sandboxes that no node requested.
     strays: HashMap<RunId, u32>,
     killed: HashMap<RunId, u32>,
     executed: Vec<(RunId, String)>,
@@ -50,7 +50,7 @@ impl World {
         self.seen.lock().unwrap().alive.contains(run)
     }
 
-    /// As an agent would that did not hear that its run is over.
+    /// Creates a sandbox, as an agent would that does not know that its run has ended.
     pub(super) fn make_sandbox(&self, run: &RunId) {
         let mut seen = self.seen.lock().unwrap();
         seen.alive.insert(run.clone());
@@ -58,7 +58,7 @@ impl World {
         *seen.strays.entry(run.clone()).or_default() += 1;
     }
 
-    /// One sandbox existed if anything was executed, and it is gone.
+    /// Asserts that at most one sandbox existed and that it is gone.
     pub(super) fn assert_disposed(&self, run: &RunId) {
         let seen = self.seen.lock().unwrap();
         assert_eq!(seen.wrong, Vec::<String>::new());
@@ -69,14 +69,14 @@ impl World {
     }
 }
 
-/// The executor of [`World`]. A command says how it goes: `ok`, `fail`, `fail N` (that often, then it succeeds), `hang`.
-pub(super) struct FakeHands {
+/// The executor of [`World`]. A command says what happens: `ok`, `fail`, `fail N` (N times, then it succeeds), `hang`.
+pub(super) struct FakeExecutor {
     pub(super) world: Arc<World>,
     pub(super) killer: Arc<Killer>,
 }
 
 #[async_trait]
-impl Executor for FakeHands {
+impl Executor for FakeExecutor {
     async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError> {
         let ExecutorWork::Command(command) = &call.work else { panic!("the tests have commands only") };
         let key = (run.clone(), call.node.clone());
@@ -131,7 +131,7 @@ impl Executor for FakeHands {
     }
 }
 
-/// Ends a server at its n-th step: whoever takes that step never comes back from it.
+/// Ends a server at its n-th step: that step never returns.
 #[derive(Debug)]
 pub(super) struct Killer {
     left: AtomicI64,
@@ -159,7 +159,7 @@ impl Killer {
     }
 }
 
-/// The store, with a step before and one after each turn, and a look at what is recorded.
+/// The store, with a step before and after each turn. It also records what is committed.
 pub(super) struct WatchedLedger {
     pub(super) store: Store,
     pub(super) world: Arc<World>,
@@ -170,7 +170,7 @@ pub(super) struct WatchedLedger {
 impl Ledger for WatchedLedger {
     async fn commit(&self, turn: &RunTurn) -> Result<(), StoreError> {
         self.killer.step().await;
-        // A busy machine takes its time over a write, and others go on meanwhile.
+        // On a busy machine a write takes a while, and others continue in the meantime.
         tokio::time::sleep(Duration::from_micros(50)).await;
         self.store.commit_turn(turn).await?;
         {

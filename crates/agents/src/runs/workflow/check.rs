@@ -1,4 +1,4 @@
-//! What a workflow must be before anything of it is started.
+//! Checks a workflow before anything of it is started.
 
 use std::path::{Component, Path};
 
@@ -15,13 +15,15 @@ const MAX_ATTACHED: usize = 1000;
 /// Why a workflow cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkflowError {
-    #[error("the workflow cannot be read: {0}")]
+    #[error("cannot parse the workflow: {0}")]
     Unreadable(String),
     #[error("the workflow has no nodes")]
     NoNodes,
     #[error(transparent)]
     Graph(#[from] GraphError),
-    #[error("{0:?} is not an id of a node: 1 to 128 letters, digits, -, _ and . that begin with a letter or digit")]
+    #[error(
+        "{0:?} is not an id of a node: it needs 1 to 128 letters, digits, -, _ and ., and must start with a letter or digit"
+    )]
     NodeId(String),
     #[error("node {node:?}: {why}")]
     Node { node: String, why: String },
@@ -29,7 +31,7 @@ pub(crate) enum WorkflowError {
     Zero(&'static str),
     #[error("{0:?} is not the name of an attached file")]
     Attached(String),
-    #[error("a workflow can have {MAX_ATTACHED} attached files")]
+    #[error("a workflow can have at most {MAX_ATTACHED} attached files")]
     TooManyAttached,
 }
 
@@ -58,7 +60,7 @@ pub(super) fn workflow(workflow: &Workflow) -> Result<(), WorkflowError> {
     }
 }
 
-/// One node by itself; also those that an agent adds later.
+/// Checks a single node. Also for nodes that an agent adds later.
 pub(in crate::runs) fn node(node: &NodeSpec) -> Result<(), WorkflowError> {
     if !is_node_id(&node.id) {
         return Err(WorkflowError::NodeId(node.id.chars().take(200).collect()));
@@ -69,7 +71,7 @@ pub(in crate::runs) fn node(node: &NodeSpec) -> Result<(), WorkflowError> {
         return refuse("only one of code, command and agent can be given".to_owned());
     }
     if node.language.is_some() && node.code.is_none() {
-        return refuse("language belongs to code".to_owned());
+        return refuse("language is only allowed with code".to_owned());
     }
     if let Some(Err(error)) = node.agent.as_deref().map(Target::parse) {
         return refuse(error.to_string());
@@ -92,7 +94,7 @@ fn is_node_id(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_allowed) && text.as_bytes()[0].is_ascii_alphanumeric()
 }
 
-/// A relative path that stays where it is.
+/// Whether it is a relative path that stays below its directory.
 fn is_inside(name: &str) -> bool {
     let parts = || Path::new(name).components();
     !name.is_empty() && !name.contains('\0') && parts().all(|part| matches!(part, Component::Normal(_)))

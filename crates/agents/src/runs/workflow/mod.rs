@@ -1,7 +1,7 @@
 //! A workflow as people write it, in YAML or JSON, and the check that it can be run.
 //!
-//! Nodes are code, a command, or an agent behind a URL. The list may be called `nodes` or, as in the kernel that this
-//! takes the place of, `agents`. What the format does not know is refused, never ignored.
+//! A node is code, a command, or an agent behind a URL. The list may be called `nodes` or, as in the agent kernel,
+//! `agents`. Unknown fields are errors.
 
 mod check;
 
@@ -52,10 +52,10 @@ pub(crate) struct Document {
 }
 
 impl Workflow {
-    /// Reads JSON or YAML.
+    /// Parses JSON or YAML.
     pub(crate) fn parse(text: &str) -> Result<Self, WorkflowError> {
         let unreadable = |error: &dyn std::fmt::Display| WorkflowError::Unreadable(error.to_string());
-        // JSON is YAML too, but its own reader says better what is wrong with it.
+        // JSON is also YAML, but the JSON parser has better error messages.
         let json = text.trim_start().starts_with('{').then(|| serde_json::from_str(text));
         let value = match json {
             Some(Ok(value)) => value,
@@ -73,7 +73,7 @@ impl Workflow {
 }
 
 fn read_yaml(text: &str) -> Result<serde_json::Value, serde_saphyr::Error> {
-    // A `no` or `y` in the place of a text is that text.
+    // An unquoted `no` or `y` is a string.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options)
 }
@@ -163,11 +163,11 @@ nodes:
     fn what_cannot_be_run_is_refused_with_its_reason() {
         let cases = [
             ("nodes: []", "no nodes"),
-            ("nodes: [", "cannot be read"),
+            ("nodes: [", "cannot parse"),
             ("nodes: [{id: a, command: x, comand: y}]", "comand"),
             ("nodes: [{id: a}, {id: a}]", "two nodes"),
             ("nodes: [{id: a, command: x, depends_on: [b]}]", "does not exist"),
-            ("nodes: [{id: a, command: x, depends_on: [a]}]", "circle"),
+            ("nodes: [{id: a, command: x, depends_on: [a]}]", "cycle"),
             ("nodes: [{id: ../a, command: x}]", "id"),
             ("nodes: [{id: a, command: x, code: y}]", "one of"),
             ("nodes: [{id: a, command: x, language: python}]", "language"),
@@ -176,8 +176,8 @@ nodes:
             ("nodes: [{id: a, command: x, retries: 101}]", "retries"),
             ("nodes: [{id: a, command: x}]\ntimeout_ms: 0", "timeout_ms"),
             ("nodes: [{id: a, command: x}]\nattached_files: [../x]", "attached"),
-            ("[]", "cannot be read"),
-            ("", "cannot be read"),
+            ("[]", "cannot parse"),
+            ("", "cannot parse"),
         ];
         for (text, expected) in cases {
             let error = Workflow::parse(text).unwrap_err().to_string();

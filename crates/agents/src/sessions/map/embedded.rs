@@ -1,4 +1,5 @@
-//! The map of a server that shares it with nobody: in memory, gone with the process. The store knows the same.
+//! The map of a server that shares it with nobody. It is in memory and ends with the process. The store has the same
+//! information.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use super::{Entry, LockError, LockToken, SessionMap};
 
 #[derive(Debug, Default)]
 pub(crate) struct EmbeddedMap {
-    /// Held for a few instructions by whoever reads or writes.
+    /// Locked only briefly.
     inner: Mutex<Inner>,
     unlocked: Arc<Notify>,
 }

@@ -1,7 +1,7 @@
 //! The map from owners to sandboxes that other programs may read, and the lock between servers that share it.
 //!
-//! The store is the truth; this is written from it. A map that cannot be reached loses nothing: calls go on without it,
-//! and what it missed is written when it is back. Both kinds pass the same tests.
+//! The store is the source of truth, and the map is written from it. If the map is unreachable, nothing is lost: calls
+//! continue without it, and missed changes are written when it is back. Both implementations pass the same tests.
 
 mod embedded;
 mod redis;
@@ -19,12 +19,12 @@ pub(crate) use redis::{RedisMap, RedisUrlError};
 use isopod_store::TeamOwner;
 use isopod_store::clock::Timestamp;
 
-/// What the map says about an owner.
+/// The entry of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// As written: by us, or by other code that uses the same keys.
+    /// As written by us or by other code that uses the same keys.
     pub(crate) sandbox: String,
-    /// The server that wrote it; none where other code did.
+    /// The server that wrote it. `None` if other code did.
     pub(crate) server: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Entry {
     }
 }
 
-/// Shows that the lock is ours.
+/// Proves that we hold the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockToken(pub(super) Option<String>);
 
@@ -45,30 +45,30 @@ pub(crate) enum LockError {
     Busy { waited: Duration },
 }
 
-/// Where owners and their sandboxes are noted.
+/// Stores which sandbox an owner has.
 #[async_trait]
 pub(crate) trait SessionMap: fmt::Debug + Send + Sync {
-    /// Waits for the owner's lock. It is given up by itself after `patience`, so that a server that dies holds up nobody
-    /// for long; who waits longer than that gives up.
+    /// Waits for the owner's lock, for at most `patience`. The lock also expires after `patience`, so that a server
+    /// that dies does not block others for long.
     async fn lock(&self, owner: &TeamOwner, patience: Duration) -> Result<LockToken, LockError>;
 
-    /// Gives the lock back, if it is still ours.
+    /// Releases the lock, if it is still ours.
     async fn unlock(&self, owner: &TeamOwner, token: LockToken);
 
     async fn get(&self, owner: &TeamOwner) -> Option<Entry>;
 
-    /// Notes the sandbox, until that time or for good. An entry of another server is left alone.
+    /// Stores the sandbox until the given time, or permanently. An entry of another server stays unchanged.
     async fn put(&self, owner: &TeamOwner, entry: &Entry, until: Option<Timestamp>);
 
-    /// Forgets the owner if the entry names this sandbox or none is given. What another server wrote stays.
+    /// Removes the owner if the entry names this sandbox, or if none is given. An entry of another server stays.
     async fn remove(&self, owner: &TeamOwner, server: &str, sandbox: Option<&str>);
 
-    /// Whether the hashes of inputs are wanted too.
+    /// Whether the map also stores the hashes of inputs.
     fn wants_hashes(&self) -> bool;
 
-    /// Notes the hashes of inputs that a sandbox has; none means that it does not have the file.
+    /// Stores the hashes of inputs that a sandbox has. `None` means that it does not have the file.
     async fn put_hashes(&self, owner: &TeamOwner, hashes: &[(String, Option<String>)], until: Option<Timestamp>);
 
-    /// Grows each time the map may have missed something.
+    /// Increases each time the map may have missed a change.
     fn gaps(&self) -> u64;
 }

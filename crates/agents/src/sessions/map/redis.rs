@@ -4,18 +4,18 @@
 //! raro:e2b_session:{run}           the sandbox of a run
 //! raro:e2b_files:{run}:{file}      MD5 of an input that its sandbox has
 //! isopod:session:{kind}/{id}       the sandbox of a task or an execution
-//! isopod:session_server:{kind}/{id}  which server has it
-//! isopod:session_lock:{kind}/{id}    who makes it
+//! isopod:session_server:{kind}/{id}  the server that has it
+//! isopod:session_lock:{kind}/{id}    the server that creates it
 //! ```
-//! Those keys name no team, so they are the first team's, the only one that most servers have. Another team's have the
-//! team in them, and none of its runs is in anybody's way whatever it is called:
+//! These keys name no team, so they belong to the first team, which is the only one on most servers. The keys of other
+//! teams contain the team, so that runs of the same name do not collide:
 //!
 //! ```text
 //! isopod:session:{kind}/{id}@{team}, isopod:session_server:…, isopod:session_lock:…
 //! isopod:session_files:{kind}/{id}@{team}/{file}
 //! ```
-//! Each command has little time. After a failure nothing is asked for a second, which is logged once, and calls go on
-//! without the map.
+//! Each command has a short timeout. After a failure, Redis is not used for a second. That is logged once, and calls
+//! continue without the map.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -33,9 +33,9 @@ use tokio::time::Instant;
 
 use super::{Entry, LockError, LockToken, SessionMap};
 
-/// The address is not one of Redis.
+/// The URL is not a Redis URL.
 #[derive(Debug, thiserror::Error)]
-#[error("{url:?} is no address of a Redis server that could be used")]
+#[error("{url:?} is not a usable Redis URL")]
 pub(crate) struct RedisUrlError {
     url: String,
     source: RedisError,
@@ -43,43 +43,43 @@ pub(crate) struct RedisUrlError {
 
 pub(crate) struct RedisMap {
     client: Client,
-    /// The team whose keys have no team in them.
+    /// The team whose keys do not contain a team.
     first: TeamId,
     link: Mutex<Link>,
-    /// Grows with every command that was not done.
+    /// Increases with every failed command.
     gaps: AtomicU64,
 }
 
 #[derive(Default)]
 struct Link {
     connection: Option<MultiplexedConnection>,
-    /// Until then nothing is asked.
-    rest_until: Option<Instant>,
+    /// Redis is not used before this time.
+    retry_at: Option<Instant>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(500);
-const REST: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 const POLL_LOCK: Duration = Duration::from_millis(20);
 
-/// Only who holds a lock may give it back; in one step, because it may change hands between two.
+/// Releases a lock if it is still ours. It is one step, because the lock may expire and be taken in between.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// Writes the sandbox and the server unless another server has the owner.
+/// Writes the sandbox and the server, unless another server has the owner.
 const PUT: &str = "local holder = redis.call('get', KEYS[2]) \
     if holder and holder ~= ARGV[2] then return 0 end \
     if ARGV[3] == '' then redis.call('set', KEYS[1], ARGV[1]) redis.call('set', KEYS[2], ARGV[2]) \
     else redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[3]) redis.call('set', KEYS[2], ARGV[2], 'PX', ARGV[3]) end \
     return 1";
 
-/// Removes both unless another server has the owner or another sandbox is noted.
+/// Removes both, unless another server has the owner or the entry names another sandbox.
 const REMOVE: &str = "local holder = redis.call('get', KEYS[2]) \
     if holder and holder ~= ARGV[1] then return 0 end \
     if ARGV[2] ~= '' and redis.call('get', KEYS[1]) ~= ARGV[2] then return 0 end \
     return redis.call('del', KEYS[1], KEYS[2])";
 
 impl RedisMap {
-    /// Does not connect yet: a server starts although its Redis does not.
+    /// Does not connect yet, so that a server can start without Redis.
     pub(crate) fn new(url: &str, first: TeamId) -> Result<Self, RedisUrlError> {
         let client = Client::open(url).map_err(|source| RedisUrlError { url: without_password(url), source })?;
         Ok(Self { client, first, link: Mutex::default(), gaps: AtomicU64::new(0) })
@@ -91,7 +91,7 @@ impl RedisMap {
         self.judge(asked.unwrap_or_else(|_| Err(timed_out())))
     }
 
-    /// Runs commands in one round trip. Says whether they were done. For those who write other keys of theirs.
+    /// Runs commands in one round trip. Returns whether they succeeded. For code that writes other keys.
     pub(crate) async fn run(&self, commands: &Pipeline) -> bool {
         let Some(mut connection) = self.connection().await else { return false };
         let asked = tokio::time::timeout(COMMAND_TIMEOUT, commands.query_async::<()>(&mut connection)).await;
@@ -104,7 +104,7 @@ impl RedisMap {
             if let Some(connection) = &link.connection {
                 return Some(connection.clone());
             }
-            if link.rest_until.is_some_and(|until| until > Instant::now()) {
+            if link.retry_at.is_some_and(|until| until > Instant::now()) {
                 self.gaps.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
@@ -112,8 +112,8 @@ impl RedisMap {
         let opened = tokio::time::timeout(CONNECT_TIMEOUT, self.client.get_multiplexed_async_connection()).await;
         let connection = self.judge(opened.unwrap_or_else(|_| Err(timed_out())))?;
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        if link.rest_until.take().is_some() {
-            tracing::info!("Redis answers again");
+        if link.retry_at.take().is_some() {
+            tracing::info!("Redis is reachable again");
         }
         link.connection = Some(connection.clone());
         Some(connection)
@@ -138,17 +138,18 @@ impl RedisMap {
     fn file_key(&self, TeamOwner { team, owner }: &TeamOwner, file: &str) -> String {
         match *team == self.first {
             true => compat::run_file_key(owner.id(), file),
-            // No team has a slash in its id.
+            // A team id contains no slash.
             false => format!("isopod:session_files:{owner}@{}/{file}", team.0),
         }
     }
 
-    /// No owner has an `@` in its id, so this is never another's.
+    /// An owner id contains no `@`, so this is unique.
     fn name_of(&self, TeamOwner { team, owner }: &TeamOwner) -> String {
         if *team == self.first { owner.to_string() } else { format!("{owner}@{}", team.0) }
     }
 
-    /// What a command gave. A connection that fails is not used again; a refusal of one command says nothing about it.
+    /// The result of a command. A failed connection is dropped. If Redis refuses a single command, the connection is
+    /// kept.
     fn judge<T>(&self, answer: Result<T, RedisError>) -> Option<T> {
         let error = match answer {
             Ok(answer) => return Some(answer),
@@ -160,14 +161,14 @@ impl RedisMap {
             return None;
         }
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        if link.rest_until.is_none() {
+        if link.retry_at.is_none() {
             tracing::warn!(
                 error = isopod_wire::error_chain(&error),
-                "Redis does not answer; sessions go on without it"
+                "Redis is unreachable; sessions continue without it"
             );
         }
         link.connection = None;
-        link.rest_until = Some(Instant::now() + REST);
+        link.retry_at = Some(Instant::now() + RETRY_AFTER);
         None
     }
 }
@@ -184,7 +185,7 @@ impl SessionMap for RedisMap {
                 Some(Some(_)) => return Ok(LockToken(Some(token))),
                 Some(None) if Instant::now() >= give_up => return Err(LockError::Busy { waited: patience }),
                 Some(None) => tokio::time::sleep(POLL_LOCK).await,
-                // Nobody can be asked: this server's own locks must do.
+                // Redis is unreachable, so this server's own locks must be enough.
                 None => return Ok(LockToken(None)),
             }
         }
@@ -243,7 +244,7 @@ impl SessionMap for RedisMap {
     }
 }
 
-/// Milliseconds, at least one; nothing where there is no end.
+/// Milliseconds, at least one. Empty if there is no end.
 fn time_left(until: Option<Timestamp>) -> String {
     until.map(|until| millis(Timestamp::now().until(until)).to_string()).unwrap_or_default()
 }
@@ -256,7 +257,7 @@ fn timed_out() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-/// An address may hold a password, and an error goes to a log.
+/// Hides the password of a URL, because the error is logged.
 fn without_password(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),

@@ -1,4 +1,4 @@
-//! What both maps promise, told once and tried with each. Redis is a real one, started here.
+//! The promises of both maps, tested with each. Redis is a real server that is started here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn kinds_of_owners_are_kept_apart(map: &dyn SessionMap) {
 async fn teams_are_kept_apart(map: &dyn SessionMap) {
     for kind in OwnerKind::ALL {
         let mine = of_kind(kind, "shared");
-        // Ids of teams may have anything in them that separates parts of keys.
+        // Team ids may contain any separator of the keys.
         let others = ["second", "shared", "a:b@c"].map(|team| TeamOwner::new(&TeamId(team.to_owned()), &mine.owner));
         map.put(&mine, &entry("imine", "here"), None).await;
         let lock = map.lock(&mine, LONG).await.unwrap();
@@ -150,7 +150,7 @@ async fn redis_has_the_keys_that_others_read() {
     let left: u64 = server.ask(&["TTL", "raro:e2b_session:run-1"]).parse().unwrap();
     assert!((3500..=3600).contains(&left), "{left}");
     assert_eq!(server.ask(&["GET", "raro:e2b_files:run-1:a/b.csv"]), "0cc1");
-    // Another team's run of that name writes none of them.
+    // A run of the same name in another team writes none of these keys.
     let theirs = TeamOwner::new(&TeamId("second".to_owned()), &run.owner);
     map.put(&theirs, &entry("itheirs", "here"), until).await;
     map.put_hashes(&theirs, &[("a/b.csv".to_owned(), Some("ffff".to_owned()))], until).await;
@@ -158,7 +158,7 @@ async fn redis_has_the_keys_that_others_read() {
     assert_eq!(server.ask(&["GET", "raro:e2b_files:run-1:a/b.csv"]), "0cc1");
     assert_eq!(server.ask(&["GET", "isopod:session:run/run-1@second"]), "itheirs");
     assert_eq!(server.ask(&["GET", "isopod:session_files:run/run-1@second/a/b.csv"]), "ffff");
-    // Other code may write the same key; then no server has it.
+    // Other code may write the same key. Then no server holds it.
     server.ask(&["SETEX", "raro:e2b_session:run-2", "3600", "iother"]);
     assert_eq!(map.get(&owner("run-2")).await, Some(Entry { sandbox: "iother".to_owned(), server: None }));
 }

@@ -1,4 +1,4 @@
-//! What tells without reading a file whether it has changed.
+//! Detects changes of a file without reading it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,10 +9,10 @@ pub(in crate::sessions) fn input_paths(records: Vec<FileRecord>) -> Vec<String> 
     records.into_iter().filter(|record| record.side == Side::Input).map(|record| record.path).collect()
 }
 
-/// The clock of file systems may stand still for so long; a second change in that time has the same facts.
+/// The granularity of file system clocks. A second change within this time has the same metadata.
 const CLOCK_STEP: i64 = 100_000_000;
 
-/// Whether a file changed so shortly before now that the same facts could hide a later change.
+/// Whether a file changed so recently that the same metadata could hide a later change.
 pub(super) fn is_fresh(facts: &FileFacts) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);

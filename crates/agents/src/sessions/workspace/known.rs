@@ -1,4 +1,5 @@
-//! What is known of the files of one sandbox: which inputs it has, and what its home looked like when last seen.
+//! What is known about the files of one sandbox: the inputs that it has, and the last known state of its home
+//! directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use isopod_store::{FileFacts, FileHash, FileRecord, Side};
 pub(in crate::sessions) struct Known {
     /// Inputs that were sent, as they are on the host.
     pub(super) inputs: Arc<HashMap<String, Seen>>,
-    /// The home; none when nobody has looked yet.
+    /// The home directory. `None` if it has not been listed yet.
     pub(super) inside: Option<HashMap<String, Seen>>,
-    /// What the store does not know yet.
+    /// What has not been saved to the store yet.
     unsaved: Vec<FileRecord>,
 }
 
@@ -21,17 +22,17 @@ pub(in crate::sessions) struct Known {
 pub(super) struct Seen {
     pub(super) facts: FileFacts,
     pub(super) hash: Option<FileHash>,
-    /// The facts alone cannot show that it did not change since.
-    pub(super) look_again: bool,
+    /// The metadata alone cannot show that it has not changed since.
+    pub(super) recheck: bool,
 }
 
 impl Known {
-    /// As the store has it.
+    /// From the records in the store.
     pub(in crate::sessions) fn from_records(records: Vec<FileRecord>) -> Self {
         let mut known = Self::default();
         for FileRecord { side, path, facts, hash } in records {
             let Some(facts) = facts else { continue };
-            let seen = Seen { facts, hash, look_again: side == Side::Input };
+            let seen = Seen { facts, hash, recheck: side == Side::Input };
             match side {
                 Side::Input => Arc::make_mut(&mut known.inputs).insert(path, seen),
                 Side::Inside => known.inside.get_or_insert_default().insert(path, seen),
@@ -45,7 +46,7 @@ impl Known {
         self.inputs.keys().cloned().collect()
     }
 
-    /// What is to be saved. Who fails to save it gives it back.
+    /// Takes the unsaved records. A caller that fails to save them returns them with [`Known::keep_unsaved`].
     pub(in crate::sessions) fn take_unsaved(&mut self) -> Vec<FileRecord> {
         std::mem::take(&mut self.unsaved)
     }
@@ -55,7 +56,7 @@ impl Known {
         self.unsaved = records;
     }
 
-    /// Nobody has looked into this sandbox yet.
+    /// Whether this sandbox has not been listed yet.
     pub(super) fn is_new(&self) -> bool {
         self.inside.is_none()
     }
@@ -63,28 +64,28 @@ impl Known {
     pub(super) fn input_is(&mut self, path: &str, seen: Seen) {
         let before = Arc::make_mut(&mut self.inputs).insert(path.to_owned(), seen);
         if before.is_none_or(|before| (before.facts, before.hash) != (seen.facts, seen.hash)) {
-            self.note(Side::Input, path, Some(seen));
+            self.record(Side::Input, path, Some(seen));
         }
     }
 
     pub(super) fn inside_is(&mut self, path: &str, seen: Seen) {
         self.inside.get_or_insert_default().insert(path.to_owned(), seen);
-        self.note(Side::Inside, path, Some(seen));
+        self.record(Side::Inside, path, Some(seen));
     }
 
     pub(super) fn input_is_gone(&mut self, path: &str) {
         if Arc::make_mut(&mut self.inputs).remove(path).is_some() {
-            self.note(Side::Input, path, None);
+            self.record(Side::Input, path, None);
         }
     }
 
     pub(super) fn inside_is_gone(&mut self, path: &str) {
         if self.inside.as_mut().and_then(|inside| inside.remove(path)).is_some() {
-            self.note(Side::Inside, path, None);
+            self.record(Side::Inside, path, None);
         }
     }
 
-    fn note(&mut self, side: Side, path: &str, seen: Option<Seen>) {
+    fn record(&mut self, side: Side, path: &str, seen: Option<Seen>) {
         let (facts, hash) = (seen.map(|seen| seen.facts), seen.and_then(|seen| seen.hash));
         self.unsaved.push(FileRecord { side, path: path.to_owned(), facts, hash });
     }

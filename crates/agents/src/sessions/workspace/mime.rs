@@ -1,6 +1,6 @@
-//! What kind of contents a name promises.
+//! Content types by file name.
 
-/// The type of a file by its ending.
+/// The content type of a file, by its extension.
 pub(crate) fn content_type(path: &str) -> &'static str {
     let ending = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, ending)| ending);
     match ending.to_ascii_lowercase().as_str() {

@@ -1,8 +1,8 @@
-//! The files of a run: a directory with its input and one with its output on this host, and the home of its sandbox.
+//! The files of a run: an input and an output directory on this host, and the home directory of its sandbox.
 //!
-//! Before a call what is new in the input goes into the sandbox ([`push`]); afterwards what is new inside comes out
-//! ([`pull`]). What is known of both sides is kept per sandbox ([`known`]), so only what changed is moved, and a sandbox
-//! that takes another's place gets everything.
+//! Before a call, new input files go into the sandbox ([`push`]). Afterwards, new files in the sandbox are copied out
+//! ([`pull`]). What is known of both sides is kept per sandbox ([`known`]), so only changes are transferred, and a
+//! replacement sandbox gets everything.
 
 mod facts;
 mod known;
@@ -34,22 +34,22 @@ pub(crate) use tree::HostTree;
 use isopod_store::clock::Timestamp;
 use isopod_store::{Owner, OwnerKind, StoreError, TeamId};
 
-/// Where runs have their directories.
+/// The directories of runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Directories {
     base: PathBuf,
-    /// Directories carry no team: others who share them know the id of the run alone.
+    /// The directories do not contain the team, because others who share them know only the id of the run.
     shared: bool,
 }
 
-/// How much is moved for one call.
+/// The limits on transfers of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncCaps {
-    /// Files of an input, and files that come out of one call.
+    /// The number of input files, and of files that one call produces.
     pub files: usize,
-    /// Bytes of one file.
+    /// The size of one file.
     pub file_bytes: u64,
-    /// Bytes in all.
+    /// The total size.
     pub total_bytes: u64,
 }
 
@@ -59,9 +59,9 @@ impl Default for SyncCaps {
     }
 }
 
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
-/// The directories in a directory that are not hidden. What cannot be read is left alone.
+/// The directories in a directory that are not hidden. Unreadable ones are skipped.
 fn named_directories(place: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -70,8 +70,8 @@ fn named_directories(place: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     })
 }
 
-/// Whether anything in it is as new. What cannot be looked at counts as new.
-fn was_written_since(place: &Path, time: Timestamp, deepest: usize) -> bool {
+/// Whether anything in it was written at or after this time. What cannot be checked counts as new.
+fn was_written_since(place: &Path, time: Timestamp, max_depth: usize) -> bool {
     let Ok(found) = std::fs::symlink_metadata(place) else { return true };
     if found.modified().map_or(true, |modified| Timestamp::from(modified) >= time) {
         return true;
@@ -79,8 +79,8 @@ fn was_written_since(place: &Path, time: Timestamp, deepest: usize) -> bool {
     if !found.is_dir() {
         return false;
     }
-    let (Ok(mut entries), Some(deepest)) = (std::fs::read_dir(place), deepest.checked_sub(1)) else { return true };
-    entries.any(|entry| entry.map_or(true, |entry| was_written_since(&entry.path(), time, deepest)))
+    let (Ok(mut entries), Some(max_depth)) = (std::fs::read_dir(place), max_depth.checked_sub(1)) else { return true };
+    entries.any(|entry| entry.map_or(true, |entry| was_written_since(&entry.path(), time, max_depth)))
 }
 
 /// The two directories of one run.
@@ -104,16 +104,16 @@ impl Skipped {
     }
 }
 
-/// Why files could not be moved at all.
+/// Why files could not be transferred at all.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
     #[error("could not {what} {path}")]
     Host { what: &'static str, path: PathBuf, source: io::Error },
     #[error("could not {what} the sandbox's files")]
     Guest { what: &'static str, source: GuestError },
-    #[error("moving files {way} took longer than {} s", limit.as_secs())]
+    #[error("transferring files {way} took longer than {} s", limit.as_secs())]
     Late { way: &'static str, limit: Duration },
-    #[error("could not record what was moved")]
+    #[error("could not record the transferred files")]
     Store(#[from] StoreError),
 }
 
@@ -136,18 +136,19 @@ impl Directories {
         let team = if self.shared { self.base.clone() } else { self.base.join(&team.0) };
         match owner.kind() {
             OwnerKind::Run => team.join(owner.id()),
-            // No id begins with a dot.
+            // No id starts with a dot.
             kind @ (OwnerKind::Task | OwnerKind::Execution) => team.join(format!(".{}", kind.text())).join(owner.id()),
         }
     }
 
-    /// Directories of teams' runs, tasks and executions in which nothing was written since then. None where they are shared.
+    /// Directories of runs, tasks and executions in which nothing was written since then. Empty if the directories are
+    /// shared.
     pub(crate) fn not_touched_since(&self, before: Timestamp) -> Vec<(TeamId, Owner, PathBuf)> {
         if self.shared {
             return Vec::new();
         }
         let mut found = Vec::new();
-        // No team's id begins with a dot; the library's directory does.
+        // No team id starts with a dot, but the library's directory does.
         for (team, place) in named_directories(&self.base) {
             for kind in OwnerKind::ALL {
                 let place = match kind {
@@ -156,7 +157,7 @@ impl Directories {
                 };
                 for (id, directory) in named_directories(&place) {
                     let Ok(owner) = Owner::parse(kind, &id) else { continue };
-                    if !was_written_since(&directory, before, DEEPEST) {
+                    if !was_written_since(&directory, before, MAX_DEPTH) {
                         found.push((TeamId(team.clone()), owner, directory));
                     }
                 }
@@ -165,12 +166,12 @@ impl Directories {
         found
     }
 
-    /// The files that a team keeps for all of its runs; with a client's name, those of this client.
+    /// The library of one client of a team.
     pub(crate) fn library(&self, team: &TeamId, client: &str) -> PathBuf {
         self.base.join(".library").join(&team.0).join(client)
     }
 
-    /// Opens the directories of a run, and makes them if need be.
+    /// Opens the directories of a run. Creates them if necessary.
     pub(crate) fn ensure(&self, team: &TeamId, owner: &Owner) -> Result<RunFiles, WorkspaceError> {
         let directory = self.of(team, owner);
         let open = |name: &str| {

@@ -1,4 +1,4 @@
-//! Out of the sandbox: what is new or changed in its home since it was last seen goes into the run's output.
+//! Copies files out of the sandbox: what is new or changed in its home directory goes into the run's output.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,12 +19,12 @@ use super::tree::HostTree;
 use super::{RunFiles, Skipped, SyncCaps, WorkspaceError};
 use crate::sessions::tool::SyncReport;
 
-/// Files that are fetched at the same time.
+/// How many files are fetched at the same time.
 const AT_ONCE: usize = 8;
-/// So many entries of a home are looked at for each file that may be moved.
-const LOOK_FACTOR: usize = 2;
+/// How many entries of a home directory are listed for each file that may be transferred.
+const LIST_FACTOR: usize = 2;
 
-/// What came out.
+/// The result of a pull.
 #[derive(Debug, Default)]
 pub(in crate::sessions) struct Pulled {
     pub(in crate::sessions) artifacts: Vec<ArtifactInfo>,
@@ -58,10 +58,10 @@ pub(in crate::sessions) async fn pull(
     Ok(pulled)
 }
 
-/// What is in the home, or what became of these paths of it.
+/// Lists the home directory, or only these paths in it.
 pub(super) async fn list_home(guest: &Guest, caps: SyncCaps, only: &[&str]) -> Result<Tree, WorkspaceError> {
-    let most = caps.files.saturating_mul(LOOK_FACTOR);
-    guest.tree_of("~", most, only).await.map_err(|source| WorkspaceError::Guest { what: "list", source })
+    let max_entries = caps.files.saturating_mul(LIST_FACTOR);
+    guest.tree_of("~", max_entries, only).await.map_err(|source| WorkspaceError::Guest { what: "list", source })
 }
 
 pub(super) fn facts_of(entry: &TreeEntry) -> FileFacts {
@@ -80,7 +80,7 @@ fn forget_gone(known: &mut Known, home: &Tree) {
     }
 }
 
-/// What has changed and may be fetched; the rest is told once.
+/// Selects the changed files that may be fetched. Others are reported once.
 fn choose(known: &mut Known, home: Tree, caps: SyncCaps, report: &mut SyncReport) -> Vec<(RelPath, FileFacts)> {
     let mut wanted = Vec::new();
     let mut total: u64 = 0;
@@ -96,9 +96,9 @@ fn choose(known: &mut Known, home: Tree, caps: SyncCaps, report: &mut SyncReport
         }
         let refusal = match RelPath::parse(&entry.path) {
             Err(error) => error.to_string(),
-            Ok(_) if !entry.is_file => "it is a link or no regular file".to_owned(),
+            Ok(_) if !entry.is_file => "it is a link or not a regular file".to_owned(),
             Ok(_) if facts.size > caps.file_bytes => {
-                format!("it has {} bytes, and {} are the limit", facts.size, caps.file_bytes)
+                format!("it has {} bytes, but the limit is {}", facts.size, caps.file_bytes)
             }
             Ok(_) if wanted.len() == caps.files => format!("more than {} files are new", caps.files),
             Ok(_) if total.saturating_add(facts.size) > caps.total_bytes => {
@@ -110,13 +110,13 @@ fn choose(known: &mut Known, home: Tree, caps: SyncCaps, report: &mut SyncReport
                 continue;
             }
         };
-        known.inside_is(&entry.path, Seen { facts, hash: None, look_again: false });
+        known.inside_is(&entry.path, Seen { facts, hash: None, recheck: false });
         report.skipped.push(Skipped::new(entry.path, refusal));
     }
     wanted
 }
 
-/// Why one file did not come out.
+/// Why a file was not fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error("{0}")]
@@ -129,7 +129,7 @@ async fn fetch(
     guest: &Guest,
     output: Arc<HostTree>,
     path: &RelPath,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(FileFacts, FileHash), FetchError> {
     let mut download = guest.read_file(&inside(path)).await.map_err(FetchError::Guest)?;
     let target = path.clone();
@@ -138,7 +138,7 @@ async fn fetch(
     while let Some(piece) = download.next().await.map_err(FetchError::Guest)? {
         taken += piece.len() as u64;
         // It has grown since it was listed.
-        if taken > most {
+        if taken > max_bytes {
             return Err(FetchError::Host(io::ErrorKind::FileTooLarge.into()));
         }
         file = file.write(piece).await.map_err(FetchError::Host)?;
@@ -146,7 +146,7 @@ async fn fetch(
     file.finish().await.map_err(FetchError::Host)
 }
 
-/// Takes note of what became of one file. A sandbox that cannot be reached ends all of it.
+/// Records the result of fetching one file. An unreachable sandbox ends the pull.
 fn settle(
     known: &mut Known,
     path: &RelPath,
@@ -158,7 +158,7 @@ fn settle(
 ) -> Result<(), WorkspaceError> {
     let (written, hash) = match fetched {
         Ok(fetched) => fetched,
-        // Gone again since it was listed.
+        // It was removed after it was listed.
         Err(FetchError::Guest(error)) if error.is_not_found() => return Ok(()),
         Err(FetchError::Guest(source @ GuestError::Transport(_))) => {
             return Err(WorkspaceError::Guest { what: "fetch", source });
@@ -169,9 +169,9 @@ fn settle(
         }
     };
     let before = known.inside.as_ref().and_then(|inside| inside.get(path.as_str())).and_then(|before| before.hash);
-    known.inside_is(path.as_str(), Seen { facts, hash: Some(hash), look_again: false });
+    known.inside_is(path.as_str(), Seen { facts, hash: Some(hash), recheck: false });
     report.downloaded += 1;
-    // Written again with the same contents: nothing new.
+    // If it was written again with the same contents, nothing is new.
     if before != Some(hash) {
         pulled.artifacts.push(ArtifactInfo {
             filename: path.as_str().to_owned(),
@@ -196,7 +196,7 @@ mod tests {
         Tree { entries, truncated: false, unreadable: Vec::new() }
     }
 
-    /// The names come from a sandbox, and so may anything.
+    /// The names come from a sandbox, so they can be anything.
     #[test]
     fn what_leads_out_or_exceeds_a_cap_is_told_once_and_not_fetched() {
         let caps = SyncCaps { files: 3, file_bytes: 10, total_bytes: 15 };
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_gone_is_forgotten_and_told_as_new_when_it_comes_back() {
         let (mut known, mut report) = (Known::default(), SyncReport::default());
-        let seen = Seen { facts: facts_of(&entry("a", 1)), hash: None, look_again: false };
+        let seen = Seen { facts: facts_of(&entry("a", 1)), hash: None, recheck: false };
         known.inside_is("a", seen);
         assert!(choose(&mut known, home(vec![entry("a", 1)]), SyncCaps::default(), &mut report).is_empty());
         forget_gone(&mut known, &home(Vec::new()));

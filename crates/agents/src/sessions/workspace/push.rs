@@ -1,5 +1,5 @@
-//! Into the sandbox: what is new or changed in the run's input, in one request. A sandbox that nobody has looked into
-//! yet gets what the run has put out before as well.
+//! Sends files into the sandbox: what is new or changed in the run's input, in one request. A sandbox that has not been
+//! listed yet also gets the run's earlier output.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -20,18 +20,18 @@ use super::tree::{Hashed, HostTree, Walked};
 use super::{RunFiles, Skipped, SyncCaps, WorkspaceError};
 use crate::sessions::tool::SyncReport;
 
-/// Small files are kept in memory between being hashed and being sent.
+/// Small files stay in memory between hashing and sending.
 const KEEP_FILE: u64 = 1 << 20;
 const KEEP_ALL: u64 = 64 << 20;
-/// So many files are looked at by name; their names must stand in a URL.
+/// Up to this many files are listed by name. Their names must fit into a URL.
 const FEW: usize = 16;
-/// Of their paths: they are asked for by a URL.
+/// The limit on the total length of their paths, for the same reason.
 const FEW_BYTES: usize = 16 << 10;
 
 /// MD5 of inputs by their paths, for readers of the map.
 pub(in crate::sessions) type Hashes = Vec<(String, Option<String>)>;
 
-/// Brings the sandbox up to date. Says which inputs changed.
+/// Brings the sandbox up to date. Returns the inputs that changed.
 pub(in crate::sessions) async fn push(
     guest: &Guest,
     files: &RunFiles,
@@ -55,7 +55,7 @@ pub(in crate::sessions) async fn push(
         return Ok(hashes);
     }
     let sent = send(guest, plan.uploads, report).await?;
-    look(guest, known, &sent, caps).await?;
+    record_sent(guest, known, &sent, caps).await?;
     for sent in sent.into_iter().filter(|sent| sent.is_input) {
         hashes.push((sent.path.as_str().to_owned(), Some(sent.md5)));
         known.input_is(sent.path.as_str(), sent.seen);
@@ -63,12 +63,12 @@ pub(in crate::sessions) async fn push(
     Ok(hashes)
 }
 
-/// What to do, after a look at the directories.
+/// What to do, after scanning the directories.
 #[derive(Debug, Default)]
 struct Plan {
     uploads: Vec<Planned>,
     unchanged: u64,
-    /// Their facts changed and their contents did not.
+    /// The metadata changed but the contents did not.
     touched: Vec<(String, Seen)>,
     gone: Vec<String>,
     skipped: Vec<Skipped>,
@@ -94,8 +94,8 @@ enum Contents {
 async fn plan(files: &RunFiles, known: &Known, caps: SyncCaps, is_new: bool) -> Result<Plan, WorkspaceError> {
     let (files, inputs) = (files.clone(), Arc::clone(&known.inputs));
     let planning = tokio::task::spawn_blocking(move || plan_now(&files, &inputs, caps, is_new));
-    let planned = planning.await.map_err(|error| host("look at", io::Error::other(error)))?;
-    planned.map_err(|error| host("look at", error))
+    let planned = planning.await.map_err(|error| host("scan", io::Error::other(error)))?;
+    planned.map_err(|error| host("scan", error))
 }
 
 fn host(what: &'static str, source: io::Error) -> WorkspaceError {
@@ -105,12 +105,12 @@ fn host(what: &'static str, source: io::Error) -> WorkspaceError {
 fn plan_now(files: &RunFiles, inputs: &HashMap<String, Seen>, caps: SyncCaps, is_new: bool) -> io::Result<Plan> {
     let mut plan = Plan::default();
     let walked = files.input.walk(caps.files)?;
-    plan.note_walk(&walked, caps);
+    plan.add_skipped(&walked, caps);
     let mut present = HashSet::new();
-    // What the run has put out is newer than the input of the same name.
+    // The output of a run is newer than the input of the same name.
     if is_new {
         let put_out = files.output.walk(caps.files)?;
-        plan.note_walk(&put_out, caps);
+        plan.add_skipped(&put_out, caps);
         for (path, facts) in put_out.files {
             present.insert(path.as_str().to_owned());
             plan.consider(&files.output, path, facts, None, false, caps);
@@ -122,7 +122,7 @@ fn plan_now(files: &RunFiles, inputs: &HashMap<String, Seen>, caps: SyncCaps, is
             continue;
         }
         present.insert(path.as_str().to_owned());
-        if before.is_some_and(|before| before.facts == facts && !before.look_again) {
+        if before.is_some_and(|before| before.facts == facts && !before.recheck) {
             plan.unchanged += 1;
             continue;
         }
@@ -135,14 +135,14 @@ fn plan_now(files: &RunFiles, inputs: &HashMap<String, Seen>, caps: SyncCaps, is
 }
 
 impl Plan {
-    fn note_walk(&mut self, walked: &Walked, caps: SyncCaps) {
+    fn add_skipped(&mut self, walked: &Walked, caps: SyncCaps) {
         self.skipped.extend(walked.others.iter().map(|(path, reason)| Skipped::new(path.clone(), *reason)));
         if walked.truncated {
             self.skipped.push(Skipped::new("…", format!("there are more than {} files", caps.files)));
         }
     }
 
-    /// A file that may have to be sent. One that cannot be read is told and does not hold up the others.
+    /// Considers a file for sending. An unreadable one is reported and does not block the others.
     fn consider(
         &mut self,
         tree: &Arc<HostTree>,
@@ -153,7 +153,7 @@ impl Plan {
         caps: SyncCaps,
     ) {
         if facts.size > caps.file_bytes {
-            let reason = format!("it has {} bytes, and {} are the limit", facts.size, caps.file_bytes);
+            let reason = format!("it has {} bytes, but the limit is {}", facts.size, caps.file_bytes);
             return self.skipped.push(Skipped::new(path.as_str(), reason));
         }
         let keep = if self.kept + facts.size <= KEEP_ALL { KEEP_FILE } else { 0 };
@@ -161,13 +161,13 @@ impl Plan {
             Ok(hashed) => hashed,
             Err(error) => return self.skipped.push(Skipped::new(path.as_str(), format!("cannot be read: {error}"))),
         };
-        let seen = Seen { facts, hash: Some(hash), look_again: is_fresh(&facts) };
+        let seen = Seen { facts, hash: Some(hash), recheck: is_fresh(&facts) };
         if before.is_some_and(|before| before.hash == Some(hash)) {
             self.unchanged += 1;
             return self.touched.push((path.as_str().to_owned(), seen));
         }
         if self.total + facts.size > caps.total_bytes {
-            let reason = format!("more than {} bytes were to be sent at once", caps.total_bytes);
+            let reason = format!("more than {} bytes would be sent at once", caps.total_bytes);
             return self.skipped.push(Skipped::new(path.as_str(), reason));
         }
         self.total += facts.size;
@@ -177,7 +177,7 @@ impl Plan {
     }
 }
 
-/// What was sent.
+/// A file that was sent.
 struct Sent {
     path: RelPath,
     is_input: bool,
@@ -191,7 +191,8 @@ impl From<Planned> for Sent {
     }
 }
 
-/// Sends all in one request. If the guest refuses one of them, each is sent alone, and those that fail are told.
+/// Sends all files in one request. If the guest refuses one of them, each is sent separately, and failures are
+/// reported.
 async fn send(guest: &Guest, uploads: Vec<Planned>, report: &mut SyncReport) -> Result<Vec<Sent>, WorkspaceError> {
     if uploads.is_empty() {
         return Ok(Vec::new());
@@ -231,12 +232,12 @@ fn part(upload: &Planned) -> (String, Upload) {
     (inside(&upload.path), contents)
 }
 
-/// Where a file of the run is in its sandbox.
+/// The path of a file in the run's sandbox.
 pub(super) fn inside(path: &RelPath) -> String {
     format!("~/{path}")
 }
 
-/// A large file, opened and read when its turn comes.
+/// Reads a large file only when it is sent.
 fn read_slowly(tree: Arc<HostTree>, path: RelPath) -> Upload {
     let opening = async move {
         let opened = tokio::task::spawn_blocking(move || tree.read(&path)).await;
@@ -245,20 +246,20 @@ fn read_slowly(tree: Arc<HostTree>, path: RelPath) -> Upload {
     Upload::stream(opening.try_flatten_stream())
 }
 
-/// Sees how what was sent looks from inside, so that it is not taken for something that the run has made. In a new
-/// sandbox all that is there counts as seen.
-async fn look(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -> Result<(), WorkspaceError> {
+/// Records how sent files look in the sandbox, so that they are not mistaken for output of the run. In a new sandbox,
+/// everything that exists counts as seen.
+async fn record_sent(guest: &Guest, known: &mut Known, sent: &[Sent], caps: SyncCaps) -> Result<(), WorkspaceError> {
     let hashes: HashMap<&str, Option<FileHash>> =
         sent.iter().map(|sent| (sent.path.as_str(), sent.seen.hash)).collect();
     let is_new = known.is_new();
     known.inside.get_or_insert_default();
-    // A home has thousands of files, and mostly few are sent.
+    // A home directory has thousands of files, and usually few are sent.
     let is_few = sent.len() <= FEW && sent.iter().map(|sent| sent.path.as_str().len()).sum::<usize>() <= FEW_BYTES;
     let few: Vec<&str> = if !is_new && is_few { hashes.keys().copied().collect() } else { Vec::new() };
     for entry in list_home(guest, caps, &few).await?.entries {
         let hash = hashes.get(entry.path.as_str());
         if is_new || hash.is_some() {
-            let seen = Seen { facts: facts_of(&entry), hash: hash.copied().flatten(), look_again: false };
+            let seen = Seen { facts: facts_of(&entry), hash: hash.copied().flatten(), recheck: false };
             known.inside_is(&entry.path, seen);
         }
     }
@@ -282,9 +283,9 @@ mod tests {
         plan.uploads.iter().map(|upload| upload.path.as_str()).collect()
     }
 
-    /// As it is once everything was sent.
+    /// The state after everything was sent.
     fn sent(plan: &Plan) -> HashMap<String, Seen> {
-        let settled = |seen: Seen| Seen { look_again: false, ..seen };
+        let settled = |seen: Seen| Seen { recheck: false, ..seen };
         plan.uploads.iter().map(|upload| (upload.path.as_str().to_owned(), settled(upload.seen))).collect()
     }
 
@@ -306,19 +307,19 @@ mod tests {
         assert_eq!(plan_now(&files, &known, SyncCaps::default(), false).unwrap().gone, ["a"]);
     }
 
-    /// A file that was written in the same moment as it was last looked at is looked at again.
+    /// A file that was written in the same instant as it was last scanned is scanned again.
     #[test]
     fn a_file_that_is_too_young_is_hashed_again() {
         let dir = tempfile::tempdir().unwrap();
         let files = run_files(dir.path());
         write(&files.input, "a", b"1");
         let mut known = sent(&plan_now(&files, &HashMap::new(), SyncCaps::default(), false).unwrap());
-        known.get_mut("a").unwrap().look_again = true;
+        known.get_mut("a").unwrap().recheck = true;
         known.get_mut("a").unwrap().hash = Some([0; 32]);
         assert_eq!(names(&plan_now(&files, &known, SyncCaps::default(), false).unwrap()), ["a"]);
     }
 
-    /// A new sandbox gets what was put out before, which is newer than the input of the same name.
+    /// A new sandbox gets the earlier output, which is newer than the input of the same name.
     #[test]
     fn a_new_sandbox_gets_the_output_too() {
         let dir = tempfile::tempdir().unwrap();

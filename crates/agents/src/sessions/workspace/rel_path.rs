@@ -1,4 +1,4 @@
-//! A path below a directory of a run. It cannot lead out of it, whoever made it up.
+//! A path below a directory of a run. It cannot lead out of it, whoever chose it.
 
 use std::fmt;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RelPath(String);
 
-/// The text is no such path.
+/// The text is not such a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{shown:?} is no path below the run's directory")]
+#[error("{shown:?} is not a path below the run's directory")]
 pub(crate) struct RelPathError {
     shown: String,
 }
 
 const MAX_LENGTH: usize = 1024;
 const MAX_NAME: usize = 200;
-/// Begins the names of files that are being written.
+/// The prefix of files that are being written.
 pub(super) const UNFINISHED: &str = ".isopod-";
 
 impl RelPath {

@@ -1,5 +1,5 @@
-//! What code has shown in a richer form than text: pictures, pages, documents. Each form becomes a file of its own, under
-//! a name that no other agent and no other call can have.
+//! Results of code in richer formats than text: images, pages, documents. Each format becomes a separate file, under a
+//! name that no other agent and no other call can have.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,14 +15,14 @@ use super::rel_path::RelPath;
 pub(crate) struct RichResult {
     pub(crate) path: RelPath,
     pub(crate) contents: Vec<u8>,
-    /// What the agent is told was saved.
+    /// The name of the format in the message to the agent.
     pub(crate) label: &'static str,
 }
 
-/// A form that could not be turned into a file.
+/// A format that could not be turned into a file.
 pub(crate) type BadForm = &'static str;
 
-/// All forms of a result that are worth a file.
+/// All formats of a result that become files.
 pub(crate) fn rich_results(run: &str, number: usize, result: &CodeResult) -> Vec<Result<RichResult, BadForm>> {
     let mut found = Vec::new();
     let binary = [
@@ -59,7 +59,7 @@ pub(crate) fn rich_results(run: &str, number: usize, result: &CodeResult) -> Vec
     found
 }
 
-/// A form that nobody has a field for. Text that is base64 of something binary is told from plain text by its type.
+/// A format without a field of its own. The type tells whether text is base64 of binary data or plain text.
 fn extra(run: &str, number: usize, mime: &str, value: &Value) -> Result<RichResult, BadForm> {
     let (contents, ending) = match value {
         Value::String(text) if is_binary(mime) => {
@@ -79,7 +79,7 @@ fn is_binary(mime: &str) -> bool {
             .any(|kind| mime.starts_with(kind))
 }
 
-/// From the type, as far as it can stand in a name.
+/// A file extension derived from the type.
 fn ending_of(mime: &str) -> String {
     let last = mime.rsplit(['/', '+', '.']).next().unwrap_or_default();
     let ending: String = last.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
@@ -91,7 +91,7 @@ fn named(run: &str, number: usize, stem: &str, ending: &str, label: &'static str
     let time = format!("{:02}{:02}{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     let unique: String = new_uuid().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
     let name = format!("{stem}_{run}_{time}_{number}_{unique}.{ending}");
-    let path = RelPath::parse(&name).expect("an id, digits and an ending of letters make a plain name");
+    let path = RelPath::parse(&name).expect("an id, digits and an extension form a plain name");
     RichResult { path, contents, label }
 }
 

@@ -1,5 +1,5 @@
-//! A directory of this host and what is below it. Every access starts at the open directory and neither leaves it nor
-//! follows a link: the directory may be shared with others, and names come from sandboxes.
+//! A directory of this host and everything below it. Every access starts at the open directory, never leaves it and
+//! never follows a link: the directory may be shared with others, and names come from sandboxes.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -25,31 +25,31 @@ pub(crate) struct HostTree {
     root: OwnedFd,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
-    /// In the order of their paths.
+    /// Sorted by path.
     pub(crate) files: Vec<(RelPath, FileFacts)>,
-    /// What is no file, has a name that is no text, or could not be looked at.
+    /// Entries that are not regular files, have a name that is not UTF-8, or could not be read, with the reason.
     pub(crate) others: Vec<(String, &'static str)>,
     pub(crate) truncated: bool,
 }
 
-/// What reading a file gave.
+/// The result of hashing a file.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pub(crate) hash: FileHash,
-    /// For readers that know no better hash.
+    /// For readers that do not support a better hash.
     pub(crate) md5: String,
     pub(crate) contents: Option<Bytes>,
     pub(crate) facts: FileFacts,
 }
 
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 const CHUNK: usize = 256 << 10;
 
 impl HostTree {
-    /// Opens it, and makes it if need be.
+    /// Opens the directory. Creates it if necessary.
     pub(crate) fn ensure(path: &Path) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -65,18 +65,18 @@ impl HostTree {
         Ok(Self { root: rustix::fs::open(path, flags, Mode::empty())? })
     }
 
-    /// Everything below, at most `max` files.
+    /// Lists everything below, at most `max` files.
     pub(crate) fn walk(&self, max: usize) -> io::Result<Walked> {
         let mut walked = Walked::default();
         let mut open = vec![(PathBuf::new(), 0)];
         while let Some((directory, depth)) = open.pop() {
-            if depth > DEEPEST {
+            if depth > MAX_DEPTH {
                 walked.others.push((directory.to_string_lossy().into_owned(), "too deep"));
                 continue;
             }
             let entries = match self.directory(&directory) {
                 Ok(entries) => entries,
-                // It may have gone since it was seen; the root may not.
+                // A subdirectory may have been removed since it was listed, but not the root.
                 Err(error) if directory.as_os_str().is_empty() => return Err(error),
                 Err(_) => {
                     walked.others.push((directory.to_string_lossy().into_owned(), "cannot be read"));
@@ -113,7 +113,7 @@ impl HostTree {
             match FileType::from_raw_mode(stat.st_mode as RawMode) {
                 FileType::Directory => open.push((path, depth + 1)),
                 FileType::RegularFile => match RelPath::parse(&shown) {
-                    _ if name.to_str().is_err() => walked.others.push((shown, "its name is no text")),
+                    _ if name.to_str().is_err() => walked.others.push((shown, "its name is not UTF-8")),
                     Err(_) => walked.others.push((shown, "its path is too long")),
                     Ok(_) if walked.files.len() == max => {
                         walked.truncated = true;
@@ -122,7 +122,7 @@ impl HostTree {
                     Ok(path) => walked.files.push((path, facts_of(&stat))),
                 },
                 FileType::Symlink => walked.others.push((shown, "links are not followed")),
-                _ => walked.others.push((shown, "it is no regular file")),
+                _ => walked.others.push((shown, "it is not a regular file")),
             }
         }
         Ok(())
@@ -136,7 +136,7 @@ impl HostTree {
 
     fn beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        // Without blocking: a pipe that somebody put there must not hold us up.
+        // Non-blocking, so that a FIFO cannot hang us.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         Ok(openat2(&self.root, path, flags, Mode::empty(), resolve)?)
     }
@@ -152,12 +152,12 @@ impl HostTree {
         }
     }
 
-    /// Looks at a regular file.
+    /// The metadata of a regular file.
     pub(crate) fn facts(&self, path: &RelPath) -> io::Result<FileFacts> {
         self.read(path).map(|(_, facts)| facts)
     }
 
-    /// The hashes of a file, and its contents if they are at most so large.
+    /// The hashes of a file, and its contents if they have at most `keep` bytes.
     pub(crate) fn hash(&self, path: &RelPath, keep: u64) -> io::Result<Hashed> {
         let (mut file, facts) = self.read(path)?;
         let mut kept = (facts.size <= keep).then(Vec::new);
@@ -185,7 +185,7 @@ impl HostTree {
         })
     }
 
-    /// Begins a file, which appears whole or not at all. The directories above it are made.
+    /// Starts writing a file, which appears atomically. Creates its parent directories.
     pub(crate) fn begin(&self, path: &RelPath, sync: bool) -> io::Result<NewHostFile> {
         let (directory, name) = path.split();
         let parent = self.ensure_directory(directory)?;
@@ -202,7 +202,7 @@ impl HostTree {
         file.finish()
     }
 
-    /// Writes what another file holds, safe on the disk.
+    /// Writes the contents of another file, and syncs them to disk.
     pub(crate) fn write_from(&self, path: &RelPath, mut source: File) -> io::Result<()> {
         let mut file = self.begin(path, true)?;
         let mut buffer = vec![0; CHUNK];
@@ -214,7 +214,7 @@ impl HostTree {
         }
     }
 
-    /// Removes a file. Says whether there was one.
+    /// Removes a file. Returns whether it existed.
     pub(crate) fn remove(&self, path: &RelPath) -> io::Result<bool> {
         let (directory, name) = path.split();
         let parent = match self.beneath(Path::new(directory.unwrap_or(".")), OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -243,11 +243,11 @@ impl HostTree {
     }
 }
 
-/// A file on its way. Dropped before its end, it goes.
+/// A file that is being written. It is removed if it is dropped before it is finished.
 #[derive(Debug)]
 pub(crate) struct NewHostFile {
     parent: OwnedFd,
-    /// Its name until it is whole.
+    /// Its name until it is complete.
     unfinished: String,
     name: String,
     file: File,
@@ -276,12 +276,12 @@ impl FileSink for NewHostFile {
 
 impl Drop for NewHostFile {
     fn drop(&mut self) {
-        // Once it is whole nothing is called so. A leftover is hidden and goes with the directory.
+        // A finished file no longer has this name. A leftover is hidden and is removed with the directory.
         let _ = unlinkat(&self.parent, &self.unfinished, AtFlags::empty());
     }
 }
 
-/// A buffer that takes the file and shows its end in one more read.
+/// A buffer that holds the whole file, so that the next read shows its end.
 fn size_hint(facts: &FileFacts) -> usize {
     usize::try_from(facts.size).unwrap_or(usize::MAX).saturating_add(1).max(512)
 }
@@ -341,7 +341,7 @@ mod tests {
         assert!(!dir.path().join("new").exists());
         let walked = tree.walk(10).unwrap();
         assert!(walked.files.is_empty() && walked.others.len() == 3, "{walked:?}");
-        // Writing to a link's own name replaces the link and not what it points to.
+        // Writing to the name of a link replaces the link and not its target.
         tree.write_bytes(&path("file"), false, b"mine").unwrap();
         assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"s");
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use isopod_client::guest::{Guest, StartProcess};
 use isopod_node::base::HostEnvironment;
-use isopod_node::{Node, StateRoot, can_make};
+use isopod_node::{Node, StateRoot, has_recipe};
 use isopod_wire::node::{CreateError, Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
@@ -96,7 +96,7 @@ async fn run_in(
 
 /// Builds a template that was never used here, and says so: it takes a minute or two.
 pub(super) async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
-    if !can_make(name) {
+    if !has_recipe(name) {
         return Ok(());
     }
     let mut bar = Bar::default();

@@ -196,7 +196,7 @@ fn choose_prepare(given: Option<Vec<String>>) -> anyhow::Result<Vec<String>> {
     if names == [NOTHING] {
         return Ok(Vec::new());
     }
-    match names.iter().find(|name| !isopod_node::can_make(name)) {
+    match names.iter().find(|name| !isopod_node::has_recipe(name)) {
         Some(unknown) => bail!("there is no template {unknown:?} that could be made ready"),
         None => Ok(names),
     }

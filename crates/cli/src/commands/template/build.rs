@@ -9,7 +9,7 @@ use anyhow::bail;
 use isopod_client::Client;
 use isopod_client::guest::Upload;
 use isopod_client::sandbox::{BegunBuild, BuildLogEntry, DockerfileBuild};
-use isopod_node::made_templates;
+use isopod_node::list_recipes;
 use serde_json::json;
 
 use super::super::remote::client;
@@ -26,7 +26,7 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// The template that comes with Isopod, when one of those is meant and not a directory.
 pub(super) fn recipe_of(args: &TemplateBuildArgs) -> Option<String> {
     let what = args.what.as_deref()?;
-    let is_known = made_templates().any(|made| made.name == what || made.aliases.contains(&what));
+    let is_known = list_recipes().any(|made| made.name == what || made.aliases.contains(&what));
     let is_path = what.contains('/') || Path::new(what).is_dir();
     (is_known || !is_path).then(|| what.to_owned())
 }

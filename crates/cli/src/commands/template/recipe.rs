@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, layer_names, made_templates};
+use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, layer_names, list_recipes};
 use serde_json::json;
 
 use super::super::node_config;
@@ -17,7 +17,7 @@ pub(super) fn ls(state_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let layers = layer_names(&state.templates())?;
     let is_built = |name: &str| layers.iter().any(|layer| belongs_to(layer, name));
     let base = ("base", &[][..], "what this machine has", true);
-    let made = made_templates().map(|made| (made.name, made.aliases, made.summary, is_built(made.name)));
+    let made = list_recipes().map(|made| (made.name, made.aliases, made.summary, is_built(made.name)));
     let rows = std::iter::once(base).chain(made);
     if as_json {
         let row = |(name, aliases, summary, built): (&str, &[&str], &str, bool)| json!({ "name": name, "aliases": aliases, "summary": summary, "built": built });

@@ -93,7 +93,7 @@ impl FakeHost {
     }
 }
 
-/// Every path below `directory`, relative to it, links not followed.
+/// Every path below `directory`, relative to it, without following links.
 pub(super) fn walk(directory: &Path) -> Vec<PathBuf> {
     fn visit(directory: &Path, top: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -110,7 +110,7 @@ pub(super) fn walk(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the bytes of `needle` stand in any file below `directory`.
+/// The first file below `directory` that contains the bytes of `needle`.
 pub(super) fn occurs_in(directory: &Path, needle: &[u8]) -> Option<PathBuf> {
     walk(directory).into_iter().map(|path| directory.join(path)).find(|path| {
         path.symlink_metadata().unwrap().is_file()

@@ -1,4 +1,4 @@
-//! The base that is a whole copy.
+//! Tests of a base that is a full copy.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! When a base is found, built anew, held and removed.
+//! When a base is found, rebuilt, locked and removed.
 
 use std::time::SystemTime;
 

@@ -38,13 +38,13 @@ fn the_real_host_gives_a_base_of_the_allow_list_alone() {
     let began = Instant::now();
     let again = ensure_base(scratch.path(), GUEST, &options).unwrap();
     eprintln!("found again in {:?}", began.elapsed());
-    // Packages may be installed on the machine while the test runs; then there is rightly a second one.
+    // Packages may be installed on the machine while the test runs. Then a second generation is correct.
     if again.generation == base.generation {
         assert_eq!(again.facts, base.facts);
     }
 }
 
-/// Every copied file is on the list, or one of the few that are made.
+/// Asserts that every copied file is on the list or one of the few that are generated.
 fn assert_from_allow_list(base: &Base) {
     let made = [
         "etc/apt",

@@ -1,4 +1,4 @@
-//! What a hostile or careless host puts in the way.
+//! Traps that a hostile or careless host may set.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -87,7 +87,7 @@ fn links_are_copied_as_links_and_never_followed() {
     host.file_with_mode("etc/shadow", SECRET, 0o640);
     host.link("etc/alternatives/x", "/etc/shadow");
     host.link("etc/localtime", "../../../../../../etc/shadow");
-    // A directory of the list, one above entries of the list, and ones that we write to ourselves.
+    // A directory on the list, one above entries of the list, and directories that we write to ourselves.
     host.link("etc/fonts", outside_text);
     host.link("etc/apt", outside_text);
     host.link("etc/profile.d", outside_text);

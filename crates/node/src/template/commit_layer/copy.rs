@@ -1,9 +1,8 @@
-//! Copying one part of a writable layer.
+//! Copies one part of a writable layer.
 //!
-//! The source was written by programs that nobody trusts, some of which may still run. So everything is done by
-//! descriptors and single names: each directory of the source is opened in the one above it, and whatever is made is made
-//! in the open directory of the copy. The one path that is resolved is that of a file with several names, in the copy,
-//! where the kernel follows no link.
+//! Untrusted programs wrote the source, and some may still run. So everything uses descriptors and single names: each
+//! directory of the source is opened relative to its parent, and each file is created in an open directory of the copy.
+//! The only path that is resolved is that of a hard-linked file in the copy, and there the kernel follows no links.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -23,23 +22,23 @@ use super::CommitError;
 use super::stamps::{DIRECTORY, Known, Names, Stamp, Walk};
 use crate::contents::copy_contents;
 
-/// Extended attributes that come along. Others of overlays tell about files that are not in the copy.
+/// Extended attributes that are copied. Other overlay attributes refer to files that are not in the copy.
 const KEPT_TRUSTED: &[&str] = &["trusted.overlay.opaque", "trusted.overlay.redirect"];
 const KEPT_PREFIXES: &[&str] = &["user.", "security.capability", "system.posix_acl_"];
 
-/// What the paths of files with several names may take in memory. Names beyond that become files of their own.
+/// The limit on memory for the paths of hard-linked files. Links beyond it become separate files.
 const MAX_LINKED_BYTES: usize = 32 << 20;
-/// The kernel takes no longer path.
+/// The kernel's limit on the length of a path.
 const MAX_PATH: usize = 4095;
 
-/// What came of copying one part.
+/// The result of copying one part.
 pub(super) struct Copied {
     pub(super) names: Names,
     pub(super) has_changed: bool,
     pub(super) bytes: u64,
 }
 
-/// Copies what is not in `before`, and hides what is there and has gone.
+/// Copies what is not in `before`, and adds whiteouts for what has been removed since.
 pub(super) fn copy_tree(
     from: &Path,
     to: &Path,
@@ -63,20 +62,20 @@ pub(super) fn copy_tree(
 
 struct Copy<'a> {
     walk: Walk<'a>,
-    /// The top of the copy.
+    /// The root of the copy.
     root: &'a OwnedFd,
-    /// By their inode in the source: files that have several names.
+    /// Hard-linked files by their inode in the source.
     linked: HashMap<u64, Linked>,
     linked_bytes: usize,
     bytes: u64,
-    /// How much is in the copy.
+    /// The number of entries in the copy.
     made: u64,
 }
 
-/// The copy of a file that has several names.
+/// The copy of a hard-linked file.
 struct Linked {
     path: Box<[u8]>,
-    /// Device and inode, to know it again.
+    /// Device and inode, to recognise it.
     identity: (u64, u64),
 }
 
@@ -91,7 +90,7 @@ impl Copy<'_> {
             }
             self.walk.leave();
         }
-        // What an earlier layer holds and is gone now. Below a directory that is gone nothing need be hidden.
+        // Entries of an earlier layer that are gone now. Nothing needs to be hidden below a directory that is gone.
         for name in before.entries.keys().filter(|name| !now.entries.contains_key(*name)) {
             hide(target, name).map_err(|error| self.walk.failed(error))?;
             self.made += 1;
@@ -144,9 +143,9 @@ impl Copy<'_> {
             return dropped.map(|()| below).map_err(|error| self.walk.failed(error));
         }
         self.made += 1;
-        // Last: writing into it changed its time.
+        // Last, because writing into the directory changes its time.
         self.finish(&source, &target).map_err(|error| self.walk.failed(error))?;
-        // A directory that the layer below got from here hides that one's files if it says once more that it is opaque.
+        // The layer below already has this directory. Marked opaque again, it would hide the files there.
         if before.is_some_and(|before| before.stamp.inode == stamp.inode) {
             forget_opaque(&target).map_err(|error| self.walk.failed(error))?;
         }
@@ -158,7 +157,7 @@ impl Copy<'_> {
         if has_more_names && self.link(target, name, stat.st_ino).map_err(|error| self.walk.failed(error))? {
             return Ok(());
         }
-        // Whoever still runs in the sandbox may put a FIFO in its place, which must not hold us up.
+        // A process that still runs in the sandbox may replace it with a FIFO, which must not block us.
         let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let from = File::from(openat(source, name, read, Mode::empty()).map_err(|error| self.walk.failed(error))?);
         if !from.metadata().is_ok_and(|meta| meta.is_file()) {
@@ -176,10 +175,10 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Gives the copy of a file another name. False when there is none yet.
+    /// Adds another name for the copy of a file. Returns false if there is no copy yet.
     fn link(&self, target: &OwnedFd, name: &CStr, inode: u64) -> rustix::io::Result<bool> {
         let Some(linked) = self.linked.get(&inode) else { return Ok(false) };
-        // Through no link: links of the layer would lead through the host's directories.
+        // Follow no links: links of the layer would be resolved on the host.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let first = openat2(self.root, &*linked.path, flags, Mode::empty(), resolve)?;
@@ -199,7 +198,7 @@ impl Copy<'_> {
         self.linked.insert(inode, Linked { path: path.into(), identity });
     }
 
-    /// Owner, marks, mode and times, in an order in which none undoes another.
+    /// Copies owner, mode, attributes and times, in an order in which none undoes another.
     fn finish(&self, source: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
         let stat = rustix::fs::fstat(&source)?;
         rustix::fs::fchown(&target, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
@@ -209,12 +208,12 @@ impl Copy<'_> {
     }
 }
 
-/// The mark that hides a file of a lower layer.
+/// Creates a whiteout, which hides a file of a lower layer.
 fn hide(target: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
     rustix::fs::mknodat(target, name, FileType::CharacterDevice, Mode::empty(), 0)
 }
 
-/// Links, FIFOs and marks. False for what is left out: sockets, and devices that are no marks.
+/// Copies links, FIFOs and whiteouts. Returns false for what is left out: sockets and other devices.
 fn special(source: &OwnedFd, target: &OwnedFd, name: &CStr, stat: &Stat, kind: FileType) -> rustix::io::Result<bool> {
     match kind {
         FileType::Symlink => {

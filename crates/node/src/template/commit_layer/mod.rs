@@ -1,8 +1,8 @@
-//! Turning the writable layer of a stopped sandbox into a layer that others stand on.
+//! Turns the writable layer of a stopped sandbox into a layer for others.
 //!
-//! It is copied, not moved: the writable layers live on a file system with limits, committed ones beside the state. What
-//! was written there was written by programs that nobody trusts, so no link is followed, depth, number and bytes have
-//! limits, and of the marks that overlays understand only those come along that hide files of the layers below.
+//! It is copied and not moved, because writable layers are on a file system with limits and committed ones are in the
+//! state directory. Untrusted programs wrote the files. So no link is followed, and depth, number and bytes are
+//! limited. Of the overlay attributes, only those that hide files of lower layers are copied.
 
 mod copy;
 mod stamps;
@@ -20,7 +20,7 @@ use copy::copy_tree;
 use stamps::Names;
 pub(crate) use stamps::Stamps;
 
-/// Why a layer was not kept. Nothing is left.
+/// Why a layer was not committed. Nothing is left of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommitError {
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub(crate) enum CommitError {
         #[source]
         source: io::Error,
     },
-    #[error("its files are too much for a layer: {0}")]
+    #[error("its files exceed the limits of a layer: {0}")]
     Quota(#[from] QuotaError),
     #[error("its directories are nested more than {0} deep")]
     Depth(usize),
@@ -40,7 +40,7 @@ pub(crate) enum CommitError {
 }
 
 impl CommitError {
-    /// Whether it is for what is in the layer, and not for something on this side.
+    /// Whether the contents of the layer are the cause, and not a problem on the host.
     pub(crate) fn is_about_the_files(&self) -> bool {
         matches!(self, Self::Quota(_) | Self::Depth(_) | Self::Names(_))
     }
@@ -49,24 +49,24 @@ impl CommitError {
 /// How many files a step may change or leave.
 const MAX_ENTRIES: u64 = 1_000_000;
 
-/// What a writable layer may hold: as much as its sandbox may write.
+/// The bounds of a writable layer: as much as its sandbox may write.
 pub(crate) fn layer_bounds(disk: Option<Bytes>) -> Bounds {
     Bounds { bytes: disk.map_or(Bounds::default().bytes, |disk| disk.0), entries: MAX_ENTRIES }
 }
 
-/// Made anew in every sandbox, or gone when it ends.
+/// Paths that are recreated in every sandbox or vanish when it ends.
 const LEFT_OUT: &[&str] = &["etc/resolv.conf", "tmp", "run", "dev", "proc", "sys"];
 
-/// What to do with a layer of the same name that is there when a new one is finished.
+/// What to do if a layer of the same name already exists when a new one is finished.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Existing {
-    /// Use it: somebody else built the same at the same time, and sandboxes may stand on it.
+    /// Use it: another process built the same layer, and sandboxes may use it.
     Take,
-    /// Put the new one in its place.
+    /// Replace it with the new one.
     Replace,
 }
 
-/// Copies a writable layer and gives the copy a name. When somebody else has made it meanwhile, theirs is taken.
+/// Copies a writable layer and publishes the copy under `id`.
 pub(crate) fn commit_area(
     area: &Path,
     templates: &Path,
@@ -91,11 +91,11 @@ pub(crate) fn commit_area(
     }
 }
 
-/// Set when a sandbox of a build is made, or gone when it ends.
+/// Paths that are set when a sandbox of a build is created, or vanish when it ends.
 const LEFT_OUT_OF_BUILDS: &[&str] = &["etc/resolv.conf", "etc/isopod", "dev", "proc", "sys"];
 
-/// Copies what has changed in a writable layer since `before`, which is brought up to date, and gives the copy a name.
-/// None when nothing has. The sandbox may still be there, but nothing in it may run.
+/// Copies what has changed in a writable layer since `before`, updates `before`, and publishes the copy. Returns `None`
+/// if nothing has changed. The sandbox may still exist, but nothing in it may run.
 pub(crate) fn commit_changes(
     area: &Path,
     before: &mut Stamps,

@@ -1,8 +1,7 @@
-//! What a writable layer holds, to tell later what has changed: names, and a stamp for each.
+//! A snapshot of a writable layer, to find changes later: names, and a stamp for each.
 //!
-//! Names are the kernel's bytes, never text: two names that are not UTF-8 may look the same as text. They hang in a tree
-//! like the directories themselves, so that a change is found while both are walked side by side and nobody resolves a
-//! path a second time.
+//! Names are bytes and never text, because two names that are not UTF-8 may look the same as text. They form a tree
+//! like the directories. A change is found by walking both side by side, so no path is resolved twice.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -14,36 +13,36 @@ use rustix::io::Errno;
 
 use super::{CommitError, LEFT_OUT_OF_BUILDS};
 
-/// Deeper than any honest tree, and few enough for a thread's stack and for descriptors. As with archives.
+/// Deeper than any reasonable tree, and few enough for a thread's stack and for descriptors. The same as for archives.
 const MAX_DEPTH: usize = 200;
-/// All names together: they are in memory for as long as a build goes on.
+/// The limit on all names together, because they stay in memory during a build.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What a writable layer held when it was last kept, by part.
+/// What a writable layer held at the last commit, by part.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     pub(super) root: Names,
     pub(super) usr: Names,
 }
 
-/// What is in a directory.
+/// The contents of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) entries: BTreeMap<Box<CStr>, Known>,
 }
 
-/// Something with a name.
+/// An entry of a directory.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) stamp: Stamp,
-    /// Of a directory, what is in it.
+    /// The contents, if it is a directory.
     pub(super) below: Names,
 }
 
-/// Programs can change every time of a file but this: when the kernel last changed its inode.
+/// Identifies a version of a file. It uses the ctime, the only time that programs cannot set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) inode: u64,
@@ -59,7 +58,7 @@ impl Stamp {
 }
 
 impl Stamps {
-    /// What a writable layer holds now.
+    /// Reads what a writable layer holds now.
     pub(crate) fn read(area: &std::path::Path, quota: &Quota) -> Result<Self, CommitError> {
         let read = |part: &str, left_out: &[&str]| {
             let mut walk = Walk::new(left_out, quota);
@@ -90,13 +89,13 @@ fn read_directory(walk: &mut Walk<'_>, directory: &OwnedFd) -> Result<Names, Com
     Ok(names)
 }
 
-/// Where somebody is who walks through a layer, and how much more there may be.
+/// The position in a walk through a layer, and its limits.
 pub(super) struct Walk<'a> {
     left_out: &'a [&'a str],
     pub(super) quota: &'a Quota,
-    /// From the top, with slashes between. For messages and [`Walk::is_left_out`].
+    /// From the root, separated by slashes. For messages and [`Walk::is_left_out`].
     path: Vec<u8>,
-    /// Where in the path each name begins.
+    /// The offset in the path at which each name starts.
     starts: Vec<usize>,
     name_bytes: usize,
 }
@@ -106,7 +105,7 @@ impl<'a> Walk<'a> {
         Self { left_out, quota, path: Vec::new(), starts: Vec::new(), name_bytes: 0 }
     }
 
-    /// The names in a directory, counted before they are kept.
+    /// The names in a directory. Each is counted before it is kept.
     pub(super) fn names(&mut self, directory: &OwnedFd) -> Result<Vec<Box<CStr>>, CommitError> {
         let mut names = Vec::new();
         for entry in Dir::read_from(directory).map_err(|error| self.failed(error))? {
@@ -125,7 +124,7 @@ impl<'a> Walk<'a> {
         Ok(names)
     }
 
-    /// Goes to something in the present directory.
+    /// Moves to an entry of the current directory.
     pub(super) fn enter(&mut self, name: &CStr) -> Result<(), CommitError> {
         if self.starts.len() >= MAX_DEPTH {
             return Err(CommitError::Depth(MAX_DEPTH));
@@ -138,7 +137,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Goes back to the directory.
+    /// Moves back to the directory.
     pub(super) fn leave(&mut self) {
         self.path.truncate(self.starts.pop().unwrap_or_default());
     }

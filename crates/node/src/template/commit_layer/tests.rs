@@ -1,4 +1,4 @@
-//! Layers that hostile programs wrote, and honest ones.
+//! Layers that hostile and ordinary programs wrote.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -104,7 +104,7 @@ fn bytes(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(name)
 }
 
-/// Every inode below a directory, links not followed.
+/// Every inode below a directory, without following links.
 fn inodes(top: &Path) -> Vec<u64> {
     let (mut found, mut todo) = (Vec::new(), vec![top.to_owned()]);
     while let Some(path) = todo.pop() {
@@ -117,7 +117,7 @@ fn inodes(top: &Path) -> Vec<u64> {
     found
 }
 
-/// Names in a directory, and what the kernel says of it.
+/// The names in a directory, and its ctime.
 fn picture(directory: &Path) -> (Vec<std::ffi::OsString>, i64, i64) {
     let mut names: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -176,7 +176,7 @@ fn what_is_gone_is_never_hidden_through_a_link() {
 
     std::fs::remove_file(odd.join("etc/passwd")).unwrap();
     std::fs::remove_file(odd.join("top")).unwrap();
-    // A new stamp, so that the second layer has the link as well.
+    // A new stamp, so that the second layer contains the link too.
     std::fs::remove_file(root.join("\u{fffd}")).unwrap();
     symlink(&decoy, root.join("\u{fffd}")).unwrap();
     let (second, _) = commit(&area, &mut stamps, &templates, "l-2").unwrap().unwrap();
@@ -205,7 +205,7 @@ fn names_that_look_alike_are_told_apart() {
     assert_eq!(picture(&second.usr()).0, [bytes(b"\xff")]);
 }
 
-/// Directories inside one another, made without a path that grows.
+/// Nested directories, created without a growing path.
 fn nest(top: &Path, levels: usize) {
     let mut directory = rustix::fs::open(top, stamps::DIRECTORY, Mode::empty()).unwrap();
     for _ in 0..levels {
@@ -267,8 +267,8 @@ fn more_than_the_quota_is_refused_and_leaves_nothing() {
     assert!(matches!(stopped, CommitError::Quota(QuotaError::Stopped(_))), "{stopped}");
 }
 
-/// Two processes build the same template on a new machine. Whoever finishes second uses what the first one made, which
-/// may be in use by then.
+/// Two processes build the same template on a new machine. The second one uses the result of the first, which may be in
+/// use by then.
 #[test]
 fn a_layer_that_somebody_else_finished_first_is_taken() {
     let scratch = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn a_layer_that_somebody_else_finished_first_is_taken() {
     let first = commit_area(&area, &templates, "t-1", Existing::Take, &quota).unwrap();
     std::fs::write(area.join("root/maker"), "second").unwrap();
 
-    commit_area(&area, &templates, "t-1", Existing::Replace, &quota).expect_err("it is held");
+    commit_area(&area, &templates, "t-1", Existing::Replace, &quota).expect_err("a locked layer was replaced");
     let second = commit_area(&area, &templates, "t-1", Existing::Take, &quota).unwrap();
     assert_eq!(std::fs::read(second.root().join("maker")).unwrap(), b"first");
 

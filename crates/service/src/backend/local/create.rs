@@ -1,4 +1,4 @@
-//! Making a sandbox on this node: checked, once per key.
+//! Creates a sandbox on this node, once per key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::super::{BackendError, CreateSpec};
 use super::error::{of_find, of_once};
 
-/// Keys of the service begin with what no key of the E2B API may have in it.
+/// The prefix of the service's keys. It contains a character that keys of the E2B API may not contain.
 const KEY_PREFIX: &str = "service/";
 
 pub(super) async fn create(
@@ -34,11 +34,11 @@ pub(super) async fn create(
     fleet.once(attempt, making).await.map_err(of_once)
 }
 
-/// Within the longest life of a sandbox.
+/// Checks a timeout against the maximum lifetime of a sandbox.
 pub(super) fn check_timeout(fleet: &Fleet, timeout: Duration) -> Result<(), BackendError> {
-    let most = fleet.max_lifetime();
-    match timeout > most {
-        true => Err(BackendError::invalid(format!("a timeout cannot be longer than {} seconds", most.as_secs()))),
+    let max = fleet.max_lifetime();
+    match timeout > max {
+        true => Err(BackendError::invalid(format!("a timeout cannot be longer than {} seconds", max.as_secs()))),
         false => Ok(()),
     }
 }
@@ -46,13 +46,13 @@ pub(super) fn check_timeout(fleet: &Fleet, timeout: Duration) -> Result<(), Back
 fn check(fleet: &Fleet, spec: &CreateSpec) -> Result<(), BackendError> {
     check_timeout(fleet, spec.timeout)?;
     if spec.template.is_empty() || spec.template.len() > 256 {
-        return Err(BackendError::invalid("the name of a template has 1 to 256 characters"));
+        return Err(BackendError::invalid("the name of a template must have 1 to 256 characters"));
     }
     if let Some(limits) = &spec.limits {
         limits.check().map_err(|error| BackendError::invalid(format!("limits: {error}")))?;
     }
     if spec.metadata.contains_key(SESSION_KEY) {
-        return Err(BackendError::invalid(format!("the metadata {SESSION_KEY} is not for sandboxes of the service")));
+        return Err(BackendError::invalid(format!("sandboxes of the service cannot have the metadata {SESSION_KEY}")));
     }
     check_env(&spec.env)
 }

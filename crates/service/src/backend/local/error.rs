@@ -1,4 +1,4 @@
-//! Refusals and failures of the fleet in the backend's words.
+//! Maps errors of the fleet to backend errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use isopod_wire::node::{CreateError, NodeError};
 
 use super::super::{BackendError, Effect, Place};
 
-/// How soon another try makes sense, where nobody knows better.
+/// When to retry if nothing better is known.
 const SOON: Duration = Duration::from_secs(1);
 /// A template that is being built takes a while.
 const BUILDING: Duration = Duration::from_secs(10);
@@ -99,12 +99,12 @@ fn of_refusal(id: &SandboxId, refusal: Refusal) -> BackendError {
     }
 }
 
-/// A refusal that will pass.
+/// A temporary refusal.
 fn later(message: String, wait: Duration, effect: Effect) -> BackendError {
     BackendError::Unavailable { message, retry_after: Some(wait), effect, place: Place::Sandbox, source: None }
 }
 
-/// The server itself has trouble that may pass.
+/// A temporary problem of the server itself.
 fn trouble(message: &str, error: impl std::error::Error + Send + Sync + 'static) -> BackendError {
     BackendError::Unavailable {
         message: message.to_owned(),

@@ -1,6 +1,6 @@
-//! Sandboxes of this server's own node, through the same fleet that the E2B API uses.
+//! Sandboxes of this server's own node, through the same fleet as the E2B API.
 //!
-//! A sandbox that stops cuts what is under way in it; nothing waits for one that will not answer.
+//! When a sandbox stops, calls in progress fail at once. Nothing waits for a sandbox that will not reply.
 
 mod create;
 mod error;
@@ -21,30 +21,31 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Backend, BackendError, BackendSandbox, BackendState, Command, CommandStream, CreateSpec, Effect, FileBody,
-    FileRead, Place, inside,
+    FileRead, Place, guest_calls,
 };
 use error::of_act;
-use open::Alone;
+use open::Standalone;
 
 /// This server's own sandboxes.
 #[derive(Debug)]
 pub struct LocalBackend {
     fleet: Arc<Fleet>,
     catalogue: Arc<Catalogue>,
-    /// Where no server keeps the fleet.
-    alone: Option<Alone>,
+    /// Set if no server owns the fleet.
+    standalone: Option<Standalone>,
 }
 
 impl LocalBackend {
     pub(crate) fn new(fleet: Arc<Fleet>, catalogue: Arc<Catalogue>) -> Self {
-        Self { fleet, catalogue, alone: None }
+        Self { fleet, catalogue, standalone: None }
     }
 
     fn find(&self, id: &SandboxId) -> Result<Arc<Sandbox>, BackendError> {
         self.fleet.find(id).ok_or_else(|| gone(id))
     }
 
-    /// The guest of a running sandbox, and what is cancelled when it stops. One that is paused is woken if it wants to be.
+    /// The guest of a running sandbox, and a token that is cancelled when it stops. A paused sandbox is resumed if it
+    /// allows that.
     async fn guest(&self, id: &SandboxId) -> Result<(Guest, CancellationToken), BackendError> {
         let sandbox = self.find(id)?;
         let mut view = sandbox.view();
@@ -82,7 +83,7 @@ impl Backend for LocalBackend {
 
     async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
         let (guest, gate) = self.guest(id).await?;
-        let events = while_running(id, &gate, inside::start(&guest, command)).await?;
+        let events = while_running(id, &gate, guest_calls::start(&guest, command)).await?;
         Ok(CommandStream::new(until_stopped(id, gate, events)))
     }
 
@@ -94,12 +95,12 @@ impl Backend for LocalBackend {
         contents: FileBody,
     ) -> Result<(), BackendError> {
         let (guest, gate) = self.guest(id).await?;
-        while_running(id, &gate, inside::write_file(guest, path, user, contents)).await
+        while_running(id, &gate, guest_calls::write_file(guest, path, user, contents)).await
     }
 
     async fn read_file(&self, id: &SandboxId, path: &str, user: Option<&str>) -> Result<FileRead, BackendError> {
         let (guest, gate) = self.guest(id).await?;
-        let file = while_running(id, &gate, inside::read_file(guest, path, user)).await?;
+        let file = while_running(id, &gate, guest_calls::read_file(guest, path, user)).await?;
         Ok(FileRead { size: file.size, body: until_stopped(id, gate, file.body).boxed() })
     }
 
@@ -132,7 +133,7 @@ impl Backend for LocalBackend {
     }
 }
 
-/// None for what is being made or removed.
+/// Returns `None` while it is being created or removed.
 fn shown(view: &View) -> Option<BackendSandbox> {
     let row = &view.row;
     let state = match row.state.shown()? {
@@ -163,7 +164,7 @@ fn stopped(id: &SandboxId) -> BackendError {
     }
 }
 
-/// The work, unless the sandbox stops first.
+/// Does the work, unless the sandbox stops first.
 async fn while_running<T>(
     id: &SandboxId,
     gate: &CancellationToken,
@@ -175,7 +176,7 @@ async fn while_running<T>(
     }
 }
 
-/// The same items, and an error in the place of those that cannot come any more.
+/// The same items, with an error at the end if the sandbox stops.
 fn until_stopped<T: Send + 'static>(
     id: &SandboxId,
     gate: CancellationToken,

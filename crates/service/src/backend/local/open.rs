@@ -1,4 +1,4 @@
-//! A local backend without a server around it: for programs that want the sandboxes and not the API.
+//! A local backend without a server, for programs that use sandboxes without the API.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::LocalBackend;
 
-/// What a server would keep. Everything ends when it is dropped.
+/// What a server would own. Everything ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Alone {
+pub(super) struct Standalone {
     stop: DropGuard,
     background: JoinSet<()>,
     journal: JournalWriter,
@@ -20,18 +20,17 @@ pub(super) struct Alone {
 impl LocalBackend {
     /// Takes over the sandboxes of a node and a store that no server uses.
     ///
-    /// # Errors
-    /// When the settings cannot be, or the store fails.
+    /// # Errors If the settings are invalid or the store fails.
     pub async fn open(config: &ServeConfig, node: Arc<dyn NodeApi>) -> Result<Self, StartError> {
         let token = CancellationToken::new();
         let stop = token.clone().drop_guard();
         let Core { fleet, catalogue, background, journal } = Core::open(config, node, &token).await?;
-        Ok(Self { fleet, catalogue, alone: Some(Alone { stop, background, journal }) })
+        Ok(Self { fleet, catalogue, standalone: Some(Standalone { stop, background, journal }) })
     }
 
-    /// Ends what [`Self::open`] started and waits for it. Sandboxes go on running.
+    /// Ends what [`Self::open`] started and waits for it. Sandboxes keep running.
     pub async fn close(self) {
-        let Some(Alone { stop, background, journal }) = self.alone else { return };
+        let Some(Standalone { stop, background, journal }) = self.standalone else { return };
         drop(stop);
         background.join_all().await;
         drop(self.fleet);

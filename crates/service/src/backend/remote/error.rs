@@ -1,4 +1,4 @@
-//! What a server or the way to it says, in the backend's words.
+//! Maps errors of a server and of the connection to it to backend errors.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn of_api(error: ApiError) -> BackendError {
         ApiError::Unavailable { message, error_code, retry_after } => BackendError::Unavailable {
             message,
             retry_after,
-            // A gateway may have passed the request on before it gave up.
+            // A gateway may have forwarded the request before it gave up.
             effect: Effect::Unknown,
             // A server that names its reason is alive: it is full, or a template is being built.
             place: if error_code.is_some() { Place::Sandbox } else { Place::Backend },
@@ -37,14 +37,14 @@ pub(super) fn of_api(error: ApiError) -> BackendError {
     }
 }
 
-/// A sandbox between two states; the same call may succeed in a moment.
+/// A sandbox that is changing its state. The same call may succeed in a moment.
 pub(super) fn busy(message: String) -> BackendError {
     later(message, SOON, Effect::None)
 }
 
 fn conflict(message: String, code: Option<&str>, retry_after: Option<Duration>) -> BackendError {
     match (code, retry_after) {
-        // Our first try is still at work; what it makes is found by the next.
+        // Our first attempt is still running. The next one finds its result.
         (Some("idempotency_in_progress"), wait) => later(message, wait.unwrap_or(SOON), Effect::Unknown),
         (_, Some(wait)) => later(message, wait, Effect::None),
         (_, None) => BackendError::Conflict { message },
@@ -58,7 +58,7 @@ fn later(message: String, wait: Duration, effect: Effect) -> BackendError {
 fn of_transport(error: TransportError) -> BackendError {
     match error {
         TransportError::Timeout { target, waited } | TransportError::Silent { target, waited } => {
-            BackendError::Timeout { what: format!("an answer of {target}"), limit: waited, place: Place::Backend }
+            BackendError::Timeout { what: format!("a reply from {target}"), limit: waited, place: Place::Backend }
         }
         TransportError::Request(_) => BackendError::invalid(isopod_wire::error_chain(&error)),
         error => BackendError::Unavailable {

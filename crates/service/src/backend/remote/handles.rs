@@ -1,4 +1,4 @@
-//! The tokens of sandboxes that were used before, so that not every command asks for them.
+//! The tokens of sandboxes that were used before, so that not every command requests them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use isopod_client::Sandbox;
 use isopod_wire::SandboxId;
 
-/// More than any server runs. Sandboxes that ended by themselves are forgotten with the rest then.
+/// More than any server runs. At this number everything is dropped, including sandboxes that ended by themselves.
 const MAX_KNOWN: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Handles {
-    /// Written when a sandbox is first used or is gone; held for a few instructions.
+    /// Written when a sandbox is first used or is gone. Locked only briefly.
     known: Mutex<HashMap<SandboxId, Sandbox>>,
 }
 

@@ -1,7 +1,7 @@
-//! Sandboxes of another server: E2B's cloud, a second `isopod serve`, or anything that speaks the same API.
+//! Sandboxes of another server: E2B's cloud, a second `isopod serve`, or anything with the same API.
 //!
-//! Each call is sent once; who repeats calls is above. Creates carry their key in a header, for servers that know it, and
-//! in the sandbox's metadata, for all others.
+//! Each call is sent once; retries happen in the layer above. A create carries its key in a header, for servers that
+//! support it, and in the sandbox's metadata, for all others.
 
 mod error;
 mod handles;
@@ -17,15 +17,15 @@ use isopod_wire::SandboxId;
 
 use super::{
     Backend, BackendError, BackendSandbox, BackendState, Command, CommandStream, CreateSpec, Effect, FileBody,
-    FileRead, Place, inside,
+    FileRead, Place, guest_calls,
 };
 use error::of_api;
 use handles::Handles;
 
-/// How long one call may take, and how long a file may not move.
+/// The limit on one call, and on a transfer that makes no progress.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Another server's sandboxes. Clones share what they know.
+/// Another server's sandboxes. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct RemoteBackend {
     client: Client,
@@ -38,13 +38,13 @@ impl RemoteBackend {
         Self::with_call_timeout(client, CALL_TIMEOUT)
     }
 
-    /// The same, with another limit for one call.
+    /// As [`Self::new`], with another limit on one call.
     pub fn with_call_timeout(client: Client, timeout: Duration) -> Self {
         let client = client.without_retries().with_request_timeout(timeout);
         Self { client, handles: Arc::default() }
     }
 
-    /// A handle that opens the sandbox.
+    /// A handle with the sandbox's token.
     async fn handle(&self, id: &SandboxId) -> Result<Sandbox, BackendError> {
         if let Some(handle) = self.handles.get(id) {
             return Ok(handle);
@@ -55,12 +55,12 @@ impl RemoteBackend {
         Ok(handle)
     }
 
-    /// The edge says only that nothing runs there; the API knows why.
+    /// The edge only reports that nothing runs there. The API knows why.
     async fn why_not_running(&self, id: &SandboxId, error: BackendError) -> BackendError {
         self.handles.forget(id);
         match self.client.info(id).await.map(|detail| check_runs(&detail)) {
             Ok(Ok(())) => BackendError::Unavailable {
-                message: format!("sandbox {id} does not answer"),
+                message: format!("sandbox {id} does not reply"),
                 retry_after: None,
                 effect: Effect::None,
                 place: Place::Sandbox,
@@ -71,7 +71,7 @@ impl RemoteBackend {
         }
     }
 
-    /// What was done inside, or why it was not.
+    /// The result of a call into a sandbox, with a better error if the sandbox is not running.
     async fn explained<T>(&self, id: &SandboxId, done: Result<T, BackendError>) -> Result<T, BackendError> {
         match done {
             Err(error) if says_not_running(&error) => Err(self.why_not_running(id, error).await),
@@ -88,7 +88,7 @@ impl Backend for RemoteBackend {
 
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
         if spec.limits.is_some() {
-            let message = "a remote backend takes the limits from the template; ask without limits";
+            let message = "a remote backend takes the limits from the template; omit limits";
             return Err(BackendError::invalid(message));
         }
         let made = self.client.create(new_sandbox(spec)).await.map_err(of_api)?;
@@ -110,7 +110,7 @@ impl Backend for RemoteBackend {
 
     async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
         let handle = self.handle(id).await?;
-        self.explained(id, inside::start(handle.guest(), command).await).await
+        self.explained(id, guest_calls::start(handle.guest(), command).await).await
     }
 
     async fn write_file(
@@ -121,19 +121,19 @@ impl Backend for RemoteBackend {
         contents: FileBody,
     ) -> Result<(), BackendError> {
         let handle = self.handle(id).await?;
-        self.explained(id, inside::write_file(handle.guest().clone(), path, user, contents).await).await
+        self.explained(id, guest_calls::write_file(handle.guest().clone(), path, user, contents).await).await
     }
 
     async fn read_file(&self, id: &SandboxId, path: &str, user: Option<&str>) -> Result<FileRead, BackendError> {
         let handle = self.handle(id).await?;
-        self.explained(id, inside::read_file(handle.guest().clone(), path, user).await).await
+        self.explained(id, guest_calls::read_file(handle.guest().clone(), path, user).await).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), BackendError> {
         if self.client.pause(id, true).await.map_err(of_api)? {
             return Ok(());
         }
-        // A conflict: it is paused already, or on its way from one state to another.
+        // A conflict: it is already paused, or it is changing its state.
         match self.status(id).await?.state {
             BackendState::Paused => Ok(()),
             BackendState::Running => Err(error::busy(format!("sandbox {id} is changing its state"))),
@@ -180,7 +180,7 @@ fn says_not_running(error: &BackendError) -> bool {
     matches!(source.downcast_ref(), Some(GuestError::SandboxNotRunning { .. }))
 }
 
-/// Traffic wakes a paused sandbox only where that was asked for.
+/// Traffic resumes a paused sandbox only if it was created that way.
 fn check_runs(detail: &SandboxDetail) -> Result<(), BackendError> {
     let wakes = detail.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.auto_resume);
     match detail.info.state {

@@ -1,9 +1,9 @@
-//! The circuit breaker: a backend that fails again and again is left alone for a while, then tried with one call.
+//! The circuit breaker: a backend that fails repeatedly is not used for a while, and then tried with one call.
 //!
 //! ```text
-//! closed ── so many failures in a row ──▶ open ── its time is over ──▶ half-open ── the trial succeeds ──▶ closed
-//!                                          ▲                              │
-//!                                          └──────── the trial fails ─────┘
+//! closed ── consecutive failures ──▶ open ── after some time ──▶ half-open ── the trial succeeds ──▶ closed
+//!                                     ▲                             │
+//!                                     └─────── the trial fails ─────┘
 //! ```
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::super::BackendError;
 use super::BackendMetrics;
 
-/// When to stop asking, and for how long.
+/// When the breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// So many failures in a row open it.
+    /// How many consecutive failures open it.
     pub failures: u32,
-    /// So long it stays open.
+    /// How long it stays open.
     pub open_for: Duration,
 }
 
@@ -29,19 +29,18 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Whether the backend is being asked.
+/// Whether the backend is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Yes.
+    /// It is used.
     Closed,
-    /// No.
+    /// It is not used.
     Open,
-    /// One call is finding out.
+    /// One call tries it.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
     /// Its name in metrics.
@@ -58,14 +57,14 @@ impl BreakerState {
 pub(super) struct Breaker {
     config: BreakerConfig,
     metrics: Arc<BackendMetrics>,
-    /// Written before and after each call; held for a few instructions.
+    /// Written before and after each call. Locked only briefly.
     now: Mutex<Now>,
 }
 
 #[derive(Debug)]
 struct Now {
     phase: Phase,
-    /// Counts changes of the phase: a call that began in an earlier one says nothing about this one.
+    /// Counts changes of the phase. A call that started in an earlier phase says nothing about the current one.
     generation: u64,
 }
 
@@ -76,7 +75,7 @@ enum Phase {
     HalfOpen,
 }
 
-/// A call that was let through. Dropped without a result it counts for nothing.
+/// A call that was let through. If it is dropped without a result, it does not count.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
     breaker: &'a Breaker,
@@ -87,7 +86,7 @@ pub(super) struct Pass<'a> {
 /// What a call shows about the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It lives, be it by a refusal.
+    /// It is alive. A refusal shows that too.
     Alive,
     Failed,
     /// Neither.
@@ -104,7 +103,7 @@ impl Breaker {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).phase.state()
     }
 
-    /// Lets a call through, or says for how long none will be.
+    /// Lets a call through, or returns how long none will be.
     pub(super) fn enter(&self) -> Result<Pass<'_>, Duration> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         match now.phase {
@@ -116,7 +115,7 @@ impl Breaker {
                 }
                 self.change(&mut now, Phase::HalfOpen);
             }
-            // Somebody is finding out, which takes as long as a call does.
+            // A trial is running, which takes as long as a call does.
             Phase::HalfOpen => return Err(RETRY_HALF_OPEN),
         }
         Ok(Pass { breaker: self, generation: now.generation, outcome: Outcome::Nothing })
@@ -138,13 +137,17 @@ impl Breaker {
         now.phase = phase;
         now.generation += 1;
         self.metrics.breaker_is(phase.state());
-        tracing::warn!(backend = self.metrics.backend(), state = phase.state().text(), "the breaker changes its state");
+        tracing::warn!(
+            backend = self.metrics.backend(),
+            state = phase.state().text(),
+            "the circuit breaker changed its state"
+        );
     }
 }
 
 const RETRY_HALF_OPEN: Duration = Duration::from_secs(1);
 
-/// The rule.
+/// The state machine.
 fn next_phase(phase: Phase, outcome: Outcome, config: BreakerConfig, now: Instant) -> Phase {
     let open = Phase::Open { until: now + config.open_for };
     match (phase, outcome) {
@@ -153,7 +156,7 @@ fn next_phase(phase: Phase, outcome: Outcome, config: BreakerConfig, now: Instan
             Phase::Closed { failures: failures + 1 }
         }
         (Phase::Closed { .. } | Phase::HalfOpen, Outcome::Failed) => open,
-        // Nobody found out: the next call may.
+        // The trial gave no result, so the next call may try.
         (Phase::HalfOpen, Outcome::Nothing) => Phase::Open { until: now },
         (Phase::Closed { .. }, Outcome::Nothing) | (Phase::Open { .. }, _) => phase,
     }
@@ -174,7 +177,7 @@ impl Pass<'_> {
         self.outcome = match result {
             Ok(_) => Outcome::Alive,
             Err(error) if error.blames_backend() => Outcome::Failed,
-            // A sandbox that does not answer shows nothing; a refusal shows that somebody is there.
+            // A sandbox that does not reply shows nothing. A refusal shows that the backend is alive.
             Err(BackendError::Timeout { .. } | BackendError::Unavailable { .. } | BackendError::Internal { .. }) => {
                 Outcome::Nothing
             }

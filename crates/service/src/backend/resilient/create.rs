@@ -1,7 +1,8 @@
-//! A create that is sent again never makes two.
+//! A repeated create never makes two sandboxes.
 //!
-//! Servers that know idempotency keys see to it themselves. For all others: once a try may have been acted on, the next
-//! looks for a sandbox with the create's label first; and when one was made after all, its twins are looked for and ended.
+//! Servers with idempotency keys ensure that themselves. For all others: once an attempt may have taken effect, the
+//! next one first looks for a sandbox with the create's label. If one was made after all, duplicates are found and
+//! ended.
 
 use super::super::{Backend as _, BackendError, BackendSandbox, CreateSpec, Effect};
 use super::tries::Repeat;
@@ -13,7 +14,7 @@ impl Resilient {
         let mut may_exist = spec.sent_before;
         loop {
             match tries.attempt(self.find_or_create(spec, may_exist)).await {
-                Ok(made) if may_exist => return Ok(self.without_twins(spec, made).await),
+                Ok(made) if may_exist => return Ok(self.without_duplicates(spec, made).await),
                 Ok(made) => return Ok(made),
                 Err(error) => {
                     may_exist |= error.effect() == Effect::Unknown;
@@ -30,23 +31,22 @@ impl Resilient {
         self.inner.create(spec).await
     }
 
-    /// Keeps the earliest of those that the create made. A look that fails leaves them to whoever compares rows and
-    /// sandboxes.
-    async fn without_twins(&self, spec: &CreateSpec, made: BackendSandbox) -> BackendSandbox {
+    /// Keeps the earliest sandbox that the create made. If the search fails, the reconciler ends the others.
+    async fn without_duplicates(&self, spec: &CreateSpec, made: BackendSandbox) -> BackendSandbox {
         let Ok(mut all) = self.list(&spec.key.label()).await else { return made };
         let Some(kept) = earliest(all.clone()) else { return made };
         all.retain(|sandbox| sandbox.id != kept.id);
-        for twin in all {
-            tracing::warn!(kept = %kept.id, ended = %twin.id, key = %spec.key, "a create had made two sandboxes");
-            if let Err(error) = self.destroy(&twin.id).await {
-                tracing::error!(sandbox = %twin.id, error = isopod_wire::error_chain(&error), "a twin could not be ended");
+        for duplicate in all {
+            tracing::warn!(kept = %kept.id, ended = %duplicate.id, key = %spec.key, "a create made two sandboxes; ending one");
+            if let Err(error) = self.destroy(&duplicate.id).await {
+                tracing::error!(sandbox = %duplicate.id, error = isopod_wire::error_chain(&error), "could not end a duplicate sandbox");
             }
         }
         kept
     }
 }
 
-/// Whoever looks chooses the same.
+/// Everyone who searches chooses the same one.
 fn earliest(found: Vec<BackendSandbox>) -> Option<BackendSandbox> {
     found
         .into_iter()

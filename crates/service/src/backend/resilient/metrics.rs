@@ -1,4 +1,4 @@
-//! What is counted about a backend, and its text form for Prometheus.
+//! The metrics of a backend, and their Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::BreakerState;
 
-/// What a backend is asked for.
+/// A call to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
-    /// Make a sandbox.
+    /// Create a sandbox.
     Create,
-    /// How one is.
+    /// Get its state.
     Status,
-    /// Which there are.
+    /// List sandboxes.
     List,
     /// Start a command.
     Execute,
@@ -22,13 +22,13 @@ pub enum Verb {
     WriteFile,
     /// Read a file.
     ReadFile,
-    /// Pause one.
+    /// Pause a sandbox.
     Pause,
-    /// Let one run again.
+    /// Resume a sandbox.
     Resume,
-    /// Move the end of its time.
+    /// Set its timeout.
     SetTimeout,
-    /// End one.
+    /// End a sandbox.
     Destroy,
 }
 
@@ -50,17 +50,17 @@ impl Verb {
     }
 }
 
-/// The counts of one backend.
+/// The counters of one backend.
 #[derive(Debug)]
 pub struct BackendMetrics {
     backend: &'static str,
-    /// Written after each try; held for a few instructions.
+    /// Written after each attempt. Locked only briefly.
     counts: Mutex<Counts>,
 }
 
 #[derive(Debug)]
 struct Counts {
-    /// By verb and outcome: how many tries, and how long they took together.
+    /// By verb and outcome: the number of attempts and their total duration.
     calls: BTreeMap<(Verb, &'static str), (u64, Duration)>,
     retries: BTreeMap<Verb, u64>,
     breaker: BreakerState,
@@ -95,27 +95,27 @@ impl BackendMetrics {
         counts.opened += u64::from(state == BreakerState::Open);
     }
 
-    /// How many tries of this verb ended so: `ok`, or the name of an error's kind.
+    /// How many attempts of this verb had this outcome: `ok`, or the name of an error kind.
     pub fn tries(&self, verb: Verb, outcome: &str) -> u64 {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.calls.iter().filter(|((of, with), _)| *of == verb && *with == outcome).map(|(_, (tries, _))| tries).sum()
     }
 
-    /// How often this verb was sent again.
+    /// How often this verb was retried.
     pub fn retries(&self, verb: Verb) -> u64 {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).retries.get(&verb).copied().unwrap_or(0)
     }
 
-    /// Appends the lines that Prometheus reads.
+    /// Appends the lines in Prometheus' text format.
     pub(crate) fn render(&self, out: &mut String) {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = self.write(out);
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let backend = self.backend;
-        head(out, "isopod_backend_calls_total", "counter", "Tries of calls to the service's backend.")?;
+        head(out, "isopod_backend_calls_total", "counter", "Attempts of calls to the service's backend.")?;
         for ((verb, outcome), (tries, _)) in &counts.calls {
             let verb = verb.text();
             writeln!(
@@ -123,7 +123,7 @@ impl BackendMetrics {
                 "isopod_backend_calls_total{{backend=\"{backend}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {tries}"
             )?;
         }
-        head(out, "isopod_backend_call_seconds_total", "counter", "Time that those tries took.")?;
+        head(out, "isopod_backend_call_seconds_total", "counter", "Duration of these attempts.")?;
         for ((verb, outcome), (_, took)) in &counts.calls {
             let (verb, took) = (verb.text(), took.as_secs_f64());
             writeln!(
@@ -131,12 +131,12 @@ impl BackendMetrics {
                 "isopod_backend_call_seconds_total{{backend=\"{backend}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {took}"
             )?;
         }
-        head(out, "isopod_backend_retries_total", "counter", "Calls that were sent again.")?;
+        head(out, "isopod_backend_retries_total", "counter", "Calls that were retried.")?;
         for (verb, count) in &counts.retries {
             let verb = verb.text();
             writeln!(out, "isopod_backend_retries_total{{backend=\"{backend}\",verb=\"{verb}\"}} {count}")?;
         }
-        head(out, "isopod_backend_breaker_state", "gauge", "1 for the state that the breaker is in.")?;
+        head(out, "isopod_backend_breaker_state", "gauge", "1 for the current state of the breaker.")?;
         for state in BreakerState::ALL {
             let (is, state) = (u8::from(state == counts.breaker), state.text());
             writeln!(out, "isopod_backend_breaker_state{{backend=\"{backend}\",state=\"{state}\"}} {is}")?;

@@ -1,7 +1,8 @@
-//! Any backend, made bearable: each try has a deadline and passes the breaker, and what may be repeated is.
+//! Makes any backend resilient: each attempt has a deadline and passes the breaker, and calls are retried if that is
+//! safe.
 //!
-//! What is repeated: everything that does the same when it is done twice, and a command only where it is certain that it
-//! was not started. Three tries, 1 to 10 s between them, and never sooner than the backend asked for.
+//! A call is retried if repeating it does no harm. A command is retried only if it was certainly not started. There are
+//! three attempts, 1 to 10 s apart, and never sooner than the backend requested.
 
 mod breaker;
 mod create;
@@ -23,22 +24,22 @@ pub use breaker::{BreakerConfig, BreakerState};
 pub use metrics::{BackendMetrics, Verb};
 use tries::{Repeat, Tries};
 
-/// How patient to be.
+/// Deadlines and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResilienceConfig {
     /// How often a call is sent at most.
     pub tries: u32,
-    /// The shortest wait between two tries; it doubles from one to the next.
+    /// The shortest wait between two attempts. It doubles with each attempt.
     pub first_wait: Duration,
     /// The longest wait that we choose ourselves.
-    pub longest_wait: Duration,
-    /// The longest wait that a backend may ask for before the caller is told instead.
-    pub longest_retry_after: Duration,
-    /// How long one try of a create may take.
-    pub create_within: Duration,
-    /// How long one try of anything else may take until it answers.
-    pub call_within: Duration,
-    /// When to stop asking.
+    pub max_wait: Duration,
+    /// The longest wait that a backend may request. Beyond it, the caller gets the error.
+    pub max_retry_after: Duration,
+    /// The limit on one attempt of a create.
+    pub create_timeout: Duration,
+    /// The limit on one attempt of any other call, until it replies.
+    pub call_timeout: Duration,
+    /// When to stop using the backend.
     pub breaker: BreakerConfig,
 }
 
@@ -47,10 +48,10 @@ impl Default for ResilienceConfig {
         Self {
             tries: 3,
             first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(10),
-            longest_retry_after: Duration::from_secs(30),
-            create_within: Duration::from_secs(60),
-            call_within: Duration::from_secs(30),
+            max_wait: Duration::from_secs(10),
+            max_retry_after: Duration::from_secs(30),
+            create_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(30),
             breaker: BreakerConfig::default(),
         }
     }
@@ -66,18 +67,18 @@ pub struct Resilient {
 }
 
 impl Resilient {
-    /// Around this backend.
+    /// Wraps this backend.
     pub fn new(inner: Arc<dyn Backend>, config: ResilienceConfig) -> Self {
         let metrics = Arc::new(BackendMetrics::new(inner.name()));
         Self { breaker: Breaker::new(config.breaker, Arc::clone(&metrics)), inner, config, metrics }
     }
 
-    /// Whether the backend is being asked.
+    /// Whether the backend is used.
     pub fn breaker_state(&self) -> BreakerState {
         self.breaker.state()
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn metrics(&self) -> &BackendMetrics {
         &self.metrics
     }
@@ -86,7 +87,7 @@ impl Resilient {
         Tries::new(self, verb, repeat)
     }
 
-    /// Calls until it succeeds or is not worth it any more.
+    /// Retries a call until it succeeds or a retry makes no sense.
     async fn call<T, F: Future<Output = Result<T, BackendError>>>(
         &self,
         verb: Verb,
@@ -137,7 +138,7 @@ impl Backend for Resilient {
                 let write = || self.inner.write_file(id, path, user, FileBody::Bytes(bytes.clone()));
                 self.call(Verb::WriteFile, Repeat::Always, write).await
             }
-            // What was read of it is gone.
+            // What was read from the stream is gone.
             stream @ FileBody::Stream(_) => {
                 self.tries(Verb::WriteFile, Repeat::Never).attempt(self.inner.write_file(id, path, user, stream)).await
             }

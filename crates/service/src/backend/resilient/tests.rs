@@ -1,4 +1,4 @@
-//! The wrapper around a backend whose every answer is written by the test, on a clock that only waits move.
+//! The wrapper around a scripted backend, on a clock that only waiting advances.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -14,9 +14,9 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Made,
-    /// Made, but nobody hears of it.
+    /// Created, but the reply is lost.
     ReplyLost,
-    /// Made a moment after its caller gave up.
+    /// Created a moment after the caller gave up.
     MadeLate,
     Refused(fn() -> BackendError),
     Hangs,
@@ -26,7 +26,7 @@ enum Answer {
 struct Scripted {
     creates: Mutex<VecDeque<Answer>>,
     starts: Mutex<VecDeque<fn() -> BackendError>>,
-    /// Everything that there is.
+    /// All sandboxes.
     made: Mutex<Vec<BackendSandbox>>,
     late: Mutex<Vec<BackendSandbox>>,
     asked: Mutex<Vec<&'static str>>,
@@ -78,7 +78,7 @@ impl Backend for Scripted {
 
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
         self.note("create");
-        // What an earlier call left to do is done by now.
+        // What an earlier call left pending is done by now.
         self.made.lock().unwrap().append(&mut self.late.lock().unwrap());
         let answer = self.creates.lock().unwrap().pop_front().unwrap_or(Answer::Made);
         let made = self.new_sandbox(spec);

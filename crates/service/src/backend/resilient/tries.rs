@@ -1,4 +1,4 @@
-//! One call and its tries: which are made, and how long is waited before each.
+//! The attempts of one call: how many there are, and the waits between them.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::super::{BackendError, Effect, Place};
 use super::{ResilienceConfig, Resilient, Verb};
 
-/// When a call that failed may be sent again.
+/// When a failed call may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Doing it twice is the same as doing it once.
+    /// It is idempotent.
     Always,
-    /// Only where it is certain that the first was not acted on.
+    /// Only if the first attempt certainly had no effect.
     IfNotDone,
     /// It cannot be sent again.
     Never,
@@ -30,7 +30,7 @@ impl<'a> Tries<'a> {
         Self { resilient, verb, repeat, made: 0 }
     }
 
-    /// One try: if the breaker lets it pass, within its time.
+    /// Makes one attempt, if the breaker allows it, within its deadline.
     pub(super) async fn attempt<T>(
         &mut self,
         call: impl Future<Output = Result<T, BackendError>>,
@@ -49,7 +49,7 @@ impl<'a> Tries<'a> {
         result
     }
 
-    /// Waits for the next try, or gives the error back where there is none.
+    /// Waits for the next attempt, or returns the error if there is none.
     pub(super) async fn wait_or_fail(&mut self, error: BackendError) -> Result<(), BackendError> {
         let config = &self.resilient.config;
         if self.made >= config.tries || !may_repeat(self.repeat, &error) {
@@ -60,7 +60,7 @@ impl<'a> Tries<'a> {
             verb = self.verb.text(),
             error = isopod_wire::error_chain(&error),
             ?wait,
-            "a backend is asked again"
+            "retrying a call to the backend"
         );
         self.resilient.metrics.retried(self.verb);
         tokio::time::sleep(wait).await;
@@ -68,7 +68,7 @@ impl<'a> Tries<'a> {
     }
 }
 
-/// An upload takes as long as it moves: whoever sends it looks after that.
+/// Applies the deadline. An upload has none: its sender checks that it makes progress.
 async fn within<T>(
     verb: Verb,
     config: &ResilienceConfig,
@@ -76,10 +76,10 @@ async fn within<T>(
 ) -> Result<T, BackendError> {
     let limit = match verb {
         Verb::WriteFile => return call.await,
-        Verb::Create => config.create_within,
-        _ => config.call_within,
+        Verb::Create => config.create_timeout,
+        _ => config.call_timeout,
     };
-    // A command or a file that does not answer says nothing about other sandboxes.
+    // A command or file that does not reply says nothing about other sandboxes.
     let place = if matches!(verb, Verb::Execute | Verb::ReadFile) { Place::Sandbox } else { Place::Backend };
     match tokio::time::timeout(limit, call).await {
         Ok(result) => result,
@@ -87,7 +87,7 @@ async fn within<T>(
     }
 }
 
-/// The rule: transient failures only, and no breaker that is open.
+/// Only transient failures are retried, and not while the breaker is open.
 fn may_repeat(repeat: Repeat, error: &BackendError) -> bool {
     let is_safe = match repeat {
         Repeat::Always => true,
@@ -97,19 +97,19 @@ fn may_repeat(repeat: Repeat, error: &BackendError) -> bool {
     is_safe && error.is_transient() && !matches!(error, BackendError::BreakerOpen { .. })
 }
 
-/// How long to wait after so many tries; none when the backend asks for more than the caller should wait.
+/// The wait after this many attempts. `None` if the backend requests a longer wait than the caller should have.
 fn wait_before(made: u32, asked: Option<Duration>, config: &ResilienceConfig, roll: f64) -> Option<Duration> {
     let step = config.first_wait.saturating_mul(2u32.saturating_pow(made.saturating_sub(1)));
-    // Everybody who failed at once shall not come back at once.
-    let own = step.mul_f64(1.0 + roll.clamp(0.0, 1.0)).min(config.longest_wait);
+    // Spread the retries, so that callers that failed together do not all return together.
+    let own = step.mul_f64(1.0 + roll.clamp(0.0, 1.0)).min(config.max_wait);
     match asked {
-        Some(asked) if asked > config.longest_retry_after => None,
+        Some(asked) if asked > config.max_retry_after => None,
         Some(asked) => Some(own.max(asked.saturating_add(own / 8))),
         None => Some(own),
     }
 }
 
-/// Some number from 0 to 1; good enough to spread callers in time.
+/// A random number from 0 to 1, good enough to spread callers in time.
 fn roll() -> f64 {
     f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
@@ -138,7 +138,7 @@ mod tests {
             let asked = Duration::from_secs(seconds);
             match wait_before(1, Some(asked), &config, roll) {
                 Some(wait) => prop_assert!(wait >= asked && wait >= SECOND),
-                None => prop_assert!(asked > config.longest_retry_after),
+                None => prop_assert!(asked > config.max_retry_after),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a guest or the way to it says, in the backend's words.
+//! Maps errors of a guest and of the connection to it to backend errors.
 
 use isopod_guest_client::guest::Code;
 use isopod_guest_client::{GuestError, TransportError};
@@ -8,9 +8,9 @@ use super::super::{BackendError, Effect, Place};
 /// How far a call had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Phase {
-    /// Nothing was heard of it yet. A way that breaks here may be broken for everyone.
+    /// No reply has arrived yet. If the connection breaks here, it may be broken for everyone.
     Opening,
-    /// It was under way. A sandbox that ends breaks it too.
+    /// It was in progress. A sandbox that ends also breaks it.
     Streaming,
 }
 
@@ -21,9 +21,9 @@ pub(in super::super) fn of_guest(error: GuestError, phase: Phase) -> BackendErro
         GuestError::SandboxNotRunning { .. } | GuestError::PortClosed { .. } => {
             unavailable(error, Effect::None, Place::Sandbox)
         }
-        // A sandbox may say anything; that is not the backend's fault.
+        // A sandbox may send anything. That is not the backend's fault.
         error => {
-            let message = "what answers inside the sandbox makes no sense".to_owned();
+            let message = "the guest in the sandbox sent an invalid reply".to_owned();
             BackendError::Internal { message, place: Place::Sandbox, source: Some(error.into()) }
         }
     }
@@ -60,7 +60,7 @@ fn refused(code: Code, message: String, phase: Phase) -> BackendError {
 fn of_transport(error: TransportError, phase: Phase) -> BackendError {
     match error {
         TransportError::Timeout { target, waited } | TransportError::Silent { target, waited } => {
-            BackendError::Timeout { what: format!("an answer of {target}"), limit: waited, place: Place::Sandbox }
+            BackendError::Timeout { what: format!("a reply from {target}"), limit: waited, place: Place::Sandbox }
         }
         TransportError::Source { .. } | TransportError::Request(_) => {
             BackendError::invalid(isopod_wire::error_chain(&error))

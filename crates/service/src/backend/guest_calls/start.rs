@@ -1,4 +1,4 @@
-//! Starting a command and following it.
+//! Starts a command and follows it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::{BackendError, Command, CommandEnd, CommandEvent, CommandLine, CommandStream, Place};
 use super::{Phase, of_guest};
 
-/// The guest kills a command whose time is over. One that has not even told that by then is not waited for.
+/// The guest kills a command at its timeout. If it has not reported that by then, we stop waiting.
 const GRACE: Duration = Duration::from_secs(15);
 /// Longer than any sandbox lives.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -42,7 +42,7 @@ fn process_of(command: Command, limit: Duration) -> StartProcess {
     process
 }
 
-/// A command that does not read to the end of its input is none of our business.
+/// It is not an error if a command does not read all of its input.
 async fn feed(process: ProcessHandle, bytes: Bytes) {
     if process.send_stdin(bytes).await.is_ok() {
         let _ = process.close_stdin().await;

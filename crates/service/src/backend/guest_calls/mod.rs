@@ -1,4 +1,4 @@
-//! Work inside one sandbox, whichever way its guest is reached: both backends end here.
+//! Calls into one sandbox, however its guest is reached. Both backends use it.
 
 mod error;
 mod files;

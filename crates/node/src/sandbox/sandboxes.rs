@@ -10,7 +10,7 @@ use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
 use super::build_recipe::is_of_a_build;
-use super::{Life, Sandbox};
+use super::{Inner, Sandbox};
 use crate::base::BaseOptions;
 use crate::exits::ExitWatcher;
 use crate::guest_request::GUEST_SOCKET;
@@ -21,40 +21,40 @@ use crate::sweep::{SweepReport, Sweeper, sweep};
 use crate::template::{BASE, Template};
 use crate::template_pool::{Entry, TemplatePool, TemplatePools};
 
-/// The sandboxes of a node, and what is needed to make more.
+/// The sandboxes of a node, and what is needed to create more.
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct Sandboxes {
     pub(crate) provisioner: Arc<Provisioner>,
     pub(crate) template_pools: TemplatePools,
-    /// What a sandbox of a pool may use, and how many a pool holds.
+    /// The limits of pooled sandboxes, and the size of a pool.
     pub(super) limits: Limits,
     pub(super) pool_size: PoolSize,
-    /// How the base template is made, to notice that the host has changed.
+    /// How the base template is built, to notice that the host has changed.
     pub(super) base: BaseOptions,
-    sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    by_id: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     pub(super) exits: ExitWatcher,
     pub(super) events: mpsc::UnboundedSender<NodeEvent>,
     event_reader: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeEvent>>,
 }
 
-/// How a node makes its sandboxes.
+/// The settings for sandboxes of a node.
 #[derive(Debug)]
-pub(crate) struct FleetConfig {
-    /// What a sandbox of a pool may use.
+pub(crate) struct SandboxesConfig {
+    /// The limits of pooled sandboxes.
     pub(crate) limits: Limits,
-    /// How many a pool holds.
+    /// The size of a pool.
     pub(crate) pool_size: PoolSize,
-    /// How the base template is made.
+    /// How to build the base template.
     pub(crate) base: BaseOptions,
 }
 
-impl Fleet {
+impl Sandboxes {
     pub(crate) fn new(
         provisioner: Provisioner,
         template: Arc<Template>,
-        config: FleetConfig,
+        config: SandboxesConfig,
     ) -> std::io::Result<Arc<Self>> {
-        let FleetConfig { limits, pool_size, base } = config;
+        let SandboxesConfig { limits, pool_size, base } = config;
         let (events, event_reader) = mpsc::unbounded_channel();
         let provisioner = Arc::new(provisioner);
         let pool = Pool::new(Arc::clone(&provisioner), Arc::clone(&template), limits, pool_size);
@@ -66,46 +66,50 @@ impl Fleet {
             limits,
             pool_size,
             base,
-            sandboxes: Mutex::default(),
+            by_id: Mutex::default(),
             events,
             exits: ExitWatcher::start()?,
             event_reader: tokio::sync::Mutex::new(event_reader),
         }))
     }
 
-    /// Removes what nobody claims.
+    /// Removes what no record claims.
     pub(crate) fn sweep(&self) {
         match sweep(&self.provisioner.host, Sweeper::Server) {
             Ok(report) if report == SweepReport::default() => {}
             Ok(report) => {
-                tracing::info!(homes = report.homes, executions = report.executions, "removed what was left behind");
+                tracing::info!(
+                    homes = report.homes,
+                    executions = report.executions,
+                    "removed leftovers of earlier processes"
+                );
             }
-            Err(error) => tracing::warn!(%error, "could not look for what was left behind"),
+            Err(error) => tracing::warn!(%error, "could not look for leftovers"),
         }
     }
 
-    pub(super) fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
-        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn by_id(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Sandbox>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sandbox, if this very life of it is here.
+    /// The sandbox, if this execution of it is here.
     pub(super) fn find(&self, incarnation: &Incarnation) -> Option<Arc<Sandbox>> {
-        self.sandboxes().get(&incarnation.sandbox).filter(|found| found.incarnation == *incarnation).cloned()
+        self.by_id().get(&incarnation.sandbox).filter(|found| found.incarnation == *incarnation).cloned()
     }
 
     pub(super) fn get(&self, incarnation: &Incarnation) -> Result<Arc<Sandbox>, NodeError> {
         self.find(incarnation).ok_or_else(|| NodeError::NotFound(incarnation.clone()))
     }
 
-    /// Forgets a life that is over. A later life of the same sandbox stays.
+    /// Removes an ended execution from the list. A later execution of the same sandbox stays.
     pub(super) fn forget(&self, incarnation: &Incarnation) {
-        let mut sandboxes = self.sandboxes();
+        let mut sandboxes = self.by_id();
         if sandboxes.get(&incarnation.sandbox).is_some_and(|found| found.incarnation == *incarnation) {
             sandboxes.remove(&incarnation.sandbox);
         }
     }
 
-    /// Those that have an owner outside: the sandboxes of builds are this node's own business.
+    /// Lists the sandboxes that have an owner. Those of builds are internal.
     pub(crate) async fn list(&self) -> Vec<NodeSandbox> {
         let mut list = self.list_all().await;
         list.retain(|sandbox| !is_of_a_build(&sandbox.spec));
@@ -113,11 +117,11 @@ impl Fleet {
     }
 
     async fn list_all(&self) -> Vec<NodeSandbox> {
-        let sandboxes: Vec<_> = self.sandboxes().values().cloned().collect();
+        let sandboxes: Vec<_> = self.by_id().values().cloned().collect();
         let mut list = Vec::with_capacity(sandboxes.len());
         for sandbox in sandboxes {
-            let life = sandbox.life.lock().await;
-            list.extend(describe(&sandbox.incarnation, &life));
+            let inner = sandbox.inner.lock().await;
+            list.extend(describe(&sandbox.incarnation, &inner));
         }
         list
     }
@@ -132,11 +136,11 @@ impl Fleet {
 
     pub(crate) fn init_pid(&self, incarnation: &Incarnation) -> Option<u32> {
         let sandbox = self.find(incarnation)?;
-        let life = sandbox.life.try_lock().ok()?;
-        life.record.init.as_ref().map(|init| init.pid)
+        let inner = sandbox.inner.try_lock().ok()?;
+        inner.record.init.as_ref().map(|init| init.pid)
     }
 
-    /// Ends the node: the pool goes, and with a command also its sandboxes.
+    /// Closes the node and its pools. The sandboxes of a command end with it.
     pub(crate) async fn close(self: Arc<Self>) {
         let is_server = *self.provisioner.home.kind() == HomeKind::Server;
         for NodeSandbox { incarnation, spec, .. } in self.list_all().await {
@@ -146,7 +150,7 @@ impl Fleet {
                 tracing::warn!(error = &error as &dyn std::error::Error, "could not end a sandbox");
             }
         }
-        self.sandboxes().clear();
+        self.by_id().clear();
         for template_pool in self.template_pools.close() {
             template_pool.pool.close().await;
         }
@@ -156,15 +160,15 @@ impl Fleet {
     }
 }
 
-fn describe(incarnation: &Incarnation, life: &Life) -> Option<NodeSandbox> {
-    let spec = life.record.spec.clone().filter(|_| !life.ending)?;
-    Some(NodeSandbox { incarnation: incarnation.clone(), spec, state: life.state() })
+fn describe(incarnation: &Incarnation, inner: &Inner) -> Option<NodeSandbox> {
+    let spec = inner.record.spec.clone().filter(|_| !inner.ending)?;
+    Some(NodeSandbox { incarnation: incarnation.clone(), spec, state: inner.state() })
 }
 
-/// How long background work, such as a look at the host's packages or a zygote that gets warm, may still take.
+/// How long to wait for background work, such as a check of the host's packages or a zygote that is starting.
 const LAST_USERS_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Gives back what the process holds, as far as nobody else in it still uses it.
+/// Releases what the process holds, unless something in it still uses it.
 fn leave(provisioner: Arc<Provisioner>) {
     let deadline = Instant::now() + LAST_USERS_DEADLINE;
     // A zygote holds only the host.
@@ -175,7 +179,7 @@ fn leave(provisioner: Arc<Provisioner>) {
     }
     let unused = if is_used(&provisioner) { None } else { Arc::into_inner(provisioner) };
     let Some(Provisioner { host, home, backend, guest, .. }) = unused else {
-        tracing::warn!("something still uses the node, so what it set up on the host stays");
+        tracing::warn!("something still uses the node; leaving its setup on the host in place");
         return;
     };
     drop((backend, guest));

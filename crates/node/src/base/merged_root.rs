@@ -1,4 +1,4 @@
-//! What a path means inside a sandbox, told from the layers without mounting them.
+//! Resolves paths as a sandbox would, from the layers alone, without mounting them.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -6,25 +6,25 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// The layers of a base, from which the root file system is put together.
+/// The layers of a base that form the root file system.
 #[derive(Debug)]
-pub(super) struct Inside<'a> {
+pub(super) struct MergedRoot<'a> {
     pub(super) root: &'a Path,
     pub(super) usr: &'a Path,
-    /// The host's `/usr` below our own layer, unless that is a whole copy.
+    /// The host's `/usr` below our own layer. `None` if that layer is a full copy.
     pub(super) host_usr: Option<&'a Path>,
 }
 
-/// As many links as the kernel follows.
+/// The kernel's limit on links.
 const LINK_LIMIT: usize = 40;
 
-impl Inside<'_> {
-    /// Whether `path` leads to something when links are followed as they are inside.
+impl MergedRoot<'_> {
+    /// Whether `path` exists when links are followed as in a sandbox.
     pub(super) fn exists(&self, path: &str) -> bool {
         path.starts_with('/') && self.resolve(Path::new(path)).is_some()
     }
 
-    /// The path that `path` ends at, relative to the root.
+    /// The path that `path` resolves to, relative to the root.
     fn resolve(&self, path: &Path) -> Option<PathBuf> {
         let mut rest: VecDeque<OsString> = names(path);
         let mut done = PathBuf::new();
@@ -50,7 +50,8 @@ impl Inside<'_> {
         Some(done)
     }
 
-    /// Where the topmost layer that has `relative` keeps it. All but the last name are known to be no links.
+    /// The location of `relative` in the topmost layer that has it. All components but the last are known not to be
+    /// links.
     fn find(&self, relative: &Path) -> Option<(PathBuf, Metadata)> {
         let Ok(below_usr) = relative.strip_prefix("usr") else { return look(self.root.join(relative)) };
         if let Some((at, metadata)) = look(self.usr.join(below_usr)) {
@@ -70,7 +71,7 @@ fn is_whiteout(metadata: &Metadata) -> bool {
     metadata.file_type().is_char_device() && metadata.rdev() == 0
 }
 
-/// The names of a path in order, `..` among them.
+/// The components of a path in order, including `..`.
 fn names(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter(|component| matches!(component, Component::Normal(_) | Component::ParentDir))
@@ -97,15 +98,15 @@ mod tests {
         symlink("../../../../usr/share", root.join("etc/ssl/up")).unwrap();
         std::fs::write(host_usr.join("share/ca.pem"), "").unwrap();
         std::fs::write(host_usr.join("local/tool"), "").unwrap();
-        let inside = Inside { root: &root, usr: &usr, host_usr: Some(&host_usr) };
+        let merged = MergedRoot { root: &root, usr: &usr, host_usr: Some(&host_usr) };
 
-        assert!(inside.exists("/etc/ssl/link"));
-        assert!(inside.exists("/etc/ssl/up/ca.pem"));
-        assert!(inside.exists("/usr/local/share"));
-        assert!(!inside.exists("/etc/ssl/out"));
-        assert!(!inside.exists("/etc/ssl/loop"));
-        assert!(!inside.exists("/usr/local/tool"));
-        assert!(!inside.exists("/etc/passwd"));
-        assert!(!inside.exists("etc/ssl"));
+        assert!(merged.exists("/etc/ssl/link"));
+        assert!(merged.exists("/etc/ssl/up/ca.pem"));
+        assert!(merged.exists("/usr/local/share"));
+        assert!(!merged.exists("/etc/ssl/out"));
+        assert!(!merged.exists("/etc/ssl/loop"));
+        assert!(!merged.exists("/usr/local/tool"));
+        assert!(!merged.exists("/etc/passwd"));
+        assert!(!merged.exists("etc/ssl"));
     }
 }
