@@ -95,7 +95,8 @@ fn the_example_workflows_run_and_leave_no_sandbox() {
 #[test]
 fn an_agent_of_a_workflow_shares_the_sandbox_of_its_run() {
     let state = state();
-    let server = serve(&state);
+    let options = ["--listen", "127.0.0.1:0", "--prepare", TEMPLATE, "--allow-outbound", "127.0.0.1"];
+    let server = Served::start(&state, &options);
     let agent = Agent::start(&server);
     let text = std::fs::read_to_string(example("agent.yaml")).unwrap().replace("127.0.0.1:8000", &agent.address);
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -109,6 +110,24 @@ fn an_agent_of_a_workflow_shares_the_sandbox_of_its_run() {
     );
     cleaned_up(&server, &run_of(&done));
     finish(server, &state);
+}
+
+/// A server on loopback has no exception: whoever has a team key could otherwise read what listens on the host.
+#[test]
+fn a_workflow_cannot_name_an_agent_on_the_host_unless_the_operator_allows_it() {
+    let state = state();
+    let server = serve(&state);
+    let agent = Agent::start(&server);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let flow = format!("nodes: [{{id: a, agent: 'http://{}', prompt: x}}]", agent.address);
+    std::fs::write(file.path(), flow).unwrap();
+    let refused = server.run(&["run-workflow", file.path().to_str().unwrap()]);
+    assert_ne!(refused.code(), 0);
+    let told = refused.stdout() + &refused.stderr();
+    assert!(told.contains("internal address"), "{told}");
+    assert!(agent.invocations.lock().unwrap().is_empty(), "the server called it");
+    server.stop();
+    state.assert_nothing_left();
 }
 
 #[test]

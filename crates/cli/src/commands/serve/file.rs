@@ -122,7 +122,7 @@ pub(super) struct WebhooksTable {
 pub(super) struct RunsTable {
     /// As `--agent-host` and `--agent-port` in one.
     pub(super) agent_url: Option<String>,
-    pub(super) allow_internal_agents: Option<bool>,
+    pub(super) allow_internal_agents: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

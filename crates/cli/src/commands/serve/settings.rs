@@ -163,9 +163,7 @@ impl Settings {
                 std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
         }
         config.agents.runs.agent_url.clone_from(&self.agent_url);
-        // Whoever can speak with a server on loopback can reach what is there without it.
-        let is_local = self.listen.ip().is_loopback();
-        config.agents.runs.allow_internal_agents = file.runs.allow_internal_agents.unwrap_or(is_local);
+        config.agents.runs.allow_internal_agents = file.runs.allow_internal_agents;
         file.sandbox.apply(config)?;
         file.team.apply(&mut config.control.team_limits);
         file.retention.apply(&mut config.control.retention);
