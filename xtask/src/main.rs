@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod check;
 mod ci;
+mod dist;
 mod fuzz;
 mod graph;
 mod program;
@@ -25,6 +26,7 @@ usage: cargo xtask COMMAND
   setup              installs what the tests need and this machine lacks
   check              format, lints and unit tests
   ci                 everything that must hold before a change lands
+  dist [--binary FILE] [--output DIR] [PACKAGE]...     packages to install: tarball, deb, wheel, npm, sbom
   fuzz [--seconds N] [--input FILE] [TARGET]...
   bench [--quick] [--only PART]...
   chaos [--seed N] [--minutes M] [--faults NAME,...]   (chaos --help lists all options)
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup(),
         ["check"] => check::check(),
         ["ci"] => ci::ci(),
+        ["dist", rest @ ..] => dist::dist(rest),
         ["fuzz", rest @ ..] => fuzz::fuzz(rest),
         ["bench", rest @ ..] => bench::bench(rest),
         ["chaos", rest @ ..] => chaos::chaos(rest),

@@ -135,6 +135,12 @@ pub(crate) enum Command {
     /// Print the command-line reference as Markdown.
     #[command(hide = true)]
     HelpMarkdown,
+    /// Write the man pages.
+    #[command(hide = true)]
+    HelpMan {
+        /// Directory for the pages.
+        directory: PathBuf,
+    },
     /// Process that starts sandboxes (internal).
     #[command(name = "__spawner", hide = true)]
     Spawner(SpawnerArgs),

@@ -12,6 +12,7 @@ pub(crate) mod env;
 mod environment;
 mod exec;
 mod follow;
+mod help_man;
 mod help_markdown;
 mod image;
 mod info;
@@ -68,6 +69,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
     let state_dir = args.state_dir.clone().unwrap_or_else(default_state_dir);
     match args.command {
         Command::Completions { shell } => completions::run(shell),
+        Command::HelpMan { directory } => help_man::run(&directory),
         Command::HelpMarkdown => help_markdown::run(),
         Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
         Command::Tls(tls) => tls::run(&state_dir, &tls),

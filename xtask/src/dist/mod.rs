@@ -1,0 +1,67 @@
+//! `cargo xtask dist`: builds the packages that people install, and the checksums and the list of components that go with
+//! them. Names and versions come from the workspace's `Cargo.toml`.
+
+mod archive;
+mod binary;
+mod checksums;
+mod deb;
+mod npm;
+mod options;
+mod payload;
+mod sbom;
+mod tarball;
+mod wheel;
+
+use std::fs;
+use std::path::PathBuf;
+
+use options::Options;
+use payload::Payload;
+
+use crate::steps::Steps;
+
+/// The version of every package.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// One sentence for every package's description.
+const SUMMARY: &str = "E2B on your own machine: sandboxes for AI agents in one binary";
+
+const LICENSE: &str = "Apache-2.0";
+
+type Write = fn(&Payload) -> Result<(String, Vec<u8>), String>;
+
+const PACKAGES: [(&str, Write); 5] = [
+    ("tarball", tarball::write),
+    ("deb", deb::write),
+    ("wheel", wheel::write),
+    ("npm", npm::write),
+    ("sbom", sbom::write),
+];
+
+pub(crate) fn dist(arguments: &[&str]) -> Result<(), String> {
+    let options = Options::parse(arguments)?;
+    let mut steps = Steps::default();
+    let program = match &options.binary {
+        Some(program) => program.clone(),
+        None => steps.time("build isopod", binary::build)?,
+    };
+    let payload = steps.time("man pages, completions and the unit", || Payload::of(&program))?;
+    let directory = &options.output;
+    fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    let mut written = Vec::new();
+    for (name, write) in PACKAGES.iter().filter(|(name, _)| options.wants(name)) {
+        let file = steps.time(name, || save(directory, write(&payload)?))?;
+        written.push(file);
+    }
+    checksums::write(directory, &written)?;
+    for file in &written {
+        eprintln!("{}", file.display());
+    }
+    Ok(())
+}
+
+fn save(directory: &std::path::Path, (name, contents): (String, Vec<u8>)) -> Result<PathBuf, String> {
+    let path = directory.join(name);
+    fs::write(&path, contents).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(path)
+}

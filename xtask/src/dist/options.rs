@@ -1,0 +1,62 @@
+//! The command line of `cargo xtask dist`.
+
+use std::path::PathBuf;
+
+use super::PACKAGES;
+use crate::program::target_directory;
+
+const USAGE: &str = "\
+usage: cargo xtask dist [--binary FILE] [--output DIR] [PACKAGE]...
+
+  --binary FILE   package this program instead of building one for release
+  --output DIR    directory for the packages [default: dist in the target directory]
+
+Packages: tarball, deb, wheel, npm, sbom; without a name, all of them.";
+
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) binary: Option<PathBuf>,
+    pub(super) output: PathBuf,
+    packages: Vec<String>,
+}
+
+impl Options {
+    pub(super) fn parse(arguments: &[&str]) -> Result<Self, String> {
+        let mut options = Self { binary: None, output: target_directory()?.join("dist"), packages: Vec::new() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));
+            match *argument {
+                "--binary" => options.binary = Some(value()?.into()),
+                "--output" => options.output = value()?.into(),
+                name if PACKAGES.iter().any(|(known, _)| *known == name) => options.packages.push(name.to_owned()),
+                _ => return Err(format!("unknown package or option {argument}\n\n{USAGE}")),
+            }
+        }
+        Ok(options)
+    }
+
+    pub(super) fn wants(&self, package: &str) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|name| name == package)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_name_every_package_is_wanted() {
+        let all = Options::parse(&[]).unwrap();
+        assert!(PACKAGES.iter().all(|(name, _)| all.wants(name)));
+        let some = Options::parse(&["deb", "--output", "/x", "npm"]).unwrap();
+        assert!(some.wants("deb") && some.wants("npm") && !some.wants("wheel"));
+        assert_eq!(some.output, PathBuf::from("/x"));
+    }
+
+    #[test]
+    fn unknown_names_and_missing_values_are_refused() {
+        assert!(Options::parse(&["rpm"]).unwrap_err().starts_with("unknown package or option rpm"));
+        assert!(Options::parse(&["--output"]).unwrap_err().starts_with("--output needs a value"));
+    }
+}

@@ -1,0 +1,98 @@
+//! The Python wheel: `uvx isopod serve`, or `pip install isopod`. It carries the program as a script, and the package in
+//! `python/isopod`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Cursor, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::archive::Entry;
+use super::binary::NEWEST_GLIBC;
+use super::payload::Payload;
+use super::{LICENSE, SUMMARY, VERSION};
+use crate::program::root;
+
+pub(super) fn write(payload: &Payload) -> Result<(String, Vec<u8>), String> {
+    let (major, minor) = NEWEST_GLIBC;
+    let tag = format!("py3-none-manylinux_{major}_{minor}_x86_64");
+    let info = format!("isopod-{VERSION}.dist-info");
+    let mut entries = package_files()?;
+    entries.push(Entry::program(format!("isopod-{VERSION}.data/scripts/isopod"), payload.program.clone()));
+    entries.push(Entry::file(format!("{info}/METADATA"), metadata(payload)));
+    entries.push(Entry::file(format!("{info}/WHEEL"), wheel_file(&tag)));
+    entries.push(Entry::file(format!("{info}/licenses/LICENSE"), payload.license.clone()));
+    let record = Entry::file(format!("{info}/RECORD"), record(&entries, &info));
+    entries.push(record);
+    Ok((format!("isopod-{VERSION}-{tag}.whl"), pack(&entries)?))
+}
+
+/// The files of the Python package.
+fn package_files() -> Result<Vec<Entry>, String> {
+    let directory = root().join("python/isopod");
+    let listed = fs::read_dir(&directory).map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
+    let mut entries = Vec::new();
+    for entry in listed {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if path.is_file() && (name.ends_with(".py") || name == "py.typed") {
+            let contents = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            entries.push(Entry::file(format!("isopod/{name}"), contents));
+        }
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+fn metadata(payload: &Payload) -> String {
+    format!(
+        "Metadata-Version: 2.4\nName: isopod\nVersion: {VERSION}\nSummary: {SUMMARY}\nLicense-Expression: {LICENSE}\n\
+         License-File: LICENSE\nRequires-Python: >=3.9\nDescription-Content-Type: text/markdown\n\n{}",
+        payload.readme
+    )
+}
+
+fn wheel_file(tag: &str) -> String {
+    format!("Wheel-Version: 1.0\nGenerator: cargo-xtask-dist {VERSION}\nRoot-Is-Purelib: false\nTag: {tag}\n")
+}
+
+/// Hash and size of every file; installers compare them. The record itself has neither.
+fn record(entries: &[Entry], info: &str) -> String {
+    let mut record = String::new();
+    for entry in entries {
+        let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(&entry.contents));
+        let _ = writeln!(record, "{},sha256={hash},{}", entry.path, entry.contents.len());
+    }
+    record + &format!("{info}/RECORD,,\n")
+}
+
+/// Without times: zip's are local, and begin in 1980.
+fn pack(entries: &[Entry]) -> Result<Vec<u8>, String> {
+    let failed = |error: zip::result::ZipError| format!("cannot write a wheel: {error}");
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for entry in entries {
+        let options = SimpleFileOptions::default();
+        let options = options.compression_method(CompressionMethod::Deflated).unix_permissions(entry.mode);
+        archive.start_file(entry.path.as_str(), options).map_err(failed)?;
+        archive.write_all(&entry.contents).map_err(|error| failed(error.into()))?;
+    }
+    Ok(archive.finish().map_err(failed)?.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_has_a_line_for_every_file_and_one_for_itself() {
+        let record = record(&[Entry::file("isopod/__init__.py", *b"")], "isopod-1.dist-info");
+        assert_eq!(
+            record,
+            "isopod/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\nisopod-1.dist-info/RECORD,,\n"
+        );
+    }
+}
