@@ -221,7 +221,7 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
             StoreError::Elsewhere { server } => Self::elsewhere(server),
-            _ => Self::unavailable(&error, "the database is not available at the moment"),
+            _ => Self::unavailable(&error, "the database cannot be used at the moment"),
         }
     }
 }

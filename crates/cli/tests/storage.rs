@@ -302,7 +302,7 @@ fn calls_that_wait_for_the_bucket_hold_up_no_pause_no_kill_and_no_unmount() {
     // Until both are in the daemon: what the kernel has not handed out yet would be easier to end.
     wait_for(|| proxy.held() >= 2);
     let paused = served.run(&["pause", &sandbox]);
-    assert!(paused.stderr().contains("the sandbox runs on"), "{}", paused.stderr());
+    assert!(paused.stderr().contains("the sandbox, which keeps running"), "{}", paused.stderr());
     served.run(&["kill", &sandbox]).ok();
     let _ = inside.kill();
     inside.wait().unwrap();

@@ -61,7 +61,7 @@ async fn case_18_a_server_killed_in_mid_build_fails_it_and_the_next_build_goes_o
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let builds = shown["builds"].as_array().unwrap();
     let failed = builds.iter().find(|build| build["status"] == "error").unwrap_or_else(|| panic!("{shown}"));
-    assert!(failed["reason"].as_str().unwrap().contains("server was stopped"), "{failed}");
+    assert!(failed["reason"].as_str().unwrap().contains("server stopped during the build"), "{failed}");
     assert_eq!(builds.iter().filter(|build| build["status"] == "ready").count(), 1, "{shown}");
     let left = |prefix: &str| {
         let entries = state.path().join("templates").read_dir().unwrap().flatten();

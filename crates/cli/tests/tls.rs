@@ -69,7 +69,7 @@ fn the_port_speaks_https_to_clients_that_trust_it() {
     let health = format!("{url}/health");
     assert!(!curl(&[&health]).1, "a stranger's certificate is refused");
     let (plain, _) = curl(&["-i", &health.replace("https", "http")]);
-    assert!(plain.starts_with("HTTP/1.1 400") && plain.contains("https only"), "{plain}");
+    assert!(plain.starts_with("HTTP/1.1 400") && plain.contains("only accepts https"), "{plain}");
     for (protocol, version) in [("--http2", "2 204"), ("--http1.1", "1.1 204")] {
         let (answer, _) = curl(&[protocol, "--cacert", authority, "-w", "%{http_version} %{http_code}", &health]);
         assert_eq!(answer, version);
@@ -127,7 +127,7 @@ fn certificates_of_ones_own_are_used_or_refused_with_a_reason() {
         assert_eq!(refused.code(), 125, "{}", refused.stdout());
         refused.stderr()
     };
-    assert!(with(&path("server.pem"), &path("ca.key")).contains("cannot be used together"));
+    assert!(with(&path("server.pem"), &path("ca.key")).contains("do not match"));
     assert!(with(&path("server.key"), &path("server.key")).contains("no certificate"));
     assert!(with(&path("missing"), &path("server.key")).contains("could not read"));
     assert_eq!(state.isopod().run(&["serve", "--tls-cert", "x"]).code(), 2);

@@ -1,4 +1,4 @@
-//! The client against an API server whose answers are written by the test.
+//! The client against an API server whose responses the test defines.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may fail loudly and say why they were skipped")]
 
 mod support;
@@ -276,7 +276,7 @@ async fn keys_are_made_listed_and_revoked() {
     assert_eq!(server.received().last().unwrap().path, "/api-keys/..%2Fx");
 }
 
-/// A sandbox whose interpreter answers like this.
+/// A sandbox with this response of its interpreter.
 async fn with_interpreter(
     answer: impl Fn() -> Reply + Send + Sync + 'static,
 ) -> (Server, isopod_client::sandbox::Sandbox) {

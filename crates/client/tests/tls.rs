@@ -8,7 +8,7 @@ use isopod_client::{Connector, TransportError, Trust};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Answers every request with "nothing there to end". Gives its port and its certificate, which certifies itself.
+/// Responds to every request with "nothing there to end". Returns its port and its self-signed certificate.
 async fn start_server() -> (u16, String) {
     let names = ["localhost", "isopod.localhost", "127.0.0.1"].map(str::to_owned);
     let made = rcgen::generate_simple_self_signed(names).unwrap();

@@ -1,4 +1,4 @@
-//! The agent's tool against a server whose answers are written by the test.
+//! The agent's tool against a server whose responses the test defines.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may fail loudly and say why they were skipped")]
 
 mod support;
@@ -58,7 +58,7 @@ async fn nothing_runs_before_there_is_a_sandbox() {
     assert!(server.received().is_empty());
 }
 
-/// A second create ends the first sandbox instead of losing it.
+/// A second create ends the first sandbox instead of leaking it.
 #[tokio::test]
 async fn a_second_sandbox_ends_the_first() {
     let server = Server::start(answer).await;
@@ -71,7 +71,7 @@ async fn a_second_sandbox_ends_the_first() {
     assert_eq!(ended(&server), [first, second]);
 }
 
-/// Create, write, run, close, also when the work fails.
+/// Create, write, run, close, also if the work fails.
 #[tokio::test]
 async fn a_scope_ends_its_sandbox_whatever_happens() {
     let server = Server::start(answer).await;

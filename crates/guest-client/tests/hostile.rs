@@ -1,5 +1,5 @@
-//! What a peer that is not a guest can cost: replies without end, replies that drip, and replies that are no replies end
-//! with an error, and none of them takes more memory than its limit.
+//! The cost of a peer that is not a guest: endless, dripping and invalid replies end with an error, and none of them takes
+//! more memory than its limit.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may fail loudly and say why they were skipped")]
 
 mod support;
@@ -19,7 +19,7 @@ use support::server::{Reply, Server, frames, json, rpc, silent_after, streamed, 
 
 const LIMIT: usize = 1 << 20;
 
-/// The same piece again and again, as fast as it is taken.
+/// Repeats the same piece, as fast as it is read.
 fn without_end(piece: Bytes) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     stream::repeat_with(move || Ok(piece.clone()))
 }
@@ -42,7 +42,7 @@ async fn guest_with(reply: impl Fn() -> Reply + Send + Sync + 'static) -> (Serve
     (server, guest)
 }
 
-/// Dials one address, whatever is asked for.
+/// Dials one address, whatever address is requested.
 struct To(String);
 
 impl Dial for To {
@@ -89,7 +89,7 @@ async fn refusals_without_end_are_refused_too() {
     }
 }
 
-/// The clock moves on whenever everything waits, so these take no time.
+/// The clock advances whenever everything waits, so these take no time.
 #[tokio::test(start_paused = true)]
 async fn replies_that_drip_are_given_up_after_the_time_of_a_request() {
     let (_server, guest) = guest_with(|| json_stream(dripping(Bytes::from_static(b" ")))).await;
@@ -153,7 +153,7 @@ async fn a_file_without_end_is_sent_no_faster_than_it_is_read() {
     }
 }
 
-/// A file may come slowly, so only silence ends it, and the time that its reader has.
+/// A file may arrive slowly, so only silence ends it, and the reader's own time limit.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_drips_is_given_up_by_its_reader_and_one_that_stops_by_itself() {
     let (_server, guest) = guest_with(|| streamed(200, "text/plain", dripping(Bytes::from_static(b"x")))).await;

@@ -42,7 +42,7 @@ async fn standard_input_reaches_the_process_until_it_is_closed() {
     let real = RealGuest::start().await;
     let process = real.guest.start(StartProcess::new("cat").with_stdin()).await.unwrap();
     let handle = process.handle();
-    // More than pipes and buffers hold: writing and reading have to go on side by side.
+    // More than pipes and buffers hold, so writing and reading must happen concurrently.
     let sent: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
     let input = sent.clone();
     let writer = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! How the client takes what guests and edges send: cut anywhere, cut short, broken, silent, slow.
+//! How the client handles what guests and edges send: split anywhere, truncated, broken, silent, slow.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may fail loudly and say why they were skipped")]
 
 mod support;
@@ -26,7 +26,7 @@ async fn run_against(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Resul
 #[tokio::test]
 async fn a_stream_that_ends_inside_a_frame_is_an_error() {
     let whole = join(&[start(7), stdout("some output"), end(0), end_of_stream("{}")]);
-    // Past the last frame nothing is missing, so every other place is tried.
+    // After the last frame, nothing is missing, so every other position is tested.
     for at in 0..whole.len() {
         let part = whole.slice(..at);
         let error = run_until_cut(part).await;

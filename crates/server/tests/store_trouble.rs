@@ -61,7 +61,7 @@ async fn a_full_disk_gives_a_clear_error_and_recovers_without_a_restart() {
         refused = new_sandbox(&server).await;
     }
     assert_eq!((refused.status, refused.headers["should-retry"].to_str().unwrap()), (503, "true"), "{refused:?}");
-    assert!(refused.text.contains("cannot record anything"));
+    assert!(refused.text.contains("database cannot be used"));
     let made = server.node.count();
     assert_eq!(server.client.post(&format!("/sandboxes/{paused}/pause"), json!({})).await.status, 503);
     assert_eq!(

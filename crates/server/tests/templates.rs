@@ -519,7 +519,7 @@ async fn a_server_that_dies_in_a_build_leaves_an_error_and_nothing_half() {
     let server = server.start_again().await;
     let status = server.client.get(&format!("/templates/{id}/builds/{bid}/status")).await.json;
     assert_eq!(status["status"], "error");
-    assert!(status["reason"]["message"].as_str().unwrap().contains("server was stopped"), "{status}");
+    assert!(status["reason"]["message"].as_str().unwrap().contains("server stopped during the build"), "{status}");
     assert_eq!(server.client.post("/v2/sandboxes", json!({ "templateID": "web" })).await.status, 201);
 }
 

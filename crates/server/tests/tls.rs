@@ -75,7 +75,7 @@ async fn plain_http_is_refused_in_words_however_much_of_it_comes() {
     stream.write_all(&[b'x'; 100_000]).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n") && answer.contains("https only"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n") && answer.contains("only accepts https"), "{answer}");
     assert!(!answer.contains("secret"));
 }
 

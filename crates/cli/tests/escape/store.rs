@@ -162,7 +162,10 @@ async fn case_20_a_locked_database_is_told_and_leaves_no_orphan() {
     let mut other = lock(&served.state.path().join("isopod.db"));
     let refused = create(&served).await;
     assert_eq!(refused.status, 503, "{refused:?}");
-    assert!(refused.json()["message"].as_str().is_some_and(|text| text.contains("cannot record")), "{refused:?}");
+    assert!(
+        refused.json()["message"].as_str().is_some_and(|text| text.contains("database cannot be used")),
+        "{refused:?}"
+    );
     table.held_for_all("create", "503, nothing is left of it");
     assert_eq!(served.api(KEY, "GET", "/v2/sandboxes", None).await.status, 200);
     table.held_for_all("list", "works");

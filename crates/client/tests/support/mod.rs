@@ -1,4 +1,4 @@
-//! What the tests share. Each test file uses a part of it.
+//! Helpers that the tests share. Each test file uses a part of them.
 #![allow(dead_code, unreachable_pub)]
 
 #[path = "../../../guest-client/tests/support/server.rs"]

@@ -53,8 +53,8 @@ impl Files {
         let tree = self.ensure()?;
         self.meter.ensure_measured(|| self.measure(&tree))?;
         let parent = key.path().split().map_or_else(InnerPath::root, |(parent, _)| parent);
-        tree.ensure_dir(&parent).map_err(FileError::doing("make", parent.as_str()))?;
-        let (new, file) = tree.begin_file(key.path()).map_err(FileError::doing("begin", key.as_str()))?;
+        tree.ensure_dir(&parent).map_err(FileError::doing("create", parent.as_str()))?;
+        let (new, file) = tree.begin_file(key.path()).map_err(FileError::doing("create", key.as_str()))?;
         let counted = Counted { meter: Arc::clone(&self.meter), bytes: 0 };
         let (limit, quota) = (limits.max_file_size, limits.execution_quota);
         Ok(Put { key, metadata, tree, file, new, counted, limit, quota })
@@ -85,7 +85,7 @@ impl FileSink for Put {
         let replaced = tree.open_file(key.path()).and_then(|file| file.metadata()).map_or(0, |found| found.len());
         // In this order, a crash in between leaves a file without metadata, never with the metadata of another file.
         Metadata::remove(&tree, &key)?;
-        new.finish().map_err(FileError::doing("name", key.as_str()))?;
+        new.finish().map_err(FileError::doing("rename", key.as_str()))?;
         let size = std::mem::take(&mut counted.bytes);
         counted.meter.give_back(replaced);
         if let Some(metadata) = &metadata {

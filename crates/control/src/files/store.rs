@@ -80,12 +80,12 @@ impl Files {
             return Ok(tree);
         }
         let subtree = execution::subtree(&self.execution);
-        let failed = |source| FileError::doing("make", subtree.as_str())(source);
+        let failed = |source| FileError::doing("create", subtree.as_str())(source);
         self.top.ensure_dir(&subtree).map_err(failed)?;
         let tree = self.top.below(&subtree).map_err(failed)?;
         for dir in SUB_DIRS {
             let path = InnerPath::parse(dir)?;
-            tree.ensure_dir(&path).map_err(FileError::doing("make", dir))?;
+            tree.ensure_dir(&path).map_err(FileError::doing("create", dir))?;
         }
         Ok(tree)
     }

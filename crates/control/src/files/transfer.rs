@@ -32,7 +32,7 @@ impl Files {
         let tree = self.ensure()?;
         let source = self.open(from)?;
         let parent = to.path().split().map_or_else(InnerPath::root, |(parent, _)| parent);
-        tree.ensure_dir(&parent).map_err(FileError::doing("make", parent.as_str()))?;
+        tree.ensure_dir(&parent).map_err(FileError::doing("create", parent.as_str()))?;
         if from == to {
             return Ok(source.size);
         }

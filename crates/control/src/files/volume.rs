@@ -81,7 +81,7 @@ impl FileStore {
         let path = InnerPath::root().join(VOLUMES).join(id);
         let root = self.workspace.root().await?.join(VOLUMES).join(id);
         super::blocking(move || {
-            top.ensure_dir(&path).map_err(FileError::doing("make", path.as_str()))?;
+            top.ensure_dir(&path).map_err(FileError::doing("create", path.as_str()))?;
             let tree = Tree::open(&root, Links::Inside).map_err(FileError::doing("open", path.as_str()))?;
             Ok(VolumeFiles { tree })
         })
@@ -126,7 +126,7 @@ impl VolumeFiles {
         ownership: Ownership,
         parents: bool,
     ) -> Result<EntryStat, FileError> {
-        let failed = |source| FileError::doing("make", path.as_str())(source);
+        let failed = |source| FileError::doing("create", path.as_str())(source);
         if parents {
             self.tree.ensure_dir(path).map_err(failed)?;
         } else if path.is_root() {
@@ -175,9 +175,9 @@ impl VolumeFiles {
     ) -> Result<VolumePut, FileError> {
         let Some((parent, _)) = path.split() else { return Err(FileError::IsDirectory("/".to_owned())) };
         if parents {
-            self.tree.ensure_dir(&parent).map_err(FileError::doing("make", parent.as_str()))?;
+            self.tree.ensure_dir(&parent).map_err(FileError::doing("create", parent.as_str()))?;
         }
-        let (new, file) = self.tree.begin_file(&path).map_err(FileError::doing("begin", path.as_str()))?;
+        let (new, file) = self.tree.begin_file(&path).map_err(FileError::doing("create", path.as_str()))?;
         Ok(VolumePut { path, file, new, written: 0, limit, files: self, ownership })
     }
 }
@@ -198,7 +198,7 @@ impl FileSink for VolumePut {
         let Self { path, file, new, files, ownership, .. } = self;
         ownership.apply_to(&file).map_err(FileError::doing("change", path.as_str()))?;
         drop(file);
-        new.finish().map_err(FileError::doing("name", path.as_str()))?;
+        new.finish().map_err(FileError::doing("rename", path.as_str()))?;
         files.stat(&path)
     }
 }

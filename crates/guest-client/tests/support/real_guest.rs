@@ -17,7 +17,7 @@ pub struct RealGuest {
 }
 
 impl RealGuest {
-    /// Starts one, set up for root.
+    /// Starts one, configured for root.
     pub async fn start() -> Self {
         let program = find_program();
         let directory = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn find_program() -> PathBuf {
     program
 }
 
-/// Tells the guest who it works for, as the host does.
+/// Initializes the guest, as the host does.
 async fn set_up(socket: &Path) {
     let mut stream = connect(socket).await;
     let body = r#"{"defaultUser":"root","defaultWorkdir":"/tmp"}"#;

@@ -1,4 +1,4 @@
-//! An HTTP server whose replies are written by the test, piece by piece.
+//! An HTTP server whose replies the test defines, piece by piece.
 
 use std::convert::Infallible;
 use std::io;
@@ -37,7 +37,7 @@ impl Received {
     }
 }
 
-/// A server on a port of its own; gone when dropped.
+/// A server on its own port, stopped when dropped.
 pub struct Server {
     pub url: String,
     received: Arc<Mutex<Vec<Received>>>,
@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers every request with what `answer` says; the number counts requests from 0.
+    /// Responds to every request with the result of `answer`, whose argument counts requests from 0.
     pub async fn start(answer: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -110,7 +110,7 @@ pub fn json(status: u16, body: serde_json::Value) -> Reply {
     text(status, body.to_string())
 }
 
-/// A reply whose pieces go out one by one. An error breaks the connection.
+/// A reply whose pieces are sent one by one. An error breaks the connection.
 pub fn streamed(
     status: u16,
     content_type: &str,
@@ -134,7 +134,7 @@ pub fn rpc(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Re
 
 /// The pieces, and then the connection breaks.
 pub fn broken_after(pieces: Vec<Bytes>) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    // The break comes a little later, so that what was said before is on its way.
+    // The break comes a little later, so that the earlier pieces are sent first.
     let pause = stream::once(async {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         Err(io::Error::other("broken by the test"))
@@ -142,7 +142,7 @@ pub fn broken_after(pieces: Vec<Bytes>) -> impl Stream<Item = io::Result<Bytes>>
     stream::iter(pieces.into_iter().map(Ok)).chain(pause)
 }
 
-/// The pieces, and then nothing for ever.
+/// The pieces, and then nothing forever.
 pub fn silent_after(pieces: Vec<Bytes>) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     stream::iter(pieces.into_iter().map(Ok)).chain(stream::pending())
 }
