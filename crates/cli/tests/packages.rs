@@ -77,7 +77,7 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
         let output = run(r#"
             dpkg --install /packages/isopod_*_amd64.deb >&2
             grep -q 'ExecStart=/usr/bin/isopod serve' /usr/lib/systemd/system/isopod.service
-            zcat /usr/share/man/man1/isopod-run.1.gz | head -1
+            zcat /usr/share/man/man1/isopod-run.1.gz | grep -o '^.TH isopod-run'
             bash -c '. /usr/share/bash-completion/completions/isopod; complete -p isopod' | cut -d' ' -f1
             start
             id=$(isopod create --detach --timeout 600)

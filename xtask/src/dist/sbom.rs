@@ -9,34 +9,45 @@ use super::payload::Payload;
 use crate::program::{cargo, output_of};
 
 pub(super) fn write(_: &Payload) -> Result<(String, Vec<u8>), String> {
-    let metadata = output_of(&mut cargo(&[
-        "metadata",
-        "--format-version=1",
-        "--locked",
-        "--filter-platform=x86_64-unknown-linux-gnu",
-    ]))?;
+    let platform = "x86_64-unknown-linux-gnu";
+    let metadata =
+        output_of(cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform"]).arg(platform))?;
     let metadata: Value = serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    let document = serde_json::to_vec_pretty(&document(&metadata)?).map_err(|error| error.to_string())?;
+    // The metadata has the features of all packages of the workspace together, and so what only tests use.
+    let tree = ["tree", "--locked", "--package=isopod", "--edges=normal,build", "--prefix=none", "--format={p}"];
+    let tree = output_of(cargo(&tree).args(["--target", platform]))?;
+    let document = document(&metadata, &built(&tree))?;
+    let document = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok((format!("isopod-{VERSION}.cdx.json"), document))
 }
 
-fn document(metadata: &Value) -> Result<Value, String> {
+/// The references of all packages that `cargo tree` lists, as in `tar v0.4.44` or `isopod v0.1.0 (/src/crates/cli)`.
+fn built(tree: &str) -> BTreeSet<String> {
+    let packages = tree.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some((words.next()?, words.next()?.strip_prefix('v')?))
+    });
+    packages.map(|(name, version)| format!("pkg:cargo/{name}@{version}")).collect()
+}
+
+fn document(metadata: &Value, built: &BTreeSet<String>) -> Result<Value, String> {
     let packages: BTreeMap<&str, &Value> =
         list(&metadata["packages"]).filter_map(|package| Some((package["id"].as_str()?, package))).collect();
-    let graph: BTreeMap<&str, &Value> =
-        list(&metadata["resolve"]["nodes"]).filter_map(|node| Some((node["id"].as_str()?, node))).collect();
-    let root = packages.iter().find(|(_, package)| package["name"] == "isopod");
-    let (root, program) = root.ok_or("the workspace has no package isopod")?;
-    let used = used_by(root, &graph);
-    let components: Vec<Value> =
-        used.iter().filter(|id| *id != root).filter_map(|id| Some(component(packages.get(id)?, "library"))).collect();
-    let dependencies: Vec<Value> = used
-        .iter()
-        .filter_map(|id| {
-            let uses = dependencies_of(graph.get(id)?).filter_map(|used| Some(reference(packages.get(used)?)));
-            Some(json!({ "ref": reference(packages.get(id)?), "dependsOn": uses.collect::<BTreeSet<_>>() }))
+    let is_built = |package: &Value| built.contains(&reference(package));
+    let program = packages.values().find(|package| package["name"] == "isopod");
+    let program = program.ok_or("the workspace has no package isopod")?;
+    let libraries = packages.values().filter(|package| package["name"] != "isopod" && is_built(package));
+    let mut components: Vec<Value> = libraries.map(|package| component(package, "library")).collect();
+    components.sort_by_key(|component| component["purl"].to_string());
+    let mut dependencies: Vec<Value> = list(&metadata["resolve"]["nodes"])
+        .filter_map(|node| {
+            let package = packages.get(node["id"].as_str()?).filter(|package| is_built(package))?;
+            let used = dependencies_of(node).filter_map(|id| packages.get(id)).filter(|package| is_built(package));
+            let used: BTreeSet<String> = used.map(|package| reference(package)).collect();
+            Some(json!({ "ref": reference(package), "dependsOn": used }))
         })
         .collect();
+    dependencies.sort_by_key(|dependency| dependency["ref"].to_string());
     Ok(json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -47,18 +58,8 @@ fn document(metadata: &Value) -> Result<Value, String> {
     }))
 }
 
-/// Everything that is built for the program: what it uses and what builds it, without what only tests use.
-fn used_by<'a>(root: &'a str, graph: &BTreeMap<&'a str, &'a Value>) -> BTreeSet<&'a str> {
-    let mut found = BTreeSet::from([root]);
-    let mut waiting = vec![root];
-    while let Some(id) = waiting.pop() {
-        let uses = graph.get(id).into_iter().flat_map(dependencies_of);
-        waiting.extend(uses.filter(|used| found.insert(used)));
-    }
-    found
-}
-
-fn dependencies_of<'a>(node: &&'a Value) -> impl Iterator<Item = &'a str> + use<'a> {
+/// The ids of what a package uses, without what only its tests use.
+fn dependencies_of(node: &Value) -> impl Iterator<Item = &str> {
     let is_built = |dependency: &&Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"] != "dev");
     list(&node["deps"]).filter(is_built).filter_map(|dependency| dependency["pkg"].as_str())
 }
@@ -105,9 +106,11 @@ mod tests {
                 { "id": "proptest", "deps": [] },
             ] },
         });
-        let document = document(&metadata).unwrap();
+        let built = built("isopod v1.0.0 (/src/cli)\ntar v1.0.0\ncc v1.0.0\ncc v1.0.0 (*)\n");
+        let document = document(&metadata, &built).unwrap();
         let names: Vec<_> = list(&document["components"]).map(|component| component["name"].clone()).collect();
         assert_eq!(names, ["cc", "tar"]);
+        assert_eq!(document["dependencies"][1]["dependsOn"], json!(["pkg:cargo/tar@1.0.0"]));
         assert_eq!(document["components"][1]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         assert_eq!(document["metadata"]["component"]["purl"], "pkg:cargo/isopod@1.0.0");
     }

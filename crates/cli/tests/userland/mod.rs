@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use isopod_testkit::{Finished, Residue};
 
@@ -74,6 +75,8 @@ pub(crate) fn distributions() -> impl Iterator<Item = Distribution> {
     ALL.into_iter().take(count)
 }
 
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// A root file system.
 pub(crate) struct Userland {
     root: PathBuf,
@@ -100,6 +103,8 @@ impl Distribution {
     fn root(self, packages: &str, suffix: &str) -> PathBuf {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("userlands");
         let root = directory.join(format!("{}{suffix}", self.suite));
+        // Tests that run at once want the same one.
+        let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !root.exists() {
             std::fs::create_dir_all(&directory).expect("a directory of our own");
             let unfinished = directory.join(format!("{}{suffix}.new", self.suite));
