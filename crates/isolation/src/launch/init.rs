@@ -80,7 +80,7 @@ const FORKSERVER_FD: i32 = 8;
 pub(super) const FREE_FDS: i32 = 32;
 
 /// The descriptors for the guest.
-struct Handed {
+struct Descriptors {
     listener: OwnedFd,
     ready: OwnedFd,
     has_interpreter: bool,
@@ -91,22 +91,22 @@ struct Handed {
 /// Prepares the sandbox, waits for the order and becomes the guest.
 pub(super) fn run(order: &PrepareOrder, channel: &Channel, guest: &OwnedFd, filter: &[Instruction]) {
     let ready = prepare(order, filter);
-    let told = match ready {
+    let reported = match ready {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
         Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
     };
     // The channel closes if this sandbox is not needed any more.
-    let Ok((order, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
+    let Ok((order, fds)) = reported.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
     let has_forkserver = order.interpreter.is_some_and(|interpreter| interpreter.has_forkserver);
     let forkserver = if has_forkserver { fds.next() } else { None };
     let has_interpreter = order.interpreter.is_some();
-    let handed = Handed { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
-    let Err(failure) = become_guest(&order, &handed, guest);
+    let descriptors = Descriptors { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
+    let Err(failure) = become_guest(&order, &descriptors, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     // If the server is gone, nobody reads the error.
-    let _ = rustix::io::write(&handed.ready, &text);
+    let _ = rustix::io::write(&descriptors.ready, &text);
 }
 
 fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> {
@@ -119,7 +119,11 @@ fn prepare(order: &PrepareOrder, filter: &[Instruction]) -> Result<(), Failure> 
     drop_all_but_kept().step("drop capabilities")
 }
 
-fn become_guest(order: &LaunchOrder, handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+fn become_guest(
+    order: &LaunchOrder,
+    descriptors: &Descriptors,
+    guest: &OwnedFd,
+) -> Result<std::convert::Infallible, Failure> {
     if let Some(overrides) = &order.proc_overrides {
         change_overrides(overrides)?;
     }
@@ -128,7 +132,7 @@ fn become_guest(order: &LaunchOrder, handed: &Handed, guest: &OwnedFd) -> Result
         cpus.iter().for_each(|cpu| set.set(*cpu as usize));
         sched_setaffinity(None, &set).step("choose the CPUs")?;
     }
-    exec_guest(handed, guest)
+    exec_guest(descriptors, guest)
 }
 
 fn become_root_of_the_sandbox() -> Result<(), Failure> {
@@ -267,7 +271,7 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+fn exec_guest(descriptors: &Descriptors, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
     // Out of the way of the numbers that are placed.
     let guest = rustix::io::fcntl_dupfd_cloexec(guest, FREE_FDS).step("move the guest's program")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("open /dev/null")?;
@@ -279,17 +283,17 @@ fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallib
         arguments.extend([flag.to_owned(), number.to_string()]);
         place_fd(fd.as_fd(), number).step("place a descriptor")
     };
-    hand_over(&handed.listener, LISTENER_FD, "--listen-fd")?;
-    hand_over(&handed.ready, READY_FD, "--ready-fd")?;
-    if let [memory, cpu, memory_stat] = handed.stats.as_slice() {
+    hand_over(&descriptors.listener, LISTENER_FD, "--listen-fd")?;
+    hand_over(&descriptors.ready, READY_FD, "--ready-fd")?;
+    if let [memory, cpu, memory_stat] = descriptors.stats.as_slice() {
         hand_over(memory, MEMORY_FD, "--memory-fd")?;
         hand_over(cpu, CPU_FD, "--cpu-fd")?;
         hand_over(memory_stat, MEMORY_STAT_FD, "--memory-stat-fd")?;
     }
-    if let Some(forkserver) = &handed.forkserver {
+    if let Some(forkserver) = &descriptors.forkserver {
         hand_over(forkserver, FORKSERVER_FD, "--mother-fd")?;
     }
-    if handed.has_interpreter {
+    if descriptors.has_interpreter {
         arguments.push("--interpreter".to_owned());
     }
     close_from_on_exec(FORKSERVER_FD + 1).step("close what the guest does not need")?;
