@@ -33,25 +33,25 @@ struct Options<'a> {
 
 pub(crate) fn fuzz(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
-    let places = Places::find()?;
-    let known = places.targets()?;
+    let directories = Directories::find()?;
+    let known = directories.targets()?;
     if let Some(unknown) = options.targets.iter().find(|name| !known.contains(**name)) {
         return Err(format!("unknown target {unknown}; the targets are {}", join(&known)));
     }
     let chosen = known.into_iter().filter(|name| options.targets.is_empty() || options.targets.contains(name.as_str()));
     let chosen: Vec<String> = chosen.collect();
-    places.build(&chosen)?;
+    directories.build(&chosen)?;
     match options.input {
-        Some(input) => chosen.iter().try_for_each(|target| places.replay(target, input)),
-        None => places.run_all(chosen, options.seconds.unwrap_or(DEFAULT_SECONDS)),
+        Some(input) => chosen.iter().try_for_each(|target| directories.replay(target, input)),
+        None => directories.run_all(chosen, options.seconds.unwrap_or(DEFAULT_SECONDS)),
     }
 }
 
 /// Builds all targets without running them.
 pub(crate) fn build_all() -> Result<(), String> {
-    let places = Places::find()?;
-    let targets: Vec<String> = places.targets()?.into_iter().collect();
-    places.build(&targets)
+    let directories = Directories::find()?;
+    let targets: Vec<String> = directories.targets()?.into_iter().collect();
+    directories.build(&targets)
 }
 
 impl<'a> Options<'a> {
@@ -74,14 +74,14 @@ impl<'a> Options<'a> {
 }
 
 /// The directories.
-struct Places {
+struct Directories {
     /// `/fuzz` of the repository.
     source: PathBuf,
     /// What is kept between runs: build results, interesting inputs, findings.
     cache: PathBuf,
 }
 
-impl Places {
+impl Directories {
     fn find() -> Result<Self, String> {
         Ok(Self { source: root().join("fuzz"), cache: cache_directory()?.join("fuzz") })
     }

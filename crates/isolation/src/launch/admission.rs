@@ -279,7 +279,7 @@ mod tests {
 
     fn hold_only(kept: &[BorrowedFd<'_>], tell: &OwnedFd) -> ! {
         if close_all_but(kept).is_ok() && send(tell, b"closed", SendFlags::empty()).is_ok() {
-            wait_for_ever()
+            wait_forever()
         }
         exit_now(1)
     }
@@ -337,12 +337,12 @@ mod tests {
     fn waiting_in(namespaces: Option<Namespaces>) -> (u32, OwnedFd) {
         match namespaces.map_or_else(fork, fork_into).expect("a fork") {
             Fork::Parent { pid, pidfd } => (pid, pidfd),
-            Fork::Child => wait_for_ever(),
+            Fork::Child => wait_forever(),
         }
     }
 
     /// If a test fails, its processes end with it.
-    fn wait_for_ever() -> ! {
+    fn wait_forever() -> ! {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         loop {
             std::thread::park();
@@ -399,7 +399,7 @@ mod tests {
     fn asking(theirs: &OwnedFd) -> (u32, OwnedFd) {
         let Fork::Parent { pid, pidfd } = fork().expect("a fork") else {
             let _ = send(theirs, br#"{"op":"outside"}"#, SendFlags::empty());
-            wait_for_ever()
+            wait_forever()
         };
         (pid, pidfd)
     }
@@ -473,8 +473,8 @@ mod tests {
         assert!(matches!(silent, AdmissionError::Channel(_)), "{silent:?}");
         for text in [&b"?"[..], br#"{"op":"outside"}"#, &[b'x'; 2 * MAX_MESSAGE]] {
             send(&theirs, text, SendFlags::empty()).expect("a message is sent");
-            let nonsense = admission.check_and_let_serve(&expected()).expect_err("that is not the word");
-            assert!(matches!(nonsense, AdmissionError::Channel(_)), "{nonsense:?}");
+            let protocol_error = admission.check_and_let_serve(&expected()).expect_err("that is not the word");
+            assert!(matches!(protocol_error, AdmissionError::Channel(_)), "{protocol_error:?}");
         }
         drop(theirs);
         assert!(admission.check_and_let_serve(&expected()).is_err());

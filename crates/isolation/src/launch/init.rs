@@ -83,7 +83,7 @@ const FORKSERVER_FD: i32 = 8;
 pub(super) const FREE_FDS: i32 = 32;
 
 /// The descriptors for the guest.
-struct Handed {
+struct Descriptors {
     listener: OwnedFd,
     ready: OwnedFd,
     has_interpreter: bool,
@@ -100,22 +100,22 @@ pub(super) fn run(
     filter: &[Instruction],
 ) {
     let ready = prepare(order, has_boot_clock, filter);
-    let told = match ready {
+    let reported = match ready {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
         Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
     };
     // The channel closes if this sandbox is not needed any more.
-    let Ok((order, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
+    let Ok((order, fds)) = reported.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(listener), Some(ready)) = (fds.next(), fds.next()) else { return };
     let has_forkserver = order.interpreter.is_some_and(|interpreter| interpreter.has_forkserver);
     let forkserver = if has_forkserver { fds.next() } else { None };
     let has_interpreter = order.interpreter.is_some();
-    let handed = Handed { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
-    let Err(failure) = become_guest(&order, has_boot_clock, &handed, guest);
+    let descriptors = Descriptors { listener, ready, has_interpreter, forkserver, stats: fds.collect() };
+    let Err(failure) = become_guest(&order, has_boot_clock, &descriptors, guest);
     let text = serde_json::to_vec(&failure).unwrap_or_default();
     // If the server is gone, nobody reads the error.
-    let _ = rustix::io::write(&handed.ready, &text);
+    let _ = rustix::io::write(&descriptors.ready, &text);
 }
 
 fn prepare(order: &PrepareOrder, has_boot_clock: bool, filter: &[Instruction]) -> Result<(), Failure> {
@@ -131,7 +131,7 @@ fn prepare(order: &PrepareOrder, has_boot_clock: bool, filter: &[Instruction]) -
 fn become_guest(
     order: &LaunchOrder,
     has_boot_clock: bool,
-    handed: &Handed,
+    descriptors: &Descriptors,
     guest: &OwnedFd,
 ) -> Result<std::convert::Infallible, Failure> {
     if let Some(overrides) = &order.proc_overrides {
@@ -142,7 +142,7 @@ fn become_guest(
         cpus.iter().for_each(|cpu| set.set(*cpu as usize));
         sched_setaffinity(None, &set).step("choose the CPUs")?;
     }
-    exec_guest(handed, guest)
+    exec_guest(descriptors, guest)
 }
 
 fn become_root_of_the_sandbox() -> Result<(), Failure> {
@@ -293,7 +293,7 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+fn exec_guest(descriptors: &Descriptors, guest: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
     // Out of the way of the numbers that are placed.
     let guest = rustix::io::fcntl_dupfd_cloexec(guest, FREE_FDS).step("move the guest's program")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("open /dev/null")?;
@@ -305,17 +305,17 @@ fn exec_guest(handed: &Handed, guest: &OwnedFd) -> Result<std::convert::Infallib
         arguments.extend([flag.to_owned(), number.to_string()]);
         place_fd(fd.as_fd(), number).step("place a descriptor")
     };
-    hand_over(&handed.listener, LISTENER_FD, "--listen-fd")?;
-    hand_over(&handed.ready, READY_FD, "--ready-fd")?;
-    if let [memory, cpu, memory_stat] = handed.stats.as_slice() {
+    hand_over(&descriptors.listener, LISTENER_FD, "--listen-fd")?;
+    hand_over(&descriptors.ready, READY_FD, "--ready-fd")?;
+    if let [memory, cpu, memory_stat] = descriptors.stats.as_slice() {
         hand_over(memory, MEMORY_FD, "--memory-fd")?;
         hand_over(cpu, CPU_FD, "--cpu-fd")?;
         hand_over(memory_stat, MEMORY_STAT_FD, "--memory-stat-fd")?;
     }
-    if let Some(forkserver) = &handed.forkserver {
+    if let Some(forkserver) = &descriptors.forkserver {
         hand_over(forkserver, FORKSERVER_FD, "--mother-fd")?;
     }
-    if handed.has_interpreter {
+    if descriptors.has_interpreter {
         arguments.push("--interpreter".to_owned());
     }
     close_from_on_exec(FORKSERVER_FD + 1).step("close what the guest does not need")?;

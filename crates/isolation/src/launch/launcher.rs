@@ -20,7 +20,7 @@ use crate::sys::process::{Fork, exit_now, fork_into};
 use crate::sys::seccomp::Instruction;
 
 /// The descriptors of the order.
-struct Handed {
+struct Descriptors {
     channel: Channel,
     guest: OwnedFd,
     netns: Option<OwnedFd>,
@@ -30,23 +30,25 @@ struct Handed {
 
 /// Runs the launcher. Reports errors to the server.
 pub(super) fn run(order: &PrepareOrder, fds: Vec<OwnedFd>, filter: &[Instruction]) {
-    let Some(handed) = sort_fds(order, fds) else { return };
+    let Some(descriptors) = sort_fds(order, fds) else { return };
     let own_filter = (!order.features.is_none()).then(|| sandbox_filter(order.features));
     let filter = own_filter.as_deref().unwrap_or(filter);
-    let made = prepare(order, &handed).and_then(|made| {
-        let (pid, pidfd) = clone_init(order, &handed, &made.user_namespace, filter)?;
+    let made = prepare(order, &descriptors).and_then(|made| {
+        let (pid, pidfd) = clone_init(order, &descriptors, &made.user_namespace, filter)?;
         Ok((pid, pidfd, made.memory))
     });
     // If the server is gone, it needs no reply.
     let _ = match made {
-        Ok((pid, pidfd, memory)) => handed.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd(), memory.as_fd()]),
-        Err(failure) => handed.channel.send(&Progress::Failed(failure), &[]),
+        Ok((pid, pidfd, memory)) => {
+            descriptors.channel.send(&Progress::Cloned { pid }, &[pidfd.as_fd(), memory.as_fd()])
+        }
+        Err(failure) => descriptors.channel.send(&Progress::Failed(failure), &[]),
     };
 }
 
-fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Handed> {
+fn sort_fds(order: &PrepareOrder, fds: Vec<OwnedFd>) -> Option<Descriptors> {
     let mut fds = fds.into_iter();
-    Some(Handed {
+    Some(Descriptors {
         channel: Channel::new(fds.next()?),
         guest: fds.next()?,
         netns: if order.has_netns { Some(fds.next()?) } else { None },
@@ -66,14 +68,14 @@ struct Made {
     memory: OwnedFd,
 }
 
-fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<Made, Failure> {
-    join_cgroups(&handed.cgroups)?;
-    if let Some(netns) = &handed.netns {
+fn prepare(order: &PrepareOrder, descriptors: &Descriptors) -> Result<Made, Failure> {
+    join_cgroups(&descriptors.cgroups)?;
+    if let Some(netns) = &descriptors.netns {
         enter(netns, Namespaces::NET).step("enter the network namespace")?;
     }
     let wanted = match &order.role {
         RoleOrder::Sandbox { owner } => {
-            Wanted { owner: *owner, first_id: order.first_id, with_net: handed.netns.is_none() }
+            Wanted { owner: *owner, first_id: order.first_id, with_net: descriptors.netns.is_none() }
         }
         // It does not enter the namespace, which only maps the ids of its files.
         RoleOrder::Zygote(_) => Wanted { owner: order.first_id, first_id: order.first_id, with_net: false },
@@ -82,9 +84,9 @@ fn prepare(order: &PrepareOrder, handed: &Handed) -> Result<Made, Failure> {
     if let Some(netns) = net {
         enter(&netns, Namespaces::NET).step("enter the new network namespace")?;
         // The server configures it while the root is built.
-        handed.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
+        descriptors.channel.send(&Progress::Network, &[netns.as_fd()]).step("hand the network namespace over")?;
     }
-    let memory = root::build(&handed.trees, order, &user_namespace)?;
+    let memory = root::build(&descriptors.trees, order, &user_namespace)?;
     Ok(Made { user_namespace, memory })
 }
 
@@ -97,12 +99,12 @@ fn join_cgroups(entrances: &[File]) -> Result<(), Failure> {
 
 fn clone_init(
     order: &PrepareOrder,
-    handed: &Handed,
+    descriptors: &Descriptors,
     user_namespace: &OwnedFd,
     filter: &[Instruction],
 ) -> Result<(u32, OwnedFd), Failure> {
     if let RoleOrder::Zygote(program) = &order.role {
-        return clone_zygote(order, program, handed);
+        return clone_zygote(order, program, descriptors);
     }
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
     let has_boot_clock = start_boot_clock()?;
@@ -110,8 +112,8 @@ fn clone_init(
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {
         Fork::Child => {
-            keep_only(&[handed.channel.socket(), handed.guest.as_fd()]);
-            init::run(order, has_boot_clock, &handed.channel, &handed.guest, filter);
+            keep_only(&[descriptors.channel.socket(), descriptors.guest.as_fd()]);
+            init::run(order, has_boot_clock, &descriptors.channel, &descriptors.guest, filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),
@@ -119,13 +121,17 @@ fn clone_init(
 }
 
 /// Runs in the host's user and pid namespaces, because only from there can it enter sandboxes.
-fn clone_zygote(order: &PrepareOrder, program: &ZygoteProgram, handed: &Handed) -> Result<(u32, OwnedFd), Failure> {
+fn clone_zygote(
+    order: &PrepareOrder,
+    program: &ZygoteProgram,
+    descriptors: &Descriptors,
+) -> Result<(u32, OwnedFd), Failure> {
     let filter = zygote_filter();
     let namespaces = Namespaces::MOUNT.and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the zygote")? {
         Fork::Child => {
-            keep_only(&[handed.channel.socket()]);
-            zygote::run(order, program, &handed.channel, &filter);
+            keep_only(&[descriptors.channel.socket()]);
+            zygote::run(order, program, &descriptors.channel, &filter);
             exit_now(1)
         }
         Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),

@@ -272,7 +272,7 @@ impl Spawner {
         match self.ask(&SpawnerRequest::Workspace(order), &fds)? {
             SpawnerReply::Started { .. } => {}
             SpawnerReply::Failed(failure) => return Err(failure.into()),
-            SpawnerReply::Hello { .. } => return Err(nonsense()),
+            SpawnerReply::Hello { .. } => return Err(protocol_error()),
         }
         Ok(MountingWorkspace::new(channel))
     }
@@ -344,7 +344,7 @@ impl Launcher {
                 return Ok(netns);
             }
             if self.is_waiting {
-                return Err(nonsense());
+                return Err(protocol_error());
             }
         }
     }
@@ -353,9 +353,9 @@ impl Launcher {
     fn listen(&mut self) -> Result<Option<OwnedFd>, LaunchError> {
         let (progress, mut fds) = self.channel.receive().map_err(LaunchError::channel("launcher"))?;
         match progress {
-            Progress::Network => return fds.pop().map(Some).ok_or_else(nonsense),
+            Progress::Network => return fds.pop().map(Some).ok_or_else(protocol_error),
             Progress::Cloned { pid } => {
-                let [pidfd, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| nonsense())?;
+                let [pidfd, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| protocol_error())?;
                 self.init = Some(Init { pid, pidfd, memory });
             }
             Progress::Waiting => self.is_waiting = true,
@@ -366,7 +366,7 @@ impl Launcher {
 
     /// Sends the order. The first process has become the guest when [`Launched::ready`] reports it.
     pub fn launch(self, launch: &Launch<'_>) -> Result<Launched, LaunchError> {
-        let Init { pid, pidfd, memory } = self.init.ok_or_else(nonsense)?;
+        let Init { pid, pidfd, memory } = self.init.ok_or_else(protocol_error)?;
         if let Some(bytes) = launch.tmpfs_bytes {
             root::resize_memory(&memory, bytes)?;
         }
@@ -387,7 +387,7 @@ impl Launcher {
 }
 
 /// The other side violates the protocol, or the caller did not wait.
-fn nonsense() -> LaunchError {
+fn protocol_error() -> LaunchError {
     LaunchError::channel("launcher")(io::ErrorKind::InvalidData.into())
 }
 

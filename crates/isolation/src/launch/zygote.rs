@@ -27,11 +27,11 @@ const SOCKET_FD: i32 = 3;
 
 /// Prepares the zygote, waits for the order and executes its program.
 pub(super) fn run(order: &PrepareOrder, program: &ZygoteProgram, channel: &Channel, filter: &[Instruction]) {
-    let told = match prepare(order, program, filter) {
+    let reported = match prepare(order, program, filter) {
         Ok(()) => channel.send(&Progress::Waiting, &[]),
         Err(failure) => return drop(channel.send(&Progress::Failed(failure), &[])),
     };
-    let Ok((_, fds)) = told.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
+    let Ok((_, fds)) = reported.and_then(|()| channel.receive::<LaunchOrder>()) else { return };
     let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
     let (Some(socket), Some(ready)) = (fds.next(), fds.next()) else { return };
     let Err(failure) = become_program(program, &socket);

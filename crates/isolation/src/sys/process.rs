@@ -203,7 +203,7 @@ pub fn ignore_signals() -> io::Result<()> {
 ///
 /// It shares the caller's memory, because a copy would cost more than everything else.
 pub fn hold(namespaces: Namespaces) -> io::Result<(u32, OwnedFd)> {
-    start_holder(namespaces, sleep_for_ever, std::ptr::null_mut())
+    start_holder(namespaces, sleep_forever, std::ptr::null_mut())
 }
 
 /// Like [`hold`], with a process that first becomes the root of the caller's user namespace.
@@ -256,7 +256,7 @@ const HOLDER_STACK: usize = 16 << 10;
 
 /// Closes all descriptors first: the holder has copies of the caller's, and the owner of its namespace may look for
 /// them.
-extern "C" fn sleep_for_ever(_: *mut libc::c_void) -> libc::c_int {
+extern "C" fn sleep_forever(_: *mut libc::c_void) -> libc::c_int {
     // Cannot fail for this range.
     let _ = close_range(0, libc::c_uint::MAX);
     loop {
@@ -274,7 +274,7 @@ extern "C" fn become_root_and_sleep(order: *mut libc::c_void) -> libc::c_int {
     };
     // SAFETY: the pointer is to an integer on this stack, of the size that is passed.
     unsafe { libc::write(order.report, (&raw const errno).cast(), size_of::<i32>()) };
-    sleep_for_ever(std::ptr::null_mut())
+    sleep_forever(std::ptr::null_mut())
 }
 
 /// Makes only system calls, as a holder's `main` must.

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::codec::Codec;
 use super::frames::frame;
-use super::stream::{MessageStream, Patience};
+use super::stream::{MessageStream, StreamLimits};
 use crate::guest::GuestError;
 use crate::transport::{BoxError, Http, full_body, read_limited};
 
@@ -108,10 +108,10 @@ impl Caller {
         Res: Message + DeserializeOwned,
     {
         let write = |codec: Codec| (codec.stream_type(), frame(&codec.encode(message)));
-        let patience = Patience::new(self.silence, options.deadline);
+        let limits = StreamLimits::new(self.silence, options.deadline);
         let (codec, reply) = self.http.within(self.http.timeout(), self.post(method, options, write)).await?;
         check_stream_type(codec, &reply)?;
-        Ok(MessageStream::new(self.http.clone(), codec, reply.into_body(), patience))
+        Ok(MessageStream::new(self.http.clone(), codec, reply.into_body(), limits))
     }
 
     /// Sends many messages and receives one, without a time limit.
@@ -137,8 +137,8 @@ impl Caller {
         let request = self.http.request(Method::POST, method, headers(codec.stream_type(), options), body)?;
         let reply = self.accept_rpc(self.http.send(request).await?).await?;
         check_stream_type(codec, &reply)?;
-        let patience = Patience::new(self.silence, None);
-        let mut replies = MessageStream::new(self.http.clone(), codec, reply.into_body(), patience);
+        let limits = StreamLimits::new(self.silence, None);
+        let mut replies = MessageStream::new(self.http.clone(), codec, reply.into_body(), limits);
         let first = replies.next().await?;
         first.ok_or_else(|| GuestError::Protocol("the call ended without a reply".to_owned()))
     }

@@ -24,14 +24,14 @@ const GRACE_BYTES: usize = 64 << 20;
 /// Limits the wait for the next bytes. What was sent in time may be read late, but after the deadline, a guest cannot
 /// keep a stream open by sending a little now and then, or endlessly.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct StreamLimits {
     silence: Option<Duration>,
     deadline: Option<Instant>,
     grace: Duration,
     grace_bytes: usize,
 }
 
-impl Patience {
+impl StreamLimits {
     pub(super) fn new(silence: Option<Duration>, deadline: Option<Duration>) -> Self {
         let deadline = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
         Self { silence, deadline, grace: GRACE, grace_bytes: GRACE_BYTES }
@@ -66,14 +66,14 @@ pub(crate) struct MessageStream<M> {
     codec: Codec,
     body: Incoming,
     frames: Frames,
-    patience: Patience,
+    limits: StreamLimits,
     ended: bool,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: Message + DeserializeOwned> MessageStream<M> {
-    pub(super) fn new(http: Http, codec: Codec, body: Incoming, patience: Patience) -> Self {
-        Self { http, codec, body, frames: Frames::default(), patience, ended: false, message: PhantomData }
+    pub(super) fn new(http: Http, codec: Codec, body: Incoming, limits: StreamLimits) -> Self {
+        Self { http, codec, body, frames: Frames::default(), limits, ended: false, message: PhantomData }
     }
 
     /// Returns the next message, or `None` after the end or an error.
@@ -103,11 +103,11 @@ impl<M: Message + DeserializeOwned> MessageStream<M> {
     }
 
     async fn next_bytes(&mut self) -> Result<Option<Bytes>, TransportError> {
-        let Some(limit) = self.patience.limit() else { return data(&self.http, &mut self.body).await };
+        let Some(limit) = self.limits.limit() else { return data(&self.http, &mut self.body).await };
         let silent = || TransportError::Silent { target: self.http.target().to_owned(), waited: limit };
         let since = Instant::now();
         let bytes = tokio::time::timeout(limit, data(&self.http, &mut self.body)).await.map_err(|_| silent())??;
-        match self.patience.spend(since, bytes.as_ref().map_or(0, Bytes::len)) {
+        match self.limits.spend(since, bytes.as_ref().map_or(0, Bytes::len)) {
             true => Ok(bytes),
             false => Err(silent()),
         }
@@ -140,24 +140,24 @@ mod tests {
     #[test]
     fn the_shorter_patience_counts_and_the_deadline_has_some_grace() {
         let seconds = Duration::from_secs;
-        assert_eq!(Patience::new(None, None).limit(), None);
-        assert_eq!(Patience::new(Some(seconds(5)), Some(seconds(60))).limit(), Some(seconds(5)));
-        let limit = Patience::new(None, Some(seconds(60))).limit().unwrap();
+        assert_eq!(StreamLimits::new(None, None).limit(), None);
+        assert_eq!(StreamLimits::new(Some(seconds(5)), Some(seconds(60))).limit(), Some(seconds(5)));
+        let limit = StreamLimits::new(None, Some(seconds(60))).limit().unwrap();
         assert!(limit > seconds(60) && limit <= seconds(60) + GRACE);
-        assert_eq!(Patience::new(None, Some(Duration::ZERO)).limit(), Some(GRACE));
-        assert_eq!(Patience::new(None, Some(Duration::MAX)).limit(), None);
+        assert_eq!(StreamLimits::new(None, Some(Duration::ZERO)).limit(), Some(GRACE));
+        assert_eq!(StreamLimits::new(None, Some(Duration::MAX)).limit(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn waiting_after_the_deadline_uses_up_the_grace() {
-        let mut patience = Patience::new(None, Some(Duration::from_secs(5)));
+        let mut limits = StreamLimits::new(None, Some(Duration::from_secs(5)));
         tokio::time::advance(Duration::from_secs(5)).await;
         for left in (0..10).rev() {
             let since = Instant::now();
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(patience.spend(since, 1));
-            assert_eq!(patience.limit(), Some(Duration::from_secs(left)));
+            assert!(limits.spend(since, 1));
+            assert_eq!(limits.limit(), Some(Duration::from_secs(left)));
         }
-        assert!(!patience.spend(Instant::now(), GRACE_BYTES));
+        assert!(!limits.spend(Instant::now(), GRACE_BYTES));
     }
 }
