@@ -12,6 +12,7 @@ mod failure;
 mod logging;
 mod printable;
 mod privilege;
+mod progress_bar;
 
 use std::process::ExitCode;
 

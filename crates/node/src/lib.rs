@@ -42,7 +42,10 @@ pub use home::{HomeError, HomeKind, count_sandboxes};
 pub use host::HostError;
 pub use images::image_store;
 pub use isopod_image::registry::RegistrySettings;
-pub use node::{BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, TemplateProgress};
+pub use node::{
+    BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, Prepared, PreparedTemplate,
+    TemplateProgress,
+};
 pub use pool::PoolSize;
 pub use removal::remove_everything;
 pub use spawner::SpawnerProgram;

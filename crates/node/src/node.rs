@@ -35,7 +35,7 @@ use crate::slot::Slot;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::{SweepReport, Sweeper, sweep};
-use crate::template::{Existing, Layer, Step, Template, find_recipe, remove_unfinished};
+use crate::template::{Existing, Layer, Recipe, Step, Template, find_recipe, remove_unfinished};
 use crate::workspace::WorkspaceServer;
 
 /// How often a server sweeps when nothing else is configured.
@@ -117,6 +117,32 @@ pub struct TemplateProgress {
     pub message: String,
 }
 
+impl From<Step> for TemplateProgress {
+    fn from(Step { done, total, message }: Step) -> Self {
+        Self { done, total, message }
+    }
+}
+
+/// A template of [`NodeConfig::prepare`], after its preparation.
+#[derive(Clone, Debug)]
+pub struct PreparedTemplate {
+    /// Its own name, whatever alias was asked for.
+    pub name: &'static str,
+    /// How it went.
+    pub outcome: Prepared,
+}
+
+/// How the preparation of a template went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// Sandboxes of it can be created.
+    Ready,
+    /// Sandboxes of it can be created, but lack what its recipe installs, for this reason.
+    Reduced(String),
+    /// It is not there. The next create tries again.
+    Failed(String),
+}
+
 /// A template that is there now.
 #[derive(Clone, Debug)]
 pub struct BuiltTemplate {
@@ -150,6 +176,8 @@ pub enum BuildTemplateError {
 pub struct Node {
     fleet: Arc<Fleet>,
     builder: TemplateBuilder,
+    /// What is made ready in the background.
+    prepared: Vec<&'static Recipe>,
 }
 
 impl Node {
@@ -169,18 +197,33 @@ impl Node {
         let blocking_config = config.clone();
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (provisioner, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
-        let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
+        let prepared: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
         let fleet_config = FleetConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
         let fleet = Fleet::new(provisioner, template, fleet_config).map_err(OpenError::Sweep)?;
         fleet.adopt().await.map_err(OpenError::Sweep)?;
         maintain_workspaces(&fleet);
         fleet.template_pools.base().pool.start();
-        wanted.into_iter().for_each(|recipe| fleet.start_opening(recipe));
+        prepared.iter().for_each(|&recipe| fleet.start_opening(recipe));
         refresh_templates_periodically(&fleet);
         if config.home == HomeKind::Server {
             sweep_periodically(&fleet, config.sweep_every);
         }
-        Ok(Self { fleet, builder: TemplateBuilder::new(images) })
+        Ok(Self { fleet, builder: TemplateBuilder::new(images), prepared })
+    }
+
+    /// Waits until every template of [`NodeConfig::prepare`] is open or has failed. `on_step` is told how far those are that
+    /// must be built first, and nothing about the others.
+    pub async fn wait_until_prepared(&self, on_step: impl Fn(&'static str, TemplateProgress)) -> Vec<PreparedTemplate> {
+        let mut prepared = Vec::new();
+        for &recipe in &self.prepared {
+            let opened = self.fleet.wait_until_open(recipe, |step| on_step(recipe.name, step.into())).await;
+            let outcome = match opened {
+                Ok(template_pool) => template_pool.reduced.clone().map_or(Prepared::Ready, Prepared::Reduced),
+                Err(error) => Prepared::Failed(error.to_string()),
+            };
+            prepared.push(PreparedTemplate { name: recipe.name, outcome });
+        }
+        prepared
     }
 
     /// Waits until the pool is as full as it should be.
@@ -223,9 +266,7 @@ impl Node {
         if !rebuild && Layer::open(&templates, &id).is_ok() {
             return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
         }
-        let on_step = |step: Step| {
-            on_step(TemplateProgress { done: step.done, total: step.total, message: step.message });
-        };
+        let on_step = |step: Step| on_step(step.into());
         let existing = if rebuild { Existing::Replace } else { Existing::Take };
         let built = self.fleet.build_layer(recipe, &id, existing, on_step).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
@@ -349,6 +390,10 @@ fn start_spawner(home: &Home, config: &NodeConfig) -> Result<Arc<dyn Backend>, O
 impl NodeApi for Node {
     async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.fleet.create(spec).await
+    }
+
+    async fn wait_for_template(&self, template: &str) -> Result<(), CreateError> {
+        self.fleet.template_pool(template).await.map(drop)
     }
 
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {

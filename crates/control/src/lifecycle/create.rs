@@ -84,6 +84,13 @@ impl Fleet {
         made
     }
 
+    /// Waits until a create needs to wait for nothing more than its own sandbox.
+    pub(crate) async fn wait_for_template(&self, template: &Usable) -> Result<(), CreateRefusal> {
+        let started = Instant::now();
+        let waited = self.node.wait_for_template(template.node_template.name()).await.map_err(CreateRefusal::Node);
+        waited.inspect_err(|_| self.counters.created(false, started.elapsed()))
+    }
+
     async fn create_to_the_end(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let place = self.places.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);

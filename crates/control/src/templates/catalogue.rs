@@ -43,6 +43,11 @@ pub(crate) struct NodeTemplate(String);
 
 impl NodeTemplate {
     /// As the node's calls take it.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The same, to keep.
     pub(crate) fn into_name(self) -> String {
         self.0
     }

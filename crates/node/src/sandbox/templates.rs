@@ -11,8 +11,9 @@ use crate::pool::{Pool, PoolSize};
 use crate::template::{BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Recipe, Step, Template, find_recipe};
 use crate::template_pool::{Entry, TemplatePool};
 
-/// How long a create waits for a template that is being built. Clients give up a little later.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long a create waits for a template that is being built. The official SDKs give up after 60 seconds, and the server's
+/// own limit for a create lies in between.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(50);
 
 impl Fleet {
     /// The template of that name or alias, ready to be used.
@@ -28,7 +29,7 @@ impl Fleet {
             return Ok(template_pool);
         }
         self.start_opening(recipe);
-        match tokio::time::timeout(BUILD_TIMEOUT, self.wait_until_open(recipe)).await {
+        match tokio::time::timeout(BUILD_TIMEOUT, self.wait_until_open(recipe, |_| {})).await {
             Ok(opened) => opened,
             Err(_) => Err(self.not_ready(recipe)),
         }
@@ -46,12 +47,25 @@ impl Fleet {
         }
     }
 
-    async fn wait_until_open(&self, recipe: &'static Recipe) -> Result<Arc<TemplatePool>, CreateError> {
+    /// Waits for whoever opens it. `on_step` is told each step of its recipe, if that must run.
+    pub(crate) async fn wait_until_open(
+        &self,
+        recipe: &'static Recipe,
+        on_step: impl Fn(Step),
+    ) -> Result<Arc<TemplatePool>, CreateError> {
+        let mut told = None;
         loop {
             let changed = self.template_pools.changed.notified();
             match self.template_pools.get(recipe.name) {
                 Some(Entry::Open(template_pool)) => return Ok(template_pool),
-                Some(Entry::Building(_)) => changed.await,
+                Some(Entry::Building(step)) => {
+                    // Another template may be what has changed.
+                    if step.total > 0 && told.as_ref() != Some(&step) {
+                        on_step(step.clone());
+                        told = Some(step);
+                    }
+                    changed.await;
+                }
                 None => return Err(self.not_ready(recipe)),
             }
         }
@@ -73,14 +87,17 @@ impl Fleet {
             return Ok(layer);
         }
         tracing::info!(template = recipe.name, "building a template, which takes a minute or two");
+        let began = Instant::now();
         let fleet = Arc::downgrade(self);
         let on_step = move |step: Step| {
-            tracing::info!(template = recipe.name, done = step.done, total = step.total, step.message);
+            tracing::debug!(template = recipe.name, done = step.done, total = step.total, step.message);
             if let Some(fleet) = Weak::upgrade(&fleet) {
                 fleet.template_pools.set(recipe.name, Entry::Building(step));
             }
         };
-        self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())
+        let built = self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())?;
+        tracing::info!(template = recipe.name, seconds = began.elapsed().as_secs(), "built a template");
+        Ok(built)
     }
 
     /// A recipe that failed still gives a template, if it is one that can do without.

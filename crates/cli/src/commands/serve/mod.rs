@@ -135,10 +135,12 @@ async fn serve_node(
     let runs_programs = names.listener.is_some();
     let greeting = Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref(), runs_programs };
     let running = RunningServer { api_url: greeting.api_url() }.record(&state)?;
-    greeting.print();
     let api: Arc<dyn NodeApi> = Arc::clone(node) as Arc<dyn NodeApi>;
     let listeners = std::iter::once(listener).chain(names.listener).collect();
-    serve(config, listeners, api, stop).await?;
+    tokio::select! {
+        served = serve(config, listeners, api, stop) => served?,
+        () = async { greeting.print(node).await; std::future::pending().await } => {}
+    }
     drop(running);
     store.close().await;
     Ok(ExitCode::SUCCESS)
