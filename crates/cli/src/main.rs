@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod env_names;
 mod failure;
+mod host_packages;
 mod logging;
 mod printable;
 mod privilege;

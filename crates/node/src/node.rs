@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use isopod_disk::DiskOptions;
+use isopod_disk::{DiskKind, DiskOptions};
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
 use isopod_network::NetworkConfig;
@@ -231,6 +231,11 @@ impl Node {
         while self.pool_filled().ready < size.ready || self.pool_filled().prepared < size.prepared {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+
+    /// How what sandboxes write is kept on this host.
+    pub fn disk_kind(&self) -> DiskKind {
+        self.fleet.provisioner.host.disk.kind()
     }
 
     /// Why what sandboxes write cannot be limited on this host, and what would help.

@@ -121,6 +121,8 @@ pub(crate) enum Command {
     Service(ServiceArgs),
     /// Check what this machine can and cannot do.
     Doctor(JsonArgs),
+    /// Install optional packages of this machine that are missing, such as btrfs-progs for disk limits.
+    Setup(SetupArgs),
     /// Show disk usage.
     Df(JsonArgs),
     /// Remove abandoned sandboxes and unused templates.
@@ -171,6 +173,13 @@ pub(crate) struct PruneArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
+    /// Do not ask for confirmation.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetupArgs {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,

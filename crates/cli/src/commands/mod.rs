@@ -34,6 +34,7 @@ mod running;
 mod runs;
 mod serve;
 mod service;
+mod setup;
 mod show;
 pub(crate) mod spawner;
 mod storage;
@@ -70,6 +71,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Completions { shell } => completions::run(shell),
         Command::HelpMarkdown => help_markdown::run(),
         Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
+        Command::Setup(setup) => setup::run(&setup),
         Command::Tls(tls) => tls::run(&state_dir, &tls),
         Command::Service(service) => service::run(args.state_dir.as_deref(), &service),
         Command::Env(env) => block_on(env::run(&state_dir, *env)),
