@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod audit;
+mod backup;
 mod completions;
 mod connect;
 mod cp;
@@ -27,6 +28,7 @@ mod pause;
 mod prune;
 mod remote;
 mod repl;
+mod restore;
 mod resume;
 mod run;
 mod run_workflow;
@@ -101,6 +103,8 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
                 Command::Storage(storage) => storage::run(&state_dir, &storage),
                 Command::Storaged(storaged) => storage::daemon::run(&storaged),
                 Command::Image(image) => block_on(image::run(&state_dir, image)),
+                Command::Backup(backup) => block_on(backup::run(&state_dir, &backup)),
+                Command::Restore(backup) => restore::run(&state_dir, &backup),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),
