@@ -63,6 +63,10 @@ impl Served {
         found.unwrap_or_else(|| panic!("{name} is not in {:?}", self.lines))
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn address(&self) -> &str {
         self.export("E2B_API_URL").split_once("://").unwrap().1
     }

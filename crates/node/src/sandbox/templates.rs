@@ -148,13 +148,12 @@ impl Fleet {
             let Some(strong) = fleet.upgrade().filter(|fleet| !fleet.template_pools.is_closed()) else { return };
             let Some(Entry::Open(template_pool)) = strong.template_pools.get(&key) else { return };
             let cold = template_pool.template();
-            let restart = Restart { handle, fleet, key };
+            let restart = Restart { handle, fleet, key, generation: cold.generation().to_owned() };
             let (on_end, began) = (restart.clone(), Instant::now());
             match strong.provisioner.start_zygote(&cold, move || on_end.after(began.elapsed())) {
                 // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
-                Ok(_)
-                    if strong.template_pools.is_closed()
-                        || template_pool.template().generation() != cold.generation() =>
+                _ if strong.template_pools.is_closed()
+                    || template_pool.template().generation() != cold.generation() =>
                 {
                     return;
                 }
@@ -217,14 +216,20 @@ struct Restart {
     handle: tokio::runtime::Handle,
     fleet: Weak<Fleet>,
     key: String,
+    /// What its interpreters are for.
+    generation: String,
 }
 
 impl Restart {
-    /// In a while, if the node still lives. One that dies again and again is waited for ever longer.
+    /// In a while, if the node still lives. One that dies again and again is waited for ever longer. One of an earlier
+    /// generation was ended because the host has changed; whoever noticed that has started its successor.
     fn after(self, lived: Duration) {
-        let Self { handle, fleet, key } = self;
+        let Self { handle, fleet, key, generation } = self;
         handle.clone().spawn(async move {
             let Some(template_pool) = open_pool(&fleet, &key) else { return };
+            if template_pool.template().generation() != generation {
+                return;
+            }
             let wait = template_pool.zygote_backoff(lived);
             let template = template_pool.template().name.clone();
             tracing::warn!(template, wait = wait.as_secs(), "the zygote is gone; starting another after a wait");
