@@ -19,6 +19,7 @@ mod images;
 mod inotify;
 mod layer_users;
 mod node;
+mod output_tail;
 mod pool;
 mod provision;
 mod record;

@@ -1,5 +1,8 @@
 //! What a recipe's script says about how far it is: lines of `::step 3/9 Installing pandas`.
 
+/// How such a line begins.
+pub(crate) const STEP: &str = "::step ";
+
 /// A line of progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -10,7 +13,7 @@ pub(crate) struct Step {
 
 /// Reads one line; `None` when it is something else.
 pub(crate) fn read_progress(line: &str) -> Option<Step> {
-    let (count, message) = line.strip_prefix("::step ")?.split_once(' ')?;
+    let (count, message) = line.strip_prefix(STEP)?.split_once(' ')?;
     let (done, total) = count.split_once('/')?;
     let (done, total) = (done.parse().ok()?, total.parse().ok()?);
     (done <= total).then(|| Step { done, total, message: message.trim().to_owned() })
