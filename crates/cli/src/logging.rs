@@ -16,6 +16,7 @@ use crate::args::{Args, Command, LogFormat};
 use crate::env_names;
 use crate::failure::Hint;
 use crate::printable::{printable, printable_json};
+use crate::progress_bar;
 
 const SERVICE_NAME: &str = "isopod";
 const TRACES_PATH: &str = "/v1/traces";
@@ -87,6 +88,7 @@ impl Write for SafeError {
             (line, LineFormat::Text { has_colours }) => safe_line(&line, has_colours),
             (line, LineFormat::Json) => printable_json(&line),
         };
+        progress_bar::erase();
         std::io::stderr().write_all(line.as_bytes())?;
         Ok(bytes.len())
     }

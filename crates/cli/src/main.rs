@@ -9,9 +9,11 @@ mod args;
 mod commands;
 mod env_names;
 mod failure;
+mod host_packages;
 mod logging;
 mod printable;
 mod privilege;
+mod progress_bar;
 
 use std::process::ExitCode;
 

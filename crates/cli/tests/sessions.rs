@@ -104,6 +104,9 @@ async fn errors_and_endless_code_are_results_and_the_state_stays() {
     assert_eq!(endless["logs"], "STDOUT:\non\n", "{endless}");
     let command = rig.execute("r", json!({ "command": "echo out; exit 3" })).await;
     assert_eq!((&command["success"], &command["output"]["exit_code"]), (&json!(false), &json!(3)), "{command}");
+    // The bytes of one character, one after the other.
+    let halves = json!({ "command": r"printf 'caf\303' >&2; sleep 0.3; printf '\251\n' >&2; exit 1" });
+    assert_eq!(rig.execute("r", halves).await["output"]["stderr"], "café\n");
     assert_eq!(rig.execute("r", json!({ "command": "sleep 60", "timeout": 0.5 })).await["success"], false);
     let unknown = rig.execute("r", json!({ "code": "1", "language": "klingon" })).await;
     assert_eq!(unknown["success"], false, "{unknown}");

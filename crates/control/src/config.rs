@@ -102,7 +102,7 @@ impl ServeConfig {
             team_limits: TeamLimits::default(),
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,
-            create_timeout: Duration::from_secs(45),
+            create_timeout: Duration::from_secs(55),
             node_timeout: Duration::from_secs(30),
             connections: ConnectionLimits::default(),
             share_build_cache: false,

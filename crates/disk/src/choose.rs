@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::error::{Context, DiskError, NoLimit};
 use super::folder;
 use super::image::{Image, ImageError};
+use super::kind::DiskKind;
 use super::lock::SetupLock;
 use super::options::DiskOptions;
 use super::places::{self, Areas, Places};
@@ -23,6 +24,7 @@ pub(super) struct Chosen {
     pub(super) areas: Box<dyn Areas>,
     /// Set if the areas are in the image.
     pub(super) image: Option<Image>,
+    pub(super) kind: DiskKind,
 }
 
 /// Existing areas have priority, because they must stay reachable. Otherwise the best method that the host supports is
@@ -70,16 +72,17 @@ fn in_image(root: &Path, image: Image, options: &DiskOptions, lock: &SetupLock) 
 fn in_subvolumes(root: &Path, image: Option<Image>) -> Result<Chosen, DiskError> {
     let places = Places::open(root, |_| Arc::new(Nothing))?;
     let areas = Subvolumes::open(places.areas(), image.is_some()).doing("look at the qgroups of", root)?;
-    Ok(Chosen { places, areas: Box::new(areas), image })
+    let kind = if image.is_some() { DiskKind::Image } else { DiskKind::Subvolumes };
+    Ok(Chosen { places, areas: Box::new(areas), image, kind })
 }
 
 fn with_projects(state_dir: &Path, root: &Path) -> Result<Chosen, DiskError> {
     let areas = Projects::open(state_dir, root)?;
     let places = Places::open(root, |areas| Arc::new(LiftLimit { areas: areas.clone() }))?;
-    Ok(Chosen { places, areas: Box::new(areas), image: None })
+    Ok(Chosen { places, areas: Box::new(areas), image: None, kind: DiskKind::Projects })
 }
 
 fn plain(root: &Path, reason: NoLimit) -> Result<Chosen, DiskError> {
     let places = Places::open(root, |_| Arc::new(Nothing))?;
-    Ok(Chosen { places, areas: Box::new(Plain { reason }), image: None })
+    Ok(Chosen { places, areas: Box::new(Plain { reason }), image: None, kind: DiskKind::Plain })
 }

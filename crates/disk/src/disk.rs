@@ -10,6 +10,7 @@ use isopod_wire::Bytes;
 use crate::choose::{Chosen, choose};
 use crate::error::{Context, DiskError, NoLimit};
 use crate::image::{self, Image, Unmounted};
+use crate::kind::DiskKind;
 use crate::lock::SetupLock;
 use crate::name::AreaName;
 use crate::options::DiskOptions;
@@ -24,6 +25,7 @@ pub struct Disk {
     places: Places,
     areas: Box<dyn Areas>,
     image: Option<Watched>,
+    kind: DiskKind,
 }
 
 /// The image, and the thread that keeps it large enough.
@@ -53,10 +55,15 @@ impl Disk {
         let state_dir = state_dir.canonicalize().doing("find", state_dir)?;
         let lock = SetupLock::acquire(&state_dir)?;
         ensure_private(&state_dir.join("disk"))?;
-        let Chosen { places, areas, image } = choose(&state_dir, options, &lock)?;
+        let Chosen { places, areas, image, kind } = choose(&state_dir, options, &lock)?;
         drop(lock);
         let image = image.map(|image| watched(&state_dir, image, options.max_size())).transpose()?;
-        Ok(Self { state_dir, places, areas, image })
+        Ok(Self { state_dir, places, areas, image, kind })
+    }
+
+    /// How areas are kept.
+    pub fn kind(&self) -> DiskKind {
+        self.kind
     }
 
     /// Whether areas can have limits.
@@ -157,7 +164,7 @@ impl Disk {
     /// removal if another mount namespace has a copy of the mount. The space is then freed when that namespace ends.
     pub fn destroy(self) -> Result<(), DiskError> {
         let lock = SetupLock::acquire(&self.state_dir)?;
-        let Self { state_dir, places, areas, image } = self;
+        let Self { state_dir, places, areas, image, .. } = self;
         match image {
             Some(watched) => destroy_image(places, watched)?,
             None => destroy_directories(&state_dir, places, &*areas)?,

@@ -19,6 +19,7 @@ mod error;
 mod folder;
 mod free_space;
 mod image;
+mod kind;
 mod lock;
 mod mkfs;
 mod mounts;
@@ -36,6 +37,7 @@ mod watch;
 
 pub use disk::{Area, Disk};
 pub use error::{DiskError, NoLimit, is_disk_full};
+pub use kind::DiskKind;
 pub use name::{AreaName, NameError};
 pub use options::DiskOptions;
 pub use size::available_at;

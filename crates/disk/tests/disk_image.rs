@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Instant;
 
-use isopod_disk::{Disk, DiskError, DiskOptions, NoLimit, is_disk_full};
+use isopod_disk::{Disk, DiskError, DiskKind, DiskOptions, NoLimit, is_disk_full};
 use isopod_isolation::sys::btrfs::{self, QuotaState};
 use isopod_wire::Bytes;
 use support::{MIB, State, eventually, fill};
@@ -21,6 +21,7 @@ fn a_write_past_the_limit_fails_and_leaves_the_other_areas_alone() {
     let state = State::new();
     let disk = state.open();
     assert!(disk.can_limit());
+    assert_eq!(disk.kind(), DiskKind::Image);
     let full = disk.create_area("full", limit(16)).unwrap();
     let other = disk.create_area("other", limit(16)).unwrap();
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Instant;
 
-use isopod_disk::{Disk, DiskError, NoLimit};
+use isopod_disk::{Disk, DiskError, DiskKind, NoLimit};
 use isopod_isolation::sys::project_quota::{ProjectQuota, project_quota};
 use isopod_wire::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -23,6 +23,7 @@ fn without_mkfs_areas_have_no_limit_and_the_reason_names_the_package() {
     let disk = state.open_plain();
     assert_eq!(disk.no_limit(), Some(&NoLimit::NoMkfs));
     assert!(disk.no_limit().unwrap().to_string().contains("btrfs-progs"));
+    assert_eq!(disk.kind(), DiskKind::Plain);
 
     assert!(matches!(disk.create_area("a", Some(Bytes::mib(16))), Err(DiskError::CannotLimit { .. })));
     assert!(disk.area_names().unwrap().is_empty());

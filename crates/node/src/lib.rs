@@ -19,6 +19,7 @@ mod images;
 mod inotify;
 mod layer_users;
 mod node;
+mod output_tail;
 mod pool;
 mod provision;
 mod record;
@@ -42,7 +43,10 @@ pub use home::{HomeError, HomeKind, count_sandboxes};
 pub use host::HostError;
 pub use images::image_store;
 pub use isopod_image::registry::RegistrySettings;
-pub use node::{BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, TemplateProgress};
+pub use node::{
+    BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, Prepared, PreparedTemplate,
+    TemplateProgress,
+};
 pub use pool::PoolSize;
 pub use removal::remove_everything;
 pub use spawner::SpawnerProgram;

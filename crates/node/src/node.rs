@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use isopod_disk::DiskOptions;
+use isopod_disk::{DiskKind, DiskOptions};
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
 use isopod_network::NetworkConfig;
@@ -35,7 +35,7 @@ use crate::slot::Slot;
 use crate::spawner::{SpawnerProcess, SpawnerProgram};
 use crate::state::StateRoot;
 use crate::sweep::{SweepReport, Sweeper, sweep};
-use crate::template::{Existing, Layer, Step, Template, find_recipe, remove_unfinished};
+use crate::template::{Existing, Layer, Recipe, Step, Template, find_recipe, remove_unfinished};
 use crate::workspace::WorkspaceServer;
 
 /// How often a server sweeps by default.
@@ -117,6 +117,32 @@ pub struct TemplateProgress {
     pub message: String,
 }
 
+impl From<Step> for TemplateProgress {
+    fn from(Step { done, total, message }: Step) -> Self {
+        Self { done, total, message }
+    }
+}
+
+/// A template of [`NodeConfig::prepare`], after its preparation.
+#[derive(Clone, Debug)]
+pub struct PreparedTemplate {
+    /// Its own name, whatever alias was asked for.
+    pub name: &'static str,
+    /// How it went.
+    pub outcome: Prepared,
+}
+
+/// How the preparation of a template went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// Sandboxes of it can be created.
+    Ready,
+    /// Sandboxes of it can be created, but lack what its recipe installs, for this reason.
+    Reduced(String),
+    /// It is not there. The next create tries again.
+    Failed(String),
+}
+
 /// A template that is ready.
 #[derive(Clone, Debug)]
 pub struct BuiltTemplate {
@@ -150,6 +176,8 @@ pub enum BuildTemplateError {
 pub struct Node {
     sandboxes: Arc<Sandboxes>,
     builder: TemplateBuilder,
+    /// What is made ready in the background.
+    prepared: Vec<&'static Recipe>,
 }
 
 impl Node {
@@ -169,19 +197,34 @@ impl Node {
         let blocking_config = config.clone();
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (provisioner, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
-        let wanted: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
+        let prepared: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
         let sandboxes_config =
             SandboxesConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
         let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
         sandboxes.adopt().await.map_err(OpenError::Sweep)?;
         maintain_workspaces(&sandboxes);
         sandboxes.template_pools.base().pool.start();
-        wanted.into_iter().for_each(|recipe| sandboxes.start_opening(recipe));
+        prepared.iter().for_each(|&recipe| sandboxes.start_opening(recipe));
         refresh_templates_periodically(&sandboxes);
         if config.home == HomeKind::Server {
             sweep_periodically(&sandboxes, config.sweep_every);
         }
-        Ok(Self { sandboxes, builder: TemplateBuilder::new(images) })
+        Ok(Self { sandboxes, builder: TemplateBuilder::new(images), prepared })
+    }
+
+    /// Waits until every template of [`NodeConfig::prepare`] is open or has failed. `on_step` is told how far those are that
+    /// must be built first, and nothing about the others.
+    pub async fn wait_until_prepared(&self, on_step: impl Fn(&'static str, TemplateProgress)) -> Vec<PreparedTemplate> {
+        let mut prepared = Vec::new();
+        for &recipe in &self.prepared {
+            let opened = self.sandboxes.wait_until_open(recipe, |step| on_step(recipe.name, step.into())).await;
+            let outcome = match opened {
+                Ok(template_pool) => template_pool.reduced.clone().map_or(Prepared::Ready, Prepared::Reduced),
+                Err(error) => Prepared::Failed(error.to_string()),
+            };
+            prepared.push(PreparedTemplate { name: recipe.name, outcome });
+        }
+        prepared
     }
 
     /// Waits until the pool has this size.
@@ -189,6 +232,11 @@ impl Node {
         while self.pool_filled().ready < size.ready || self.pool_filled().prepared < size.prepared {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+
+    /// Where sandboxes write on this host.
+    pub fn disk_kind(&self) -> DiskKind {
+        self.sandboxes.provisioner.host.disk.kind()
     }
 
     /// Why disk usage of sandboxes cannot be limited on this host, and what to do about it.
@@ -224,9 +272,7 @@ impl Node {
         if !rebuild && Layer::open(&templates, &id).is_ok() {
             return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
         }
-        let on_step = |step: Step| {
-            on_step(TemplateProgress { done: step.done, total: step.total, message: step.message });
-        };
+        let on_step = |step: Step| on_step(step.into());
         let existing = if rebuild { Existing::Replace } else { Existing::Take };
         let built = self.sandboxes.build_layer(recipe, &id, existing, on_step).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
@@ -350,6 +396,10 @@ fn start_spawner(home: &Home, config: &NodeConfig) -> Result<Arc<dyn Backend>, O
 impl NodeApi for Node {
     async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.sandboxes.create(spec).await
+    }
+
+    async fn wait_for_template(&self, template: &str) -> Result<(), CreateError> {
+        self.sandboxes.template_pool(template).await.map(drop)
     }
 
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {

@@ -269,6 +269,48 @@ async fn a_slow_node_is_a_timeout_and_what_it_makes_late_is_removed() {
         .await;
 }
 
+/// With the progress, and before the SDKs give up.
+#[tokio::test]
+async fn a_create_of_a_template_that_is_still_built_is_told_to_come_back() {
+    let server = Server::start().await;
+    server.node.faults.builds_too_long.store(true, std::sync::atomic::Ordering::Relaxed);
+    let body = json!({ "templateID": "code-interpreter-v1" });
+    let early = server.client.post("/v2/sandboxes", body.clone()).await;
+    assert_eq!((early.status, early.json["error_code"].as_str()), (503, Some("template_not_ready")));
+    assert_eq!(early.headers["retry-after"], "10");
+    let message = early.json["message"].as_str().unwrap();
+    assert!(message.ends_with("is being built: step 3 of 9, Installing pandas"), "{message}");
+    assert_eq!(server.client.get("/v2/sandboxes").await.json, json!([]));
+    server.node.faults.builds_too_long.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(server.client.post("/v2/sandboxes", body).await.status, 201);
+}
+
+/// Neither then nor when the template is there.
+#[tokio::test]
+async fn a_client_that_hangs_up_while_its_template_is_built_gets_no_sandbox() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start().await;
+    let faults = &server.node.faults;
+    faults.builds.store(true, Relaxed);
+    let client = server.client.clone();
+    let asking = tokio::spawn(async move {
+        let headers = [("x-api-key", client.key.as_str()), ("content-type", "application/json")];
+        let body = json!({ "templateID": "code-interpreter-v1" }).to_string();
+        let _ = client.open(Method::POST, "/v2/sandboxes", &headers, body.into()).await;
+    });
+    until("it waits", || async { faults.waits.load(Relaxed) == 1 }).await;
+    asking.abort();
+    until("the server knows that it is gone", || async {
+        let audit = server.client.get("/api/v1/audit").await.json;
+        audit["lines"].as_array().unwrap().iter().any(|line| line["code"] == "client_gone")
+    })
+    .await;
+    faults.builds.store(false, Relaxed);
+    let id = server.create(json!({ "templateID": "code-interpreter-v1" })).await;
+    assert_eq!((server.node.creates.load(Relaxed), server.node.count()), (1, 1));
+    assert_eq!(server.client.get("/v2/sandboxes").await.json[0]["sandboxID"], id.as_str());
+}
+
 #[tokio::test]
 async fn a_create_that_is_sent_again_makes_one_sandbox() {
     let server = Server::start().await;

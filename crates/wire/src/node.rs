@@ -337,6 +337,10 @@ pub trait NodeApi: Send + Sync + 'static {
     /// Creates a sandbox and waits until its guest answers. On error nothing is left of it.
     async fn create(&self, spec: SandboxSpec) -> Result<Incarnation, CreateError>;
 
+    /// Waits until sandboxes of a template can be created, but not longer than a client usually waits for an answer. Creates
+    /// nothing, so a caller may stop waiting at any time.
+    async fn wait_for_template(&self, template: &str) -> Result<(), CreateError>;
+
     /// Ends an incarnation and removes everything of it. Succeeds if it is already gone.
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError>;
 

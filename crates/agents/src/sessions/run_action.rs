@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isopod_control::lifecycle::GuestConnection;
 use isopod_guest_client::GuestError;
-use isopod_guest_client::guest::{Event, StartProcess};
+use isopod_guest_client::guest::{Event, StartProcess, TextDecoder};
 use isopod_guest_client::interpreter::{CodeEvent, RunCode};
 
 use super::tool::{Action, ToolFailure, ToolOutput};
@@ -86,15 +86,16 @@ async fn run_command(
     output: &mut ToolOutput,
 ) -> Result<(), GuestError> {
     let mut process = inside.guest.start(StartProcess::shell(line).timeout(timeout)).await?;
+    let (mut stdout, mut stderr) = (TextDecoder::default(), TextDecoder::default());
     loop {
         match process.next().await? {
             Some(Event::Stdout(bytes) | Event::Pty(bytes)) => {
-                keep(&mut output.stdout, &String::from_utf8_lossy(&bytes), &mut output.truncated);
+                keep(&mut output.stdout, &stdout.push(&bytes), &mut output.truncated);
             }
-            Some(Event::Stderr(bytes)) => {
-                keep(&mut output.stderr, &String::from_utf8_lossy(&bytes), &mut output.truncated);
-            }
+            Some(Event::Stderr(bytes)) => keep(&mut output.stderr, &stderr.push(&bytes), &mut output.truncated),
             Some(Event::End(ended)) => {
+                keep(&mut output.stdout, &stdout.finish(), &mut output.truncated);
+                keep(&mut output.stderr, &stderr.finish(), &mut output.truncated);
                 output.exit_code = Some(ended.exit_code);
                 if ended.exit_code != 0 {
                     output.error = Some(ToolFailure {

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod audit;
+mod backup;
 mod database;
 mod env;
 mod image;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use audit::{AuditArgs, AuditCommand};
+pub(crate) use backup::BackupArgs;
 pub(crate) use database::DatabaseArgs;
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
@@ -121,10 +123,16 @@ pub(crate) enum Command {
     Service(ServiceArgs),
     /// Check what this machine can and cannot do.
     Doctor(JsonArgs),
+    /// Install optional packages of this machine that are missing, such as btrfs-progs for disk limits.
+    Setup(SetupArgs),
     /// Show disk usage.
     Df(JsonArgs),
     /// Remove abandoned sandboxes and unused templates.
     Prune(PruneArgs),
+    /// Write the records, keys, certificates, templates and run files of the state directory to one file. Servers go on.
+    Backup(BackupArgs),
+    /// Create the state directory from a file of `isopod backup`.
+    Restore(BackupArgs),
     /// Kill all sandboxes and remove Isopod's state from this machine.
     Uninstall(UninstallArgs),
     /// Print a shell completion script.
@@ -173,6 +181,13 @@ pub(crate) struct PruneArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetupArgs {
+    /// Do not ask for confirmation.
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod audit;
+mod backup;
 mod completions;
 mod connect;
 mod cp;
@@ -28,6 +29,7 @@ mod pause;
 mod prune;
 mod remote;
 mod repl;
+mod restore;
 mod resume;
 mod run;
 mod run_workflow;
@@ -35,6 +37,7 @@ mod running;
 mod runs;
 mod serve;
 mod service;
+mod setup;
 mod show;
 pub(crate) mod spawner;
 mod storage;
@@ -72,6 +75,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::HelpMan { directory } => help_man::run(&directory),
         Command::HelpMarkdown => help_markdown::run(),
         Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
+        Command::Setup(setup) => setup::run(&setup),
         Command::Tls(tls) => tls::run(&state_dir, &tls),
         Command::Service(service) => service::run(args.state_dir.as_deref(), &service),
         Command::Env(env) => block_on(env::run(&state_dir, *env)),
@@ -101,6 +105,8 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
                 Command::Storage(storage) => storage::run(&state_dir, &storage),
                 Command::Storaged(storaged) => storage::daemon::run(&storaged),
                 Command::Image(image) => block_on(image::run(&state_dir, image)),
+                Command::Backup(backup) => block_on(backup::run(&state_dir, &backup)),
+                Command::Restore(backup) => restore::run(&state_dir, &backup),
                 Command::Df(df) => df::run(&state_dir, &df),
                 Command::Prune(prune) => prune::run(&state_dir, &prune),
                 Command::Uninstall(uninstall) => uninstall::run(&state_dir, &uninstall),

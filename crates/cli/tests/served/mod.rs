@@ -42,6 +42,16 @@ impl Served {
         served
     }
 
+    /// Reads on until a line with these words, which is the last of `lines` then.
+    pub(crate) fn read_until(&mut self, words: &str) {
+        while !self.lines.last().is_some_and(|line| line.contains(words)) {
+            let mut line = String::new();
+            let length = self.output.read_line(&mut line).unwrap();
+            assert_ne!(length, 0, "the server ended: {:?} {}", self.lines, self.log());
+            self.lines.push(line.trim_end().to_owned());
+        }
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.errors.path()).unwrap_or_default()
@@ -51,6 +61,10 @@ impl Served {
     pub(crate) fn export(&self, name: &str) -> &str {
         let found = self.lines.iter().find_map(|line| line.trim().strip_prefix(&format!("export {name}=")));
         found.unwrap_or_else(|| panic!("{name} is not in {:?}", self.lines))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn address(&self) -> &str {

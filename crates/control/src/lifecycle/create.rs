@@ -86,6 +86,13 @@ impl Fleet {
         made
     }
 
+    /// Waits until a create needs to wait for nothing more than its own sandbox.
+    pub(crate) async fn wait_for_template(&self, template: &UsableTemplate) -> Result<(), CreateRefusal> {
+        let started = Instant::now();
+        let waited = self.node.wait_for_template(template.node_template.name()).await.map_err(CreateRefusal::Node);
+        waited.inspect_err(|_| self.counters.created(false, started.elapsed()))
+    }
+
     async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let features = self.settings.features.check(&wanted.team.0, &wanted.metadata)?;
         let slot = self.slots.take_for_create(&wanted.team)?;

@@ -42,6 +42,11 @@ pub struct UsableTemplate {
 pub(crate) struct NodeTemplate(String);
 
 impl NodeTemplate {
+    /// The name in calls to the node.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Returns the name for calls to the node.
     pub(crate) fn into_name(self) -> String {
         self.0

@@ -22,6 +22,7 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use super::work::Work;
 use crate::guest_request;
+use crate::output_tail::OutputTail;
 use crate::sandbox::{Sandboxes, build_spec};
 use crate::template::{Stamps, Template, commit_changes, layer_bounds};
 
@@ -222,17 +223,21 @@ impl Drop for BuildSandbox {
 }
 
 /// Splits the output of a step into lines, and keeps the end of it for the error.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Output {
-    tail: Vec<u8>,
+    tail: OutputTail,
     line: Vec<u8>,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { tail: OutputTail::new(MAX_ERROR_BYTES), line: Vec::new() }
+    }
 }
 
 impl Output {
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.tail.extend_from_slice(bytes);
-        let surplus = self.tail.len().saturating_sub(MAX_ERROR_BYTES);
-        self.tail.drain(..surplus);
+        self.tail.push(bytes);
         let mut lines = Vec::new();
         for byte in bytes {
             match byte {
@@ -252,8 +257,7 @@ impl Output {
     }
 
     fn explain(&self, code: i32, error: Option<&str>) -> String {
-        let tail = String::from_utf8_lossy(&self.tail);
-        let tail = tail.trim();
+        let tail = self.tail.text();
         let how = error.map_or_else(|| format!("exit code {code}"), |error| format!("exit code {code} ({error})"));
         if tail.is_empty() { how } else { format!("{how}: {tail}") }
     }

@@ -16,7 +16,10 @@ use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 use super::Sandboxes;
 use crate::boot::ProcessIdentity;
 use crate::guest_request;
-use crate::template::{BASE, CommitError, Existing, Layer, Recipe, Step, commit_area, layer_bounds, read_progress};
+use crate::output_tail::OutputTail;
+use crate::template::{
+    BASE, CommitError, Existing, Layer, Recipe, STEP, Step, commit_area, layer_bounds, read_progress,
+};
 
 /// A recipe that takes longer is stopped.
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
@@ -179,18 +182,22 @@ async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: im
 }
 
 /// The end of an output, and its lines as they arrive.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tail {
-    kept: Vec<u8>,
+    kept: OutputTail,
     line: Vec<u8>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self { kept: OutputTail::new(MAX_ERROR_BYTES), line: Vec::new() }
+    }
 }
 
 impl Tail {
     /// Returns the lines that these bytes complete.
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.kept.extend_from_slice(bytes);
-        let surplus = self.kept.len().saturating_sub(MAX_ERROR_BYTES);
-        self.kept.drain(..surplus);
+        self.kept.push(bytes);
         let mut lines = Vec::new();
         for byte in bytes {
             match byte {
@@ -204,13 +211,21 @@ impl Tail {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).trim().to_owned()
+        let text = self.kept.text();
+        text.lines().filter(|line| !line.starts_with(STEP)).collect::<Vec<_>>().join("\n")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_has_the_output_without_the_progress() {
+        let mut tail = Tail::default();
+        tail.push(b"::step 0/2 Looking\nERROR: no index\n::step 1/2 Going\nERROR: gone\n");
+        assert_eq!(tail.text(), "ERROR: no index\nERROR: gone");
+    }
 
     #[test]
     fn a_tail_gives_whole_lines_and_keeps_the_end() {

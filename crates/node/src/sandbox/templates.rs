@@ -11,8 +11,9 @@ use crate::pool::{Pool, PoolSize};
 use crate::template::{BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Recipe, Step, Template, find_recipe};
 use crate::template_pool::{Entry, TemplatePool};
 
-/// How long a create waits for a template that is being built. Clients time out a little later.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long a create waits for a template that is being built. The official SDKs give up after 60 seconds, and the server's
+/// own limit for a create lies in between.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(50);
 
 impl Sandboxes {
     /// The pool of the template with this name or alias.
@@ -28,7 +29,7 @@ impl Sandboxes {
             return Ok(template_pool);
         }
         self.start_opening(recipe);
-        match tokio::time::timeout(BUILD_TIMEOUT, self.wait_until_open(recipe)).await {
+        match tokio::time::timeout(BUILD_TIMEOUT, self.wait_until_open(recipe, |_| {})).await {
             Ok(opened) => opened,
             Err(_) => Err(self.not_ready(recipe)),
         }
@@ -46,12 +47,25 @@ impl Sandboxes {
         }
     }
 
-    async fn wait_until_open(&self, recipe: &'static Recipe) -> Result<Arc<TemplatePool>, CreateError> {
+    /// Waits for whoever opens it. `on_step` is told each step of its recipe, if that must run.
+    pub(crate) async fn wait_until_open(
+        &self,
+        recipe: &'static Recipe,
+        on_step: impl Fn(Step),
+    ) -> Result<Arc<TemplatePool>, CreateError> {
+        let mut told = None;
         loop {
             let changed = self.template_pools.changed.notified();
             match self.template_pools.get(recipe.name) {
                 Some(Entry::Open(template_pool)) => return Ok(template_pool),
-                Some(Entry::Building(_)) => changed.await,
+                Some(Entry::Building(step)) => {
+                    // Another template may be what has changed.
+                    if step.total > 0 && told.as_ref() != Some(&step) {
+                        on_step(step.clone());
+                        told = Some(step);
+                    }
+                    changed.await;
+                }
                 None => return Err(self.not_ready(recipe)),
             }
         }
@@ -73,14 +87,17 @@ impl Sandboxes {
             return Ok(layer);
         }
         tracing::info!(template = recipe.name, "building a template, which takes a minute or two");
+        let began = Instant::now();
         let sandboxes = Arc::downgrade(self);
         let on_step = move |step: Step| {
-            tracing::info!(template = recipe.name, done = step.done, total = step.total, step.message);
+            tracing::debug!(template = recipe.name, done = step.done, total = step.total, step.message);
             if let Some(sandboxes) = Weak::upgrade(&sandboxes) {
                 sandboxes.template_pools.set(recipe.name, Entry::Building(step));
             }
         };
-        self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())
+        let built = self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())?;
+        tracing::info!(template = recipe.name, seconds = began.elapsed().as_secs(), "built a template");
+        Ok(built)
     }
 
     /// Opens the template of a recipe. If the recipe failed, a template with an interpreter is still usable without its
@@ -134,14 +151,12 @@ impl Sandboxes {
             };
             let Some(Entry::Open(template_pool)) = strong.template_pools.get(&key) else { return };
             let cold = template_pool.template();
-            let restart = Restart { handle, sandboxes, key };
+            let restart = Restart { handle, sandboxes, key, generation: cold.generation().to_owned() };
             let (on_end, began) = (restart.clone(), Instant::now());
             match strong.provisioner.start_zygote(&cold, move || on_end.after(began.elapsed())) {
-                // Too late: the node is closing, or the host has changed and another zygote is being started. Drop this
-                // one.
-                Ok(_)
-                    if strong.template_pools.is_closed()
-                        || template_pool.template().generation() != cold.generation() =>
+                // Too late: the node ends, or the host has changed and another one is on its way. This one goes.
+                _ if strong.template_pools.is_closed()
+                    || template_pool.template().generation() != cold.generation() =>
                 {
                     return;
                 }
@@ -205,14 +220,20 @@ struct Restart {
     handle: tokio::runtime::Handle,
     sandboxes: Weak<Sandboxes>,
     key: String,
+    /// What its interpreters are for.
+    generation: String,
 }
 
 impl Restart {
-    /// Starts it after a wait, if the node still exists. The wait grows with each failure.
+    /// In a while, if the node still lives. One that dies again and again is waited for ever longer. One of an earlier
+    /// generation was ended because the host has changed; whoever noticed that has started its successor.
     fn after(self, lived: Duration) {
-        let Self { handle, sandboxes, key } = self;
+        let Self { handle, sandboxes, key, generation } = self;
         handle.clone().spawn(async move {
             let Some(template_pool) = open_pool(&sandboxes, &key) else { return };
+            if template_pool.template().generation() != generation {
+                return;
+            }
             let wait = template_pool.zygote_backoff(lived);
             let template = template_pool.template().name.clone();
             tracing::warn!(template, wait = wait.as_secs(), "the zygote is gone; starting another after a wait");

@@ -17,7 +17,7 @@ use isopod_isolation::launch::{KeptLayers, RootLayers, RootStyle};
 pub(crate) use layer::{Layer, LayerError, Scratch, make_layer};
 pub use layer::{LayerInfo, layer_names, list_layers, remove_layer, remove_unfinished};
 pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
-pub(crate) use progress::{Step, read_progress};
+pub(crate) use progress::{STEP, Step, read_progress};
 pub use python_packages::{PackageDifference, package_differences};
 pub(crate) use recipe::{Recipe, facts_key, find_recipe, recipes};
 pub use recipe::{RecipeInfo, has_recipe, list_recipes};

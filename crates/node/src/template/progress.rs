@@ -1,5 +1,8 @@
 //! Parses the progress lines of a recipe's script: `::step 3/9 Installing pandas`.
 
+/// The start of a progress line.
+pub(crate) const STEP: &str = "::step ";
+
 /// A progress line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -10,7 +13,7 @@ pub(crate) struct Step {
 
 /// Parses a line. Returns `None` for other output.
 pub(crate) fn read_progress(line: &str) -> Option<Step> {
-    let (count, message) = line.strip_prefix("::step ")?.split_once(' ')?;
+    let (count, message) = line.strip_prefix(STEP)?.split_once(' ')?;
     let (done, total) = count.split_once('/')?;
     let (done, total) = (done.parse().ok()?, total.parse().ok()?);
     (done <= total).then(|| Step { done, total, message: message.trim().to_owned() })

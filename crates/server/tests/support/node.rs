@@ -24,6 +24,12 @@ pub struct Faults {
     pub pause_fails: AtomicBool,
     pub resume_fails: AtomicBool,
     pub kill_fails: AtomicBool,
+    /// Its templates are being built.
+    pub builds: AtomicBool,
+    /// Its templates are being built, for longer than it lets anybody wait.
+    pub builds_too_long: AtomicBool,
+    /// How many creates have begun to wait for a template.
+    pub waits: AtomicU64,
     /// The duration of a create in milliseconds.
     pub create_takes: AtomicU64,
     /// The duration of a pause, a resume or a kill in milliseconds. The work is done at the end.
@@ -212,6 +218,18 @@ impl NodeApi for FakeNode {
         self.creates.fetch_add(1, Ordering::Relaxed);
         let this = self.this.upgrade().unwrap();
         self.runtime.spawn(async move { this.create_to_the_end(spec).await }).await.unwrap()
+    }
+
+    async fn wait_for_template(&self, template: &str) -> Result<(), CreateError> {
+        self.faults.waits.fetch_add(1, Ordering::Relaxed);
+        while self.faults.builds.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if self.faults.builds_too_long.load(Ordering::Relaxed) {
+            let progress = "step 3 of 9, Installing pandas".to_owned();
+            return Err(CreateError::TemplateNotReady { template: template.to_owned(), progress });
+        }
+        Ok(())
     }
 
     async fn kill(&self, incarnation: &Incarnation) -> Result<(), NodeError> {

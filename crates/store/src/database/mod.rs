@@ -1,5 +1,6 @@
 //! The database: opening it, updating its schema, restoring it, and a common interface to SQLite and PostgreSQL.
 
+mod copy;
 mod db;
 mod file;
 mod migrate;

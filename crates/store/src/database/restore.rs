@@ -8,9 +8,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sqlx::AssertSqlSafe;
-
-use super::file::{READERS, StoreFilePlace, make_private};
+use super::copy::write_copy;
+use super::file::{READERS, StoreFilePlace};
 use super::{Place, Store, StoreError};
 
 /// The device and the inode of a file.
@@ -64,10 +63,7 @@ impl StoreFilePlace {
             readers.push(self.read.acquire().await?);
         }
         let copy = beside(&self.path, ".restored");
-        remove(&copy)?;
-        make_private(&copy)?;
-        let name = copy.to_string_lossy().replace('\'', "''");
-        sqlx::raw_sql(AssertSqlSafe(format!("VACUUM INTO '{name}'"))).execute(&mut *writer).await?;
+        write_copy(&mut writer, &copy).await?;
         // The last connection that closes removes the old log by its name. So this must happen before the new file gets
         // the name.
         for reader in readers {

@@ -5,7 +5,7 @@ mod limits;
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_disk::{Disk, DiskOptions};
+use isopod_disk::{Disk, DiskOptions, NoLimit};
 use isopod_isolation::cgroup::Layout;
 use isopod_isolation::launch::{exposes_privileged_processes, has_time_namespaces};
 use isopod_network::{NetworkConfig, preflight};
@@ -14,10 +14,13 @@ use isopod_node::{PackageDifference, StateRoot, guest_program_bytes, package_dif
 use serde::Serialize;
 
 use crate::args::JsonArgs;
+use crate::host_packages::{list, missing_packages_beside};
 use crate::say::print_json_pretty;
 
 /// The oldest kernel that can id-map the layers of an overlay.
 const LEAST_KERNEL: (u32, u32) = (5, 19);
+
+const SETUP: &str = "`isopod setup` installs what is missing";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,6 +90,7 @@ async fn examine(state_dir: &Path) -> Vec<Finding> {
             let disk = disk(&state);
             let with_disk = disk.verdict == Verdict::Ok;
             findings.push(disk);
+            findings.push(packages(with_disk));
             findings.extend(base(&state));
             if findings.iter().all(|finding| finding.verdict != Verdict::Fail) {
                 findings.extend(limits::measure(state_dir, with_disk).await);
@@ -200,16 +204,27 @@ fn disk(state: &StateRoot) -> Finding {
     match Disk::open(state.path(), &DiskOptions::default()) {
         Err(error) => Finding::fail("disk", error.to_string(), "give another directory with --state-dir"),
         Ok(disk) => {
+            let kind = disk.kind();
             let finding = match disk.no_limit() {
-                None => Finding::ok("disk", "what a sandbox writes can be limited"),
+                None => Finding::ok("disk", format!("what a sandbox writes to {kind} can be limited")),
                 Some(reason) => {
-                    Finding::warn("disk", format!("--disk cannot be enforced: {reason}"), "apt-get install btrfs-progs")
+                    let detail = format!("sandboxes write to {kind}, so --disk cannot be enforced: {reason}");
+                    let hint = matches!(reason, NoLimit::NoMkfs | NoLimit::MkfsFailed(_)).then(|| SETUP.to_owned());
+                    Finding { verdict: Verdict::Warn, what: "disk", detail, hint }
                 }
             };
             // Nothing is left mounted for having looked.
             let _ = disk.close_if_unused();
             finding
         }
+    }
+}
+
+/// Those that Isopod can do without.
+fn packages(has_disk_limits: bool) -> Finding {
+    match missing_packages_beside(has_disk_limits) {
+        missing if missing.is_empty() => Finding::ok("packages", "all optional packages are there"),
+        missing => Finding::warn("packages", format!("missing: {}", list(&missing)), SETUP),
     }
 }
 

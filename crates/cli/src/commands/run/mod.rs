@@ -21,9 +21,10 @@ use isopod_wire::{KernelFeatures, Limits, NetworkPolicy, SandboxId};
 use super::environment::environment;
 use super::follow::{self, Report, terminal_size};
 use super::node_config;
-use super::template::{self, Bar};
+use super::template;
 use crate::args::RunArgs;
 use crate::failure::Hint;
+use crate::progress_bar::Bar;
 pub(super) use copy::Volume;
 
 pub(super) async fn run(state_dir: &Path, args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -99,9 +100,9 @@ pub(super) async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<(
     if !has_recipe(name) {
         return Ok(());
     }
-    let mut bar = Bar::default();
-    let built = node.build_template(name, false, |step| bar.show(&step)).await;
-    bar.end();
+    let bar = Bar::default();
+    let built = bar.while_working(node.build_template(name, false, |step| bar.show(&step))).await;
+    drop(bar);
     built.map(drop).map_err(template::explain)
 }
 

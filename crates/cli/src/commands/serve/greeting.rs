@@ -1,11 +1,15 @@
-//! What the server says when it is ready: lines to paste where E2B code runs.
+//! What the server says when it starts: lines to paste where E2B code runs, how far the templates are that must be built
+//! first, and that it is ready when creates work.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
+use isopod_node::{Node, Prepared, PreparedTemplate, TemplateProgress};
 use isopod_store::FirstKey;
 
 use super::settings::{Settings, TlsChoice};
 use crate::commands::tls::{ServerTls, print_client_lines};
+use crate::progress_bar::Bar;
 
 pub(super) struct Greeting<'a> {
     pub(super) address: SocketAddr,
@@ -17,9 +21,29 @@ pub(super) struct Greeting<'a> {
 }
 
 impl Greeting<'_> {
-    pub(super) fn print(&self) {
+    /// Says "ready" when sandboxes of all templates that are prepared can be created. Until then it shows the progress.
+    pub(super) async fn print(&self, node: &Node) {
+        let bar = Bar::default();
+        let was_begun = Cell::new(false);
+        let on_step = |name: &'static str, step| {
+            if !was_begun.replace(true) {
+                self.print_lines("Isopod is starting.");
+                say!("Building the template {name}, once. Creates of it wait until it is ready.\n");
+            }
+            show(&bar, name, &step);
+        };
+        let prepared = bar.while_working(node.wait_until_prepared(on_step)).await;
+        drop(bar);
+        match was_begun.get() {
+            true => say!("Isopod is ready."),
+            false => self.print_lines("Isopod is ready."),
+        }
+        prepared.iter().for_each(tell_what_lacks);
+    }
+
+    fn print_lines(&self, state: &str) {
         let (api, sandboxes) = self.urls();
-        say!("Isopod is ready. Paste this where your E2B code runs:\n");
+        say!("{state} Paste this where your E2B code runs:\n");
         say!("  export E2B_API_KEY={}", self.shown_key());
         say!("  export E2B_API_URL={api}");
         say!("  export E2B_SANDBOX_URL={sandboxes}");
@@ -65,5 +89,26 @@ impl Greeting<'_> {
             true => format!("localhost:{}", self.address.port()),
             false => self.address.to_string(),
         }
+    }
+}
+
+/// A bar for people, lines of the log for everybody else.
+fn show(bar: &Bar, template: &str, step: &TemplateProgress) {
+    if bar.is_on_terminal() {
+        bar.show(step);
+    } else {
+        tracing::info!(template, done = step.done, total = step.total, "{}", step.message);
+    }
+}
+
+fn tell_what_lacks(prepared: &PreparedTemplate) {
+    let name = prepared.name;
+    match &prepared.outcome {
+        Prepared::Ready => {}
+        Prepared::Reduced(reason) => say!(
+            "The template {name} could not be built, so its sandboxes have only the Python of this machine. Restart the \
+             server to try again. The reason: {reason}"
+        ),
+        Prepared::Failed(reason) => say!("{reason}. The next create tries again."),
     }
 }

@@ -34,6 +34,7 @@ use super::tls::{ServerTls, ensure_for_server};
 use super::{DATABASE, node_config};
 use crate::args::ServeArgs;
 use crate::failure::Hint;
+use crate::host_packages::{list, missing_packages_beside};
 use greeting::Greeting;
 use names::Names;
 use settings::{Settings, TlsChoice};
@@ -82,9 +83,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
     // Only now is it certain that no other server uses that daemon.
     let replaced = replace_storage_of_other_version(&settings, &storage).await;
-    if let Some(reason) = node.no_disk_limit() {
-        tracing::warn!("sandboxes can fill the disk of this host, because what they write cannot be limited: {reason}");
-    }
+    tell_disk(&node);
     let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend };
     let served = match replaced {
         Ok(()) => serve_node(&node, parts, socket, stop).await,
@@ -98,6 +97,22 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let code = served?;
     tokio::task::spawn_blocking(move || print_what_stays(&storage)).await?;
     Ok(code)
+}
+
+/// Where sandboxes write, and what this machine lacks.
+fn tell_disk(node: &Node) {
+    let kind = node.disk_kind();
+    let no_limit = node.no_disk_limit();
+    match &no_limit {
+        None => tracing::info!("sandboxes write to {kind}, each up to its disk limit"),
+        Some(reason) => tracing::warn!(
+            "sandboxes write to {kind} and have no disk limit, so they can fill the disk of this host: {reason}"
+        ),
+    }
+    let missing = missing_packages_beside(no_limit.is_none());
+    if !missing.is_empty() {
+        tracing::info!("`isopod setup` installs what this machine lacks: {}", list(&missing));
+    }
 }
 
 /// What a start has found out before it opens the database.
@@ -135,10 +150,12 @@ async fn serve_node(
     let runs_programs = names.listener.is_some();
     let greeting = Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref(), runs_programs };
     let running = RunningServer { api_url: greeting.api_url() }.record(&state)?;
-    greeting.print();
     let api: Arc<dyn NodeApi> = Arc::clone(node) as Arc<dyn NodeApi>;
     let listeners = std::iter::once(listener).chain(names.listener).collect();
-    serve(config, listeners, api, stop).await?;
+    tokio::select! {
+        served = serve(config, listeners, api, stop) => served?,
+        () = async { greeting.print(node).await; std::future::pending().await } => {}
+    }
     drop(running);
     store.close().await;
     Ok(ExitCode::SUCCESS)

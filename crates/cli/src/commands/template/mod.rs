@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use crate::args::{TemplateArgs, TemplateCommand};
 use crate::privilege::require_root;
 
-pub(super) use recipe::{Bar, explain};
+pub(super) use recipe::explain;
 
 pub(super) async fn run(state_dir: &Path, args: TemplateArgs) -> anyhow::Result<ExitCode> {
     match args.command {

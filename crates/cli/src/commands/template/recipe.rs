@@ -1,15 +1,14 @@
 //! The templates that come with Isopod, on this machine: which there are, and building one ahead of time.
 
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use isopod_node::{BuildTemplateError, Node, StateRoot, TemplateProgress, layer_names, list_recipes};
+use isopod_node::{BuildTemplateError, Node, StateRoot, layer_names, list_recipes};
 use serde_json::json;
 
 use super::super::node_config;
 use crate::failure::Hint;
-use crate::printable::printable;
+use crate::progress_bar::Bar;
 use crate::say::{print_json, print_json_pretty};
 
 pub(super) fn ls(state_dir: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
@@ -40,9 +39,9 @@ fn belongs_to(layer: &str, template: &str) -> bool {
 pub(super) async fn build(state_dir: &Path, name: &str, rebuild: bool, as_json: bool) -> anyhow::Result<ExitCode> {
     let state = StateRoot::open(state_dir)?;
     let node = Node::open(state, node_config::for_command(state_dir)?).await?;
-    let mut bar = Bar::default();
-    let built = node.build_template(name, rebuild, |step| bar.show(&step)).await;
-    bar.end();
+    let bar = Bar::default();
+    let built = bar.while_working(node.build_template(name, rebuild, |step| bar.show(&step))).await;
+    drop(bar);
     node.close().await;
     let built = built.map_err(explain)?;
     if as_json {
@@ -61,38 +60,6 @@ pub(in crate::commands) fn explain(error: BuildTemplateError) -> anyhow::Error {
             Hint::new(format!("there is no template {name:?}"), "isopod template ls lists those that there are")
         }
         BuildTemplateError::Failed { .. } => error.into(),
-    }
-}
-
-/// Progress for people: one line that changes on a terminal, a line a step elsewhere.
-#[derive(Debug, Default)]
-pub(in crate::commands) struct Bar {
-    is_drawn: std::cell::Cell<bool>,
-}
-
-const WIDTH: u32 = 24;
-
-impl Bar {
-    pub(in crate::commands) fn show(&self, step: &TemplateProgress) {
-        let TemplateProgress { done, total, message } = step;
-        let message = printable(message);
-        let mut error = std::io::stderr();
-        // Who does not read it is not told; the work goes on.
-        let _ = if error.is_terminal() {
-            let full = (done * WIDTH).checked_div(*total).unwrap_or(0) as usize;
-            let bar = format!("{}{}", "█".repeat(full), "░".repeat(WIDTH as usize - full));
-            self.is_drawn.set(true);
-            write!(error, "\r\x1b[K{bar} {done}/{total} {message}")
-        } else {
-            writeln!(error, "{done}/{total} {message}")
-        };
-        let _ = error.flush();
-    }
-
-    pub(in crate::commands) fn end(&mut self) {
-        if self.is_drawn.replace(false) {
-            let _ = writeln!(std::io::stderr());
-        }
     }
 }
 
