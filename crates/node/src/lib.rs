@@ -8,7 +8,6 @@ mod boot;
 mod build;
 mod contents;
 mod disposal;
-mod driver_files;
 mod exits;
 mod generation_name;
 mod guest_program;

@@ -1,5 +1,6 @@
 //! The base of the machine that the tests run on.
 
+use super::no_sandboxes;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
@@ -16,7 +17,7 @@ fn the_real_host_gives_a_base_of_the_allow_list_alone() {
     }
     let scratch = tempfile::tempdir().unwrap();
     let options = BaseOptions::default();
-    let base = match ensure_base(scratch.path(), GUEST, &options) {
+    let base = match ensure_base(scratch.path(), GUEST, &options, no_sandboxes) {
         Err(BaseError::NotUsrMerged(path)) => return eprintln!("skipped: {} is not merged", path.display()),
         base => base.unwrap(),
     };
@@ -36,7 +37,7 @@ fn the_real_host_gives_a_base_of_the_allow_list_alone() {
     assert!(!base.root_layer.join("etc/ssl/private").exists());
 
     let began = Instant::now();
-    let again = ensure_base(scratch.path(), GUEST, &options).unwrap();
+    let again = ensure_base(scratch.path(), GUEST, &options, no_sandboxes).unwrap();
     eprintln!("found again in {:?}", began.elapsed());
     // Packages may be installed on the machine while the test runs. Then a second generation is correct.
     if again.generation == base.generation {

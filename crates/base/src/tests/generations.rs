@@ -1,5 +1,6 @@
 //! When a base is found, rebuilt, locked and removed.
 
+use super::no_sandboxes;
 use std::time::SystemTime;
 
 use super::super::{
@@ -92,10 +93,10 @@ fn another_guest_or_a_frozen_base_is_another_generation() {
     }
     let host = FakeHost::new();
     let first = host.base();
-    let other_guest = ensure_base(&host.layers(), b"another", &host.options()).unwrap();
+    let other_guest = ensure_base(&host.layers(), b"another", &host.options(), no_sandboxes).unwrap();
     let mut options = host.options();
     options.frozen = true;
-    let frozen = ensure_base(&host.layers(), GUEST, &options).unwrap();
+    let frozen = ensure_base(&host.layers(), GUEST, &options, no_sandboxes).unwrap();
 
     assert_ne!(first.generation, other_guest.generation);
     assert_ne!(first.generation, frozen.generation);
@@ -147,12 +148,12 @@ fn a_held_generation_is_not_removed() {
     let held_again = open_generation(&host.layers(), &id).unwrap();
     drop(base);
 
-    assert!(matches!(remove_generation(&host.layers(), &id), Err(BaseError::InUse(_))));
-    assert_eq!(list_generations(&host.layers()).unwrap(), [Generation { id: id.clone(), in_use: true }]);
+    assert!(matches!(remove_generation(&host.layers(), &id, no_sandboxes), Err(BaseError::InUse(_))));
+    assert_eq!(list_generations(&host.layers(), no_sandboxes).unwrap(), [Generation { id: id.clone(), in_use: true }]);
     drop(held_again);
-    assert_eq!(list_generations(&host.layers()).unwrap(), [Generation { id: id.clone(), in_use: false }]);
-    remove_generation(&host.layers(), &id).unwrap();
-    assert!(list_generations(&host.layers()).unwrap().is_empty());
+    assert_eq!(list_generations(&host.layers(), no_sandboxes).unwrap(), [Generation { id: id.clone(), in_use: false }]);
+    remove_generation(&host.layers(), &id, no_sandboxes).unwrap();
+    assert!(list_generations(&host.layers(), no_sandboxes).unwrap().is_empty());
     assert!(matches!(open_generation(&host.layers(), &id), Err(BaseError::NoSuchGeneration(_))));
     assert_eq!(host.base().generation, id);
 }
@@ -162,9 +163,12 @@ fn names_that_are_no_generations_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     for id in ["", "..", "base-", "base-../../../../etc", "base-0123456789ABCDEF", "base-0123456789abcdef/x"] {
         assert!(matches!(open_generation(scratch.path(), id), Err(BaseError::NoSuchGeneration(_))), "{id}");
-        assert!(matches!(remove_generation(scratch.path(), id), Err(BaseError::NoSuchGeneration(_))), "{id}");
+        assert!(
+            matches!(remove_generation(scratch.path(), id, no_sandboxes), Err(BaseError::NoSuchGeneration(_))),
+            "{id}"
+        );
     }
-    assert!(list_generations(&scratch.path().join("absent")).unwrap().is_empty());
+    assert!(list_generations(&scratch.path().join("absent"), no_sandboxes).unwrap().is_empty());
 }
 
 #[test]
@@ -180,5 +184,5 @@ fn many_at_once_build_one() {
     });
 
     assert!(generations.windows(2).all(|pair| pair[0] == pair[1]));
-    assert_eq!(list_generations(&host.layers()).unwrap().len(), 1);
+    assert_eq!(list_generations(&host.layers(), no_sandboxes).unwrap().len(), 1);
 }

@@ -1,7 +1,7 @@
 //! The `base` template, made from the host's own files without any download.
 //!
-//! A sandbox's root consists of two overlay mounts, which other code makes: `/` over [`Base::root_layer`], and `/usr`
-//! over [`Base::usr_layer`] over the host's `/usr`. This module creates the two layers and describes their contents. It
+//! A sandbox's root consists of two overlay mounts, which the node makes: `/` over [`Base::root_layer`], and `/usr`
+//! over [`Base::usr_layer`] over the host's `/usr`. This crate creates the two layers and describes their contents. It
 //! never changes the host and never follows a link out of the allow-list. It takes nothing that the host hides from its
 //! own users, because root in a sandbox owns everything it sees. Owners on disk are those that the sandbox sees (root
 //! 0, `user` 1000): the layers are id-mapped when they are mounted.
@@ -12,6 +12,7 @@
 mod accounts;
 mod allowlist;
 mod copy;
+mod driver_files;
 mod ensure;
 mod environment;
 mod error;
@@ -36,6 +37,6 @@ mod usr_scan;
 pub use ensure::{BaseOptions, current_fingerprint, ensure_base};
 pub use environment::{HostEnvironment, host_environment};
 pub use error::BaseError;
-pub use generation::{Base, Generation, list_generations, open_generation, remove_generation};
+pub use generation::{Base, Generation, IsUsed, list_generations, open_generation, remove_generation};
 pub use host::HostRoot;
 pub use manifest::{BaseFacts, Pip, Sudo};

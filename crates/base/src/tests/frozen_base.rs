@@ -1,5 +1,6 @@
 //! Tests of a base that is a full copy.
 
+use super::no_sandboxes;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn a_frozen_base_is_a_faithful_copy_without_what_is_hidden() {
 
     let mut options = host.options();
     options.frozen = true;
-    let base = ensure_base(&host.layers(), GUEST, &options).unwrap();
+    let base = ensure_base(&host.layers(), GUEST, &options, no_sandboxes).unwrap();
 
     let at = |path: &str| base.usr_layer.join(path);
     assert_eq!(base.host_usr, None);

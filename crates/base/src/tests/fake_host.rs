@@ -1,5 +1,6 @@
 //! A host of a few files in a temporary directory.
 
+use super::no_sandboxes;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ impl FakeHost {
     }
 
     pub(super) fn try_base(&self) -> Result<Base, BaseError> {
-        ensure_base(&self.layers(), GUEST, &self.options())
+        ensure_base(&self.layers(), GUEST, &self.options(), no_sandboxes)
     }
 
     pub(super) fn dir(&self, path: &str) {

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::error::BaseError;
 use super::manifest::{BaseFacts, Manifest};
-use crate::layer_users::LayerUsers;
 
 /// A generation of the base. It is not removed while this value or a clone of it exists.
 #[derive(Clone, Debug)]
@@ -29,6 +28,9 @@ pub struct Base {
     pub facts: BaseFacts,
     _held: Arc<File>,
 }
+
+/// Tells whether sandboxes use a generation, with or without a server: the layers directory, and the generation's name.
+pub type IsUsed = fn(&Path, &str) -> io::Result<bool>;
 
 /// A generation in the layers directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ pub fn open_generation(layers_dir: &Path, id: &str) -> Result<Base, BaseError> {
 }
 
 /// All generations, sorted by name.
-pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError> {
+pub fn list_generations(layers_dir: &Path, is_used: IsUsed) -> Result<Vec<Generation>, BaseError> {
     let failed = |source| BaseError::Store { action: "list", path: layers_dir.to_owned(), source };
     let entries = match std::fs::read_dir(layers_dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -89,7 +91,7 @@ pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError>
         let Ok(id) = entry.map_err(failed)?.file_name().into_string() else { continue };
         if is_generation_id(&id) {
             let is_held = try_lock_alone(&layers_dir.join(&id)).is_ok_and(|lock| lock.is_none());
-            let in_use = is_held || has_sandboxes(layers_dir, &id)?;
+            let in_use = is_held || has_sandboxes(layers_dir, &id, is_used)?;
             generations.push(Generation { id, in_use });
         }
     }
@@ -98,20 +100,20 @@ pub fn list_generations(layers_dir: &Path) -> Result<Vec<Generation>, BaseError>
 }
 
 /// Removes a generation that no process holds and no sandbox uses.
-pub fn remove_generation(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
+pub fn remove_generation(layers_dir: &Path, id: &str, is_used: IsUsed) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     if !is_generation_id(id) || !directory.is_dir() {
         return Err(BaseError::NoSuchGeneration(id.to_owned()));
     }
     let _building = lock_builds(layers_dir)?;
-    remove_unheld(layers_dir, id)
+    remove_unheld(layers_dir, id, is_used)
 }
 
 /// As [`remove_generation`]. The caller holds the build lock.
-pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError> {
+pub(super) fn remove_unheld(layers_dir: &Path, id: &str, is_used: IsUsed) -> Result<(), BaseError> {
     let directory = layers_dir.join(id);
     let alone = try_lock_alone(&directory)?.ok_or_else(|| BaseError::InUse(id.to_owned()))?;
-    if has_sandboxes(layers_dir, id)? {
+    if has_sandboxes(layers_dir, id, is_used)? {
         return Err(BaseError::InUse(id.to_owned()));
     }
     let doomed = layers_dir.join(format!("{TEMPORARY}{id}"));
@@ -125,9 +127,8 @@ pub(super) fn remove_unheld(layers_dir: &Path, id: &str) -> Result<(), BaseError
     remove_tree(&doomed)
 }
 
-/// Whether sandboxes use it, with or without a server.
-fn has_sandboxes(layers_dir: &Path, id: &str) -> Result<bool, BaseError> {
-    LayerUsers::of_generations(layers_dir).have_base(id).map_err(|source| BaseError::Store {
+fn has_sandboxes(layers_dir: &Path, id: &str, is_used: IsUsed) -> Result<bool, BaseError> {
+    is_used(layers_dir, id).map_err(|source| BaseError::Store {
         action: "find out whether sandboxes use",
         path: layers_dir.join(id),
         source,

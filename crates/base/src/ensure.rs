@@ -12,7 +12,7 @@ use super::error::BaseError;
 use super::facts::{collect_facts, find_pip};
 use super::fingerprint::{FORMAT, Identity, KnownKeys};
 use super::generation::{
-    Base, TEMPORARY, generation_id, lock_builds, open_generation, remove_leftovers, remove_tree, remove_unheld,
+    Base, IsUsed, TEMPORARY, generation_id, lock_builds, open_generation, remove_leftovers, remove_tree, remove_unheld,
     write_marker,
 };
 use super::host::{Host, HostRoot};
@@ -39,7 +39,12 @@ const ATTEMPTS: usize = 3;
 /// Returns the base of this host in its current state. Builds it if it does not exist.
 ///
 /// `guest_binary` becomes `/usr/bin/sudo` and must act as such when it is called by that name.
-pub fn ensure_base(layers_dir: &Path, guest_binary: &[u8], options: &BaseOptions) -> Result<Base, BaseError> {
+pub fn ensure_base(
+    layers_dir: &Path,
+    guest_binary: &[u8],
+    options: &BaseOptions,
+    is_used: IsUsed,
+) -> Result<Base, BaseError> {
     let host = Host::open_root(&options.host)?;
     let identity = Identity::new(&host, guest_binary, options.frozen);
     let known = KnownKeys::of(layers_dir);
@@ -50,12 +55,13 @@ pub fn ensure_base(layers_dir: &Path, guest_binary: &[u8], options: &BaseOptions
     let _building = lock_builds(layers_dir)?;
     remove_leftovers(layers_dir)?;
     for _ in 1..ATTEMPTS {
-        if let Some(base) = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Discard)? {
+        if let Some(base) = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Discard, is_used)?
+        {
             return Ok(base);
         }
         tracing::info!("the host changed while its base was built; trying again");
     }
-    let last = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Accept)?;
+    let last = find_or_build(layers_dir, &known, &identity, guest_binary, IfHostChanged::Accept, is_used)?;
     last.ok_or_else(|| BaseError::NoSuchGeneration(generation_id(&identity.fingerprint())))
 }
 
@@ -93,10 +99,11 @@ fn find_or_build(
     identity: &Identity<'_>,
     applet: &[u8],
     if_host_changed: IfHostChanged,
+    is_used: IsUsed,
 ) -> Result<Option<Base>, BaseError> {
     let stat_key = identity.stat_key();
     let fingerprint = identity.fingerprint();
-    if let Some(base) = find_generation(layers_dir, &fingerprint)? {
+    if let Some(base) = find_generation(layers_dir, &fingerprint, is_used)? {
         known.remember(&stat_key, &fingerprint);
         return Ok(Some(base));
     }
@@ -129,14 +136,14 @@ fn make_layers_dir(layers_dir: &Path) -> Result<(), BaseError> {
 
 /// Opens an existing generation. An unreadable one is removed, unless sandboxes may still use it. The caller holds the
 /// build lock.
-fn find_generation(layers_dir: &Path, fingerprint: &str) -> Result<Option<Base>, BaseError> {
+fn find_generation(layers_dir: &Path, fingerprint: &str, is_used: IsUsed) -> Result<Option<Base>, BaseError> {
     let id = generation_id(fingerprint);
     match open_generation(layers_dir, &id) {
         Ok(base) => return Ok(Some(base)),
         Err(BaseError::NoSuchGeneration(_)) if !layers_dir.join(&id).exists() => return Ok(None),
         Err(error) => tracing::warn!(generation = id, %error, "rebuilding a damaged base"),
     }
-    remove_unheld(layers_dir, &id)?;
+    remove_unheld(layers_dir, &id, is_used)?;
     Ok(None)
 }
 
