@@ -14,6 +14,7 @@ use isopod_wire::node::Secret;
 
 use crate::describe::DescribeInput;
 use crate::error::ApiError;
+use crate::reply_budget::ReplyBudget;
 use isopod_identity::{TokenCheck, TokenError};
 
 /// The team of a request, and its permissions.
@@ -52,11 +53,13 @@ pub struct Authenticator {
     pub tokens: Option<TokenCheck>,
     /// Whether `/metrics` requires no key.
     pub(crate) open_metrics: bool,
+    /// The replies that callers have not read yet.
+    pub(crate) replies: ReplyBudget,
 }
 
 impl Authenticator {
     pub fn new(store: Store, tokens: Option<TokenCheck>, open_metrics: bool) -> Self {
-        Self { store, tokens, open_metrics }
+        Self { store, tokens, open_metrics, replies: ReplyBudget::default() }
     }
 
     /// Returns the caller. `known` contains it if it was identified before.

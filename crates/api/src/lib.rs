@@ -19,6 +19,7 @@ mod params;
 mod peer;
 pub mod query;
 mod receipt;
+mod reply_budget;
 mod routes;
 mod rule;
 mod stalled;

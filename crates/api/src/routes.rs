@@ -13,6 +13,7 @@ use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{self, MethodRouter};
+use http::Method;
 use isopod_store::Scope;
 
 use crate::audited::AuditedCaller;
@@ -243,8 +244,15 @@ async fn check(
     if !rule.admits(&caller.scope) {
         return forbidden(rule, &caller.scope).into_response();
     }
+    let team = caller.team.clone();
+    // What is removed takes no memory.
+    if request.method() != Method::DELETE
+        && let Err(refusal) = authenticator.replies.admit(&team)
+    {
+        return refusal.into_response();
+    }
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    authenticator.replies.count(&team, next.run(request).await)
 }
 
 /// Whether the rule requires no key.
