@@ -95,6 +95,41 @@ fn fuse_programs_work_with_fuse() {
     state.assert_nothing_left();
 }
 
+/// One thread serves a FUSE file system and never answers, the other one waits for it. Not even a kill ends that: the threads
+/// share the descriptor whose end would. The node aborts the connection.
+const WAITS_FOR_ITSELF: &str = r#"
+mkdir stuck
+sudo python3 - <<'PYTHON' >/dev/null 2>~/log &
+import ctypes, os, struct, threading
+
+libc = ctypes.CDLL(None, use_errno=True)
+device = os.open('/dev/fuse', os.O_RDWR)
+options = f'fd={device},rootmode=40000,user_id=0,group_id=0'.encode()
+if libc.mount(b'stuck', b'/home/user/stuck', b'fuse', 0, options) != 0:
+    raise OSError(ctypes.get_errno(), 'mount')
+
+def serve():
+    unique = struct.unpack_from('<IIQ', os.read(device, 1 << 20))[2]
+    init = struct.pack('<IIIIHHIIHHI7I', 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, 0, *[0] * 7)
+    os.write(device, struct.pack('<IiQ', 16 + len(init), 0, unique) + init)
+    os.read(device, 1 << 20)
+    open('/tmp/waiting', 'w').close()
+    threading.Event().wait()
+
+threading.Thread(target=serve, daemon=True).start()
+os.stat('/home/user/stuck/file')
+PYTHON
+for i in $(seq 200); do [ -e /tmp/waiting ] && break; sleep 0.05; done
+[ -e /tmp/waiting ] && echo stuck || cat log
+"#;
+
+#[test]
+fn a_sandbox_that_waits_for_its_own_file_system_can_be_ended() {
+    let state = StateDir::new(BINARY);
+    assert_eq!(run(&state, &["--allow", "fuse"], WAITS_FOR_ITSELF), "stuck\n");
+    state.assert_nothing_left();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_allowed_lasts_through_a_resume_and_comes_from_no_pool() {
     let platform = Platform::start(BINARY).await;

@@ -33,6 +33,8 @@ pub(crate) struct Remains {
     directory: PathBuf,
     /// Its processes may be waiting for the workspace.
     has_mounts: bool,
+    /// Its processes may be waiting for each other, behind a FUSE file system that one of them serves.
+    has_fuse: bool,
 }
 
 impl Remains {
@@ -48,6 +50,7 @@ impl Remains {
             area: record.area.clone(),
             directory,
             has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
+            has_fuse: record.spec.as_ref().is_some_and(|spec| spec.features.fuse),
         }
     }
 
@@ -63,6 +66,7 @@ impl Remains {
             execution,
             directory,
             has_mounts: false,
+            has_fuse: false,
         }
     }
 
@@ -77,6 +81,7 @@ impl Remains {
             execution,
             directory: PathBuf::new(),
             has_mounts: false,
+            has_fuse: false,
         }
     }
 }
@@ -130,6 +135,10 @@ fn end_processes(host: &Host, remains: &Remains) -> bool {
     warn_on(&remains.execution, "kill its processes", group.kill().or_else(ignore_missing));
     // A killed process that waits for a reply to certain FUSE calls ends only when the connection is aborted.
     aborters.abort();
+    // Nothing is left that could mount another one.
+    if let Some(slot) = remains.slot.filter(|_| remains.has_fuse) {
+        Aborters::owned_by(slot.ids()).abort();
+    }
     if let Some(pidfd) = &init {
         // PID 1 is the last process to go, so wait for it. Without this, removing the cgroups would fail until they are
         // empty.

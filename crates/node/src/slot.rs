@@ -40,6 +40,11 @@ impl Slot {
         FIRST_ID + self.0 * IDS_PER_SLOT
     }
 
+    /// All host ids of the sandbox.
+    pub(crate) fn ids(self) -> std::ops::Range<u32> {
+        self.first_id()..self.first_id() + IDS_PER_SLOT
+    }
+
     /// The same number, as the `network` crate's type.
     pub(crate) fn on_network(self) -> isopod_network::Slot {
         isopod_network::Slot(self.0)

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_isolation::launch::{LaunchError, WorkspaceConnection, WorkspaceRequest};
 use isopod_wire::ExecutionId;
 use isopod_wire::node::WorkspaceMount;
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, open, openat, statat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::boot::ProcessIdentity;
@@ -229,6 +230,19 @@ impl Aborters {
         })
     }
 
+    /// Those of all FUSE file systems whose owner has one of these ids. Programs in the sandbox mounted them.
+    pub(crate) fn owned_by(ids: Range<u32>) -> Self {
+        let opened = connections().and_then(|list| {
+            let numbers: Vec<u32> =
+                entries(&list)?.into_iter().filter(|number| is_owned(&list, *number, &ids)).collect();
+            Ok(numbers.into_iter().filter_map(|number| open_aborter(&list, number)).collect())
+        });
+        opened.map(Self).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot abort the FUSE connections of a sandbox");
+            Self::default()
+        })
+    }
+
     /// Makes all waiting calls fail now, whatever the server does.
     pub(crate) fn abort(self) {
         for mut file in self.0 {
@@ -294,6 +308,18 @@ fn connections() -> rustix::io::Result<OwnedFd> {
     let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+}
+
+/// The numbers of all connections on this host.
+fn entries(list: &OwnedFd) -> rustix::io::Result<Vec<u32>> {
+    let entries = Dir::read_from(list)?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok());
+    Ok(numbers.collect())
+}
+
+/// The directory of a connection belongs to the user who mounted the file system.
+fn is_owned(list: &OwnedFd, number: u32, ids: &Range<u32>) -> bool {
+    statat(list, number.to_string(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| ids.contains(&found.st_uid))
 }
 
 fn open_aborter(list: &OwnedFd, number: u32) -> Option<File> {

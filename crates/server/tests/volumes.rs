@@ -4,11 +4,13 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
 use http::Method;
 use isopod_control::workspace::Workspace;
+use isopod_wire::FeatureGrants;
 use serde_json::{Value, json};
 
 use support::{Answer, Client, Server};
@@ -24,7 +26,12 @@ impl Stage {
     async fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
-        let server = Server::start_with(move |config| config.control.workspace = Some(Workspace::new(&path))).await;
+        let server = Server::start_with(move |config| {
+            config.control.workspace = Some(Workspace::new(&path));
+            let everybody = BTreeMap::from([("*".to_owned(), vec!["fuse".to_owned()])]);
+            config.control.features = FeatureGrants::parse(&everybody).unwrap();
+        })
+        .await;
         let made = server.client.post("/volumes", json!({ "name": "data" })).await;
         assert_eq!(made.status, 201, "{made:?}");
         let text = |name: &str| made.json[name].as_str().unwrap().to_owned();
@@ -147,6 +154,12 @@ async fn a_sandbox_gets_volumes_by_name_and_shows_them() {
     }
     let other = stage.server.other_team().await;
     assert_eq!(other.post("/v2/sandboxes", with("data", "/mnt")).await.status, 400);
+    // Root could put a file system of its own in the volume's way.
+    let mut fuse = with("data", "/mnt");
+    fuse["metadata"] = json!({ "isopod.allow": "fuse" });
+    let refused = stage.client().post("/v2/sandboxes", fuse).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.json["message"].as_str().unwrap().contains("cannot have volumes"), "{}", refused.json);
     let mounts = json!([{ "name": "data", "path": "/mnt/data" }]);
     let id = stage.server.create(json!({ "volumeMounts": mounts })).await;
     let spec = stage.server.node.spec_of(&id).unwrap();

@@ -78,6 +78,9 @@ pub enum FeatureError {
     Unknown(String),
     #[error("this server does not let your team have the kernel feature {0}; its operator can, with [sandbox.allow]")]
     NotGranted(KernelFeature),
+    /// Root could put a file system of its own in the way of the workspace.
+    #[error("a sandbox with the kernel feature fuse cannot have volumes or a workspace")]
+    FuseWithMounts,
 }
 
 /// What the operator lets teams have, by their id.

@@ -59,7 +59,10 @@ impl From<CreateRefusal> for ApiError {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::TeamLimit(refusal) => refusal.into(),
-            CreateRefusal::Network(_) | CreateRefusal::Features(FeatureError::Unknown(_)) => Self::bad_request(message),
+            CreateRefusal::Network(_)
+            | CreateRefusal::Features(FeatureError::Unknown(_) | FeatureError::FuseWithMounts) => {
+                Self::bad_request(message)
+            }
             CreateRefusal::Features(FeatureError::NotGranted(_)) => Self::forbidden(message),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))

@@ -86,15 +86,23 @@ impl Fleet {
         made
     }
 
-    /// Waits until a create needs to wait for nothing more than its own sandbox.
-    pub(crate) async fn wait_for_template(&self, template: &UsableTemplate) -> Result<(), CreateRefusal> {
+    /// Waits until a create needs to wait for nothing more than its own sandbox. What will be refused anyway does not wait.
+    pub(crate) async fn wait_for_template(&self, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
+        self.check_features(wanted)?;
         let started = Instant::now();
-        let waited = self.node.wait_for_template(template.node_template.name()).await.map_err(CreateRefusal::Node);
+        let name = wanted.template.node_template.name();
+        let waited = self.node.wait_for_template(name).await.map_err(CreateRefusal::Node);
         waited.inspect_err(|_| self.counters.created(false, started.elapsed()))
     }
 
-    async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+    /// The kernel features that the sandbox gets, if its team may have them.
+    fn check_features(&self, wanted: &NewSandbox) -> Result<KernelFeatures, FeatureError> {
         let features = self.settings.features.check(&wanted.team.0, &wanted.metadata)?;
+        if features.fuse && !wanted.mounts.is_empty() { Err(FeatureError::FuseWithMounts) } else { Ok(features) }
+    }
+
+    async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let features = self.check_features(&wanted)?;
         let slot = self.slots.take_for_create(&wanted.team)?;
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isopod_lease::{Holder, LeaseEnded, LeaseName, Opened};
 use isopod_store::{SandboxRow, TeamId};
-use isopod_wire::SandboxId;
+use isopod_wire::{ALLOW, SandboxId};
 
 use super::create::{CreateRefusal, NewSandbox};
 use super::fleet::Fleet;
@@ -92,6 +92,7 @@ impl NewSandbox {
             && row.allow_internet == self.allow_internet
             && row.network == self.network
             && row.volume_mounts == self.volume_mounts
+            && row.metadata.get(ALLOW) == self.metadata.get(ALLOW)
             && row.access_token.is_some() == self.secure;
         if is_same { Ok(()) } else { Err(CreateRefusal::SessionDiffers(row.template.clone())) }
     }

@@ -86,7 +86,7 @@ impl Sandboxes {
         if let Ok(layer) = Layer::open(&templates, &id) {
             return Ok(layer);
         }
-        tracing::info!(template = recipe.name, "building a template, which takes a minute or two");
+        tracing::info!(template = recipe.name, "building a template, which takes some minutes");
         let began = Instant::now();
         let sandboxes = Arc::downgrade(self);
         let on_step = move |step: Step| {

@@ -47,11 +47,11 @@ impl Sandboxes {
     }
 }
 
-/// The first process of a sandbox whose exit can be blocked. A process that waits for the workspace to reply stays
+/// The first process of a sandbox whose exit can be blocked. A process that waits for a FUSE file system to reply stays
 /// until the reply comes, and until then the pidfd of the first process does not show that it was killed.
 pub(super) fn blockable_exit(record: &Record) -> Option<ProcessIdentity> {
-    let has_mounts = record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty());
-    record.init.clone().filter(|_| has_mounts)
+    let can_block = record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty() || spec.features.fuse);
+    record.init.clone().filter(|_| can_block)
 }
 
 /// Waits until the process is killed. Returns the connections that may block its exit, which were recorded before.

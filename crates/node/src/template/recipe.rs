@@ -73,13 +73,27 @@ pub fn has_recipe(name: &str) -> bool {
     find_recipe(name).is_some()
 }
 
+/// The operator's file. One that cannot be read is reported, and not used.
+fn own_text(path: &Path) -> Option<String> {
+    match fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "cannot read a file of a recipe; using the one that comes with Isopod");
+            }
+            None
+        }
+    }
+}
+
 impl Recipe {
     /// The script, and what it finds beside itself: the operator's own file if there is one.
     pub(crate) fn texts(&self, state: &Path) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         let own = state.join(OWN_FILES).join(self.name);
-        let files = self.files.iter().map(move |(name, text)| {
-            (*name, fs::read_to_string(own.join(name)).map_or(Cow::Borrowed(*text), Cow::Owned))
-        });
+        let files = self
+            .files
+            .iter()
+            .map(move |(name, text)| (*name, own_text(&own.join(name)).map_or(Cow::Borrowed(*text), Cow::Owned)));
         std::iter::once(("build.sh", Cow::Borrowed(self.script))).chain(files)
     }
 
