@@ -151,7 +151,11 @@ impl Layer {
         self.make_room(relative).map(drop)
     }
 
-    /// What is at this name, links not followed.
+    pub(super) fn has_directory(&self, relative: &Path) -> bool {
+        self.stat(relative).is_some_and(|found| FileType::from_raw_mode(found.st_mode).is_dir())
+    }
+
+    /// The metadata of this path, without following links.
     pub(super) fn stat(&self, relative: &Path) -> Option<Stat> {
         let (parent, name) = split(relative)?;
         let parent = self.open_dir(parent).ok()?;

@@ -257,8 +257,9 @@ fn write_status(layer: &Layer, paragraphs: &[String]) -> Result<(), BaseError> {
 fn forget_packages(host: &Host, layer: &Layer, packages: &Packages<'_>, withheld: &Names<'_>) -> Result<(), BaseError> {
     for name in host.list(Path::new(INFO)) {
         let package = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(package, _)| bare_name(package));
-        if package.is_some_and(|package| withheld.contains(package)) {
-            layer.remove(&Path::new(INFO).join(name))?;
+        let path = Path::new(INFO).join(&name);
+        if package.is_some_and(|package| withheld.contains(package)) && !layer.has_directory(&path) {
+            layer.remove(&path)?;
         }
     }
     // What was installed for the sake of a package that is left out would be offered for removal with every call of apt.
