@@ -35,6 +35,9 @@ fn a_backup_of_a_working_server_has_its_keys_and_templates() {
     let name = file.to_str().unwrap();
     fs::write(directory.path().join("Dockerfile"), DOCKERFILE).unwrap();
     let server = serve(&state);
+    let own_list = "recipes/code-interpreter-v1/packages.txt";
+    fs::create_dir_all(state.path().join(own_list).parent().unwrap()).unwrap();
+    fs::write(state.path().join(own_list), "ipython\n").unwrap();
     let key = server.export("E2B_API_KEY").to_owned();
     server.run(&["template", "build", directory.path().to_str().unwrap(), "--name", "mine"]).ok();
     let sandbox = server.create(&["--template", "mine"]);
@@ -55,6 +58,7 @@ fn a_backup_of_a_working_server_has_its_keys_and_templates() {
     let wrong = failure(&restored.run(&["restore", directory.path().join("Dockerfile").to_str().unwrap()]));
     assert!(wrong.contains("is no backup of Isopod"), "{wrong}");
     restored.run(&["restore", name]).ok();
+    assert_eq!(fs::read_to_string(target.join(own_list)).unwrap(), "ipython\n");
     let refused = failure(&restored.run(&["restore", name]));
     assert!(refused.contains("is not empty"), "{refused}");
 

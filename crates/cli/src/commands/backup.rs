@@ -4,13 +4,15 @@
 //! The archive is a tar: layers of templates have owners, devices and attributes that mean something to overlays, and the
 //! system's `tar` keeps them all.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 use isopod_store::Store;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -25,7 +27,7 @@ pub(super) const DESCRIPTION: &str = "isopod-backup.json";
 pub(super) const FORMAT: u32 = 1;
 
 /// What is kept besides the database. Sandboxes are not: they belong to the processes of this machine.
-const PARTS: &[&str] = &["tls", "env", "templates", "images", "sessions"];
+pub(super) const PARTS: &[&str] = &["tls", "env", "recipes", "templates", "images", "sessions"];
 /// What is being made, locks, and where the running server is.
 const LEFT_OUT: &[&str] = &["templates/.*", "images/.*", "images/partial/*", "env/server.json"];
 
@@ -43,52 +45,79 @@ pub(super) struct Description {
 
 pub(super) async fn run(state_dir: &Path, args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let state_dir = state_dir.canonicalize().with_context(|| format!("could not find {}", state_dir.display()))?;
-    if args.file.exists() {
-        return Err(Hint::new(format!("{} exists already", args.file.display()), "give another name, or remove it"));
+    let exists = || Hint::new(format!("{} exists already", args.file.display()), "give another name, or remove it");
+    if args.file.symlink_metadata().is_ok() {
+        return Err(exists());
     }
-    let unfinished = Unfinished::begin(&state_dir, &args.file)?;
+    remove_abandoned(&state_dir);
+    let mut unfinished = Unfinished::begin(&state_dir, &args.file)?;
     let has_records = copy_records(&state_dir, &unfinished.scratch).await?;
     describe(&unfinished.scratch)?;
     archive(&state_dir, &unfinished, has_records)?;
-    let size = fs::metadata(&unfinished.archive)?.len();
-    unfinished.finish(&args.file)?;
+    let size = unfinished.archive.metadata()?.len();
+    if !unfinished.finish(&args.file)? {
+        return Err(exists());
+    }
     tell(&state_dir, &args.file, size, has_records);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Removed unless it is finished.
 struct Unfinished {
-    archive: PathBuf,
+    archive: File,
+    path: PathBuf,
     /// For what is written to be archived, in the state directory, because it has keys in it.
     scratch: PathBuf,
 }
 
+/// The prefix of the scratch directory. The id of its process follows.
+const SCRATCH: &str = "backup-";
+
 impl Unfinished {
     fn begin(state_dir: &Path, file: &Path) -> anyhow::Result<Self> {
-        let mut archive = file.as_os_str().to_owned();
-        archive.push(".unfinished");
-        let scratch = state_dir.join(format!("backup-{}", std::process::id()));
-        let unfinished = Self { archive: archive.into(), scratch };
-        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished.archive);
-        made.with_context(|| format!("could not write {}", unfinished.archive.display()))?;
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)?;
+        let mut path = file.as_os_str().to_owned();
+        path.push(format!(".{}.unfinished", hex::encode(random)));
+        let path = PathBuf::from(path);
+        // New, and so the writer's own: whoever made it before could read what is in it.
+        let archive = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let archive = archive.with_context(|| format!("could not write {}", path.display()))?;
+        let scratch = state_dir.join(format!("{SCRATCH}{}", std::process::id()));
+        let unfinished = Self { archive, path, scratch };
         let made = DirBuilder::new().mode(0o700).create(&unfinished.scratch);
         made.with_context(|| format!("could not make {}", unfinished.scratch.display()))?;
         Ok(unfinished)
     }
 
-    fn finish(&self, file: &Path) -> anyhow::Result<()> {
-        let synced = fs::File::open(&self.archive).and_then(|archive| archive.sync_all());
-        synced
-            .and_then(|()| fs::rename(&self.archive, file))
-            .with_context(|| format!("could not write {}", file.display()))
+    /// Returns false if there is such a file by now.
+    fn finish(&mut self, file: &Path) -> anyhow::Result<bool> {
+        let failed = || format!("could not write {}", file.display());
+        self.archive.sync_all().with_context(failed)?;
+        match renameat_with(CWD, &self.path, CWD, file, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error).with_context(failed),
+        }
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         // What cannot be removed is no reason to fail; its name says what it is.
-        let _ = fs::remove_file(&self.archive);
+        let _ = fs::remove_file(&self.path);
         let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Removes what backups left that were killed: it has keys in it.
+fn remove_abandoned(state_dir: &Path) {
+    for entry in fs::read_dir(state_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -98,10 +127,8 @@ async fn copy_records(state_dir: &Path, scratch: &Path) -> anyhow::Result<bool> 
     if !path.exists() {
         return Ok(false);
     }
-    let store = Store::open(path).await.context("could not open the database")?;
-    let copied = store.copy_to(&scratch.join(DATABASE)).await;
-    store.close().await;
-    copied.context("could not copy the database")
+    Store::copy_file(&path, &scratch.join(DATABASE)).await.context("could not copy the database")?;
+    Ok(true)
 }
 
 fn describe(scratch: &Path) -> anyhow::Result<()> {
@@ -113,25 +140,28 @@ fn describe(scratch: &Path) -> anyhow::Result<()> {
 
 fn archive(state_dir: &Path, unfinished: &Unfinished, has_records: bool) -> anyhow::Result<()> {
     let mut tar = Command::new("tar");
-    tar.args(["--create", "--file"]).arg(&unfinished.archive).args(AS_IT_IS);
+    tar.args(["--create", "--file=-"]).stdout(unfinished.archive.try_clone()?).args(AS_IT_IS);
     tar.args(["--anchored", "--no-wildcards-match-slash"]);
     tar.args(LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}")));
     tar.arg("--directory").arg(&unfinished.scratch).arg(DESCRIPTION).args(has_records.then_some(DATABASE));
     tar.arg("--directory").arg(state_dir).args(PARTS.iter().filter(|part| is_own_directory(&state_dir.join(part))));
-    run_tar(&mut tar).context("could not write the backup")
+    let status = tar.env("LC_ALL", "C").status().context("could not run tar")?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // A file changed or went while it was read: somebody is working.
+        Some(1) => {
+            say!(
+                "note: some files changed meanwhile; the backup may have them as they were before, after, or in between"
+            );
+            Ok(())
+        }
+        _ => bail!("could not write the backup: tar failed ({status})"),
+    }
 }
 
 /// A link leads to what several state directories share.
 fn is_own_directory(path: &Path) -> bool {
     path.is_dir() && !path.is_symlink()
-}
-
-pub(super) fn run_tar(tar: &mut Command) -> anyhow::Result<()> {
-    let status = tar.env("LC_ALL", "C").status().context("could not run tar")?;
-    if !status.success() {
-        bail!("tar failed ({status})");
-    }
-    Ok(())
 }
 
 fn tell(state_dir: &Path, file: &Path, size: u64, has_records: bool) {
@@ -144,6 +174,12 @@ fn tell(state_dir: &Path, file: &Path, size: u64, has_records: bool) {
     );
     if !has_records {
         say!("note: it has no records; those of a server with --database are in PostgreSQL (see pg_dump)");
+    }
+    if state_dir.join("storage/bucket").exists() {
+        say!(
+            "note: it has no files of the workspace; stop the server and copy {}/storage for them",
+            state_dir.display()
+        );
     }
     if state_dir.join("templates").is_symlink() {
         say!("note: it has no templates, because `templates` is a link to a shared directory");

@@ -1,34 +1,79 @@
 //! `isopod restore`: makes a state directory of what `isopod backup` wrote.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use isopod_node::StateRoot;
 
-use super::backup::{AS_IT_IS, DESCRIPTION, Description, FORMAT, run_tar};
+use super::DATABASE;
+use super::backup::{AS_IT_IS, DESCRIPTION, Description, FORMAT, PARTS};
 use super::show::moment;
 use crate::args::BackupArgs;
 use crate::failure::Hint;
 
 pub(super) fn run(state_dir: &Path, args: &BackupArgs) -> anyhow::Result<ExitCode> {
-    let description = description(&args.file)?;
+    let file = args.file.canonicalize().with_context(|| format!("could not find {}", args.file.display()))?;
+    let description = description(&file)?;
+    // Without a slash at its end.
+    let state_dir = &state_dir.components().collect::<PathBuf>();
     check_empty(state_dir)?;
+    let unfinished = unpack(&file, state_dir)?;
+    // What is there is complete: nobody can start a server on a part of it.
+    let _ = fs::remove_dir(state_dir);
+    fs::rename(&unfinished, state_dir).with_context(|| format!("could not move {}", unfinished.display()))?;
     // Gives it a tag of its own: another one may be on this machine, and its sandboxes are not this one's.
-    let state = StateRoot::open(state_dir)?;
-    let mut tar = Command::new("tar");
-    tar.args(["--extract", "--file"]).arg(&args.file).args(AS_IT_IS).args(["--same-owner", "--preserve-permissions"]);
-    tar.arg(format!("--exclude={DESCRIPTION}")).arg("--directory").arg(state.path());
-    run_tar(&mut tar).context("could not read the backup; remove the state directory before you try again")?;
+    StateRoot::open(state_dir)?;
     say!("restored {} as it was at {}", state_dir.display(), moment(description.created_at));
     say!("its sandboxes are not in the backup; start the server with: isopod serve");
     Ok(ExitCode::SUCCESS)
 }
 
+/// Unpacks next to the state directory, so that it can be moved into place. Only what a backup has is taken from the archive.
+fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
+    let mut unfinished = state_dir.as_os_str().to_owned();
+    unfinished.push(".restoring");
+    let unfinished = PathBuf::from(unfinished);
+    if let Some(parent) = unfinished.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
+    }
+    // Left by a restore that was killed.
+    match fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("could not remove {}", unfinished.display()));
+        }
+        _ => {}
+    }
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&unfinished)
+        .with_context(|| format!("could not make {}", unfinished.display()))?;
+    let members = members(file)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--force-local", "--file"]).arg(file).args(AS_IT_IS);
+    tar.args(["--same-owner", "--preserve-permissions", "--directory"]).arg(&unfinished).arg("--").args(&members);
+    let status = tar.env("LC_ALL", "C").status().context("could not run tar")?;
+    if !status.success() {
+        let _ = fs::remove_dir_all(&unfinished);
+        bail!("could not read the backup: tar failed ({status})");
+    }
+    Ok(unfinished)
+}
+
+/// The parts of a backup that this one has.
+fn members(file: &Path) -> anyhow::Result<Vec<&'static str>> {
+    let listed = Command::new("tar").args(["--list", "--force-local", "--file"]).arg(file).env("LC_ALL", "C").output();
+    let listed = listed.context("could not run tar")?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let has = |part: &str| listed.lines().any(|name| name.split('/').next() == Some(part));
+    Ok(std::iter::once(DATABASE).chain(PARTS.iter().copied()).filter(|part| has(part)).collect())
+}
+
 fn description(file: &Path) -> anyhow::Result<Description> {
     let mut tar = Command::new("tar");
-    tar.args(["--extract", "--to-stdout", "--occurrence=1", "--file"]).arg(file).arg(DESCRIPTION);
+    tar.args(["--extract", "--to-stdout", "--occurrence=1", "--force-local", "--file"]).arg(file).arg(DESCRIPTION);
     let output = tar.output().context("could not run tar")?;
     let description: Description = match serde_json::from_slice(&output.stdout) {
         Ok(description) if output.status.success() => description,

@@ -2,23 +2,28 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, SqliteConnection};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 
 use super::file::make_private;
-use super::{Place, Store, StoreError};
+use super::{Store, StoreError};
 
 impl Store {
-    /// Writes all records to a new file, which only its owner can read. Nobody has to wait for it. Returns false if the
-    /// records are in a database server, which has tools of its own for this.
-    pub async fn copy_to(&self, path: &Path) -> Result<bool, StoreError> {
-        let Place::File(file) = &*self.place else { return Ok(false) };
-        let failed = |source| StoreError::Open { path: path.display().to_string(), source };
-        let mut writer = file.write.acquire().await.map_err(failed)?;
-        write_copy(&mut writer, path).await.map_err(failed)?;
-        Ok(true)
+    /// Writes all records in the file `from` to a new file, which only its owner can read. Servers can use `from` meanwhile.
+    /// Its schema stays as it is, because a server of another version may be using it.
+    pub async fn copy_file(from: &Path, to: &Path) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Open { path: from.display().to_string(), source };
+        let options = SqliteConnectOptions::new().filename(from).create_if_missing(false).busy_timeout(BUSY_TIMEOUT);
+        let mut connection = SqliteConnection::connect_with(&options).await.map_err(failed)?;
+        let copied = write_copy(&mut connection, to).await;
+        let closed = connection.close().await;
+        copied.and(closed).map_err(failed)
     }
 }
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whatever was at `path` is gone afterwards.
 pub(super) async fn write_copy(connection: &mut SqliteConnection, path: &Path) -> Result<(), sqlx::Error> {
@@ -45,7 +50,7 @@ mod tests {
         let store = Store::open(dir.path().join("isopod.db")).await.unwrap();
         let key = store.create_team("first").await.unwrap();
         let copy = dir.path().join("copy.db");
-        assert!(store.copy_to(&copy).await.unwrap());
+        Store::copy_file(&dir.path().join("isopod.db"), &copy).await.unwrap();
         let later = store.create_team("later").await.unwrap();
         assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
         store.close().await;
@@ -53,5 +58,27 @@ mod tests {
         assert!(copied.find_key(&hash_key(&key.0)).await.unwrap().is_some());
         assert!(copied.find_key(&hash_key(&later.0)).await.unwrap().is_none());
         copied.close().await;
+    }
+
+    /// A server of another version may be using it, and refuses a schema that it does not know.
+    #[tokio::test]
+    async fn a_copy_leaves_the_schema_of_its_source_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, copy) = (dir.path().join("old.db"), dir.path().join("copy.db"));
+        let options = SqliteConnectOptions::new().filename(&old).create_if_missing(true);
+        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE kept (text TEXT); INSERT INTO kept VALUES ('x'); PRAGMA user_version = 1")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        Store::copy_file(&old, &copy).await.unwrap();
+        let version: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut connection).await.unwrap();
+        let tables: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(&mut connection).await.unwrap();
+        assert_eq!((version, tables), (1, 1));
+        let copied = SqliteConnectOptions::new().filename(&copy);
+        let mut copied = SqliteConnection::connect_with(&copied).await.unwrap();
+        let text: String = sqlx::query_scalar("SELECT text FROM kept").fetch_one(&mut copied).await.unwrap();
+        assert_eq!(text, "x");
     }
 }
