@@ -59,7 +59,7 @@ async fn a_new_base_replaces_warm_interpreters_and_nothing_is_said_to_have_faile
     until_warm_and(&client, "open('/etc/issue').read()", "another system").await;
 
     let log = server.log();
-    assert!(log.contains("the host has changed, a new base begins"), "{log}");
+    assert!(log.contains("the host has changed; using a new base"), "{log}");
     let wrong: Vec<&str> = log.lines().filter(|line| line.contains("zygote")).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     server.stop();

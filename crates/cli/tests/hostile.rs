@@ -22,7 +22,7 @@ fn crowd() -> usize {
 }
 
 fn serve(state: &StateDir) -> Server {
-    Server::start(state.isopod().command(&["serve", "--pool-ready", "1", "--pool-prepared", "1"]))
+    Server::start(state.isopod().command(&["serve", "--prepare", "none", "--pool-ready", "1", "--pool-prepared", "1"]))
 }
 
 async fn connect(server: &Server) -> TcpStream {

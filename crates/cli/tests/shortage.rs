@@ -150,6 +150,6 @@ fn a_host_without_disk_limits_says_so_at_start_and_at_the_first_run() {
     settle();
     std::fs::create_dir(state.path().join("isopod.db")).unwrap();
     let served = said(without_mkfs(&["serve", "--listen", "127.0.0.1:0"]));
-    assert!(served.contains("cannot be limited"), "{served}");
+    assert!(served.contains("have no disk limit"), "{served}");
     settle();
 }

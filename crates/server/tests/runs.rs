@@ -72,7 +72,7 @@ async fn bad_workflows_and_bad_ids_are_refused_and_nothing_is_started() {
         (json!({ "agents": [{ "id": "a", "prompt": "x" }] }), "agent"),
         (json!({ "nodes": [node("a", &[])], "attached_files": ["../../etc/passwd"] }), "attached"),
         (json!({ "wat": 1 }), "wat"),
-        (json!([]), "cannot be read"),
+        (json!([]), "cannot parse"),
     ] {
         let refused = server.client.post("/runtime/start", flow).await;
         assert_eq!(refused.status, 400, "{refused:?}");

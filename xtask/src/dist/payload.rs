@@ -57,7 +57,8 @@ fn installed(unit: &str) -> String {
 
 fn man_pages(program: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
     let directory = std::env::temp_dir().join(format!("isopod-man-{}", std::process::id()));
-    fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    // New, because others can write to the directory above.
+    fs::create_dir(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let made = run(Command::new(program).arg("help-man").arg(&directory)).and_then(|()| read_all(&directory));
     let removed = fs::remove_dir_all(&directory);
     let pages = made?;

@@ -101,8 +101,12 @@ fn toolkit_routes() -> Routes<Arc<Agents>> {
             [
                 get(reads(TeamView), "How an execution's tools behave", toolkit::config),
                 put(changes(TeamKey, "toolkit.configure"), "Say how an execution's tools behave", toolkit::configure),
-                post(changes(TeamKey, "toolkit.start"), "See to it that the execution has a sandbox", toolkit::start)
-                    .may_refuse(&[429, 504]),
+                post(
+                    changes(TeamKey, "toolkit.start"),
+                    "Create the execution's sandbox if it has none",
+                    toolkit::start,
+                )
+                .may_refuse(&[429, 504]),
                 delete(changes(TeamKey, "toolkit.end"), "End the execution's sandbox", toolkit::end).may_refuse(&[504]),
             ],
         )

@@ -236,7 +236,7 @@ fn record_routes() -> Routes<Arc<Service>> {
         .route("/api/v1/teams", [get(reads(AdminKey).audited_as("team.list"), "List teams, for admins", teams::list)])
         .route(
             "/api/v1/teams/{id}",
-            [put(changes(AdminKey, "team.ensure"), "See to it that there is this team, for admins", teams::ensure)
+            [put(changes(AdminKey, "team.ensure"), "Create the team if it doesn't exist, for admins", teams::ensure)
                 .never_refuses(404)],
         )
         .route(

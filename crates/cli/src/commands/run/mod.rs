@@ -95,7 +95,7 @@ async fn run_in(
     ended
 }
 
-/// Builds a template that was never used here, and says so: it takes a minute or two.
+/// Builds a template that was never used here, and says so: it takes some minutes.
 pub(super) async fn ensure_template(node: &Node, name: &str) -> anyhow::Result<()> {
     if !has_recipe(name) {
         return Ok(());
