@@ -312,9 +312,10 @@ fn connections() -> rustix::io::Result<OwnedFd> {
 
 /// The numbers of all connections on this host.
 fn entries(list: &OwnedFd) -> rustix::io::Result<Vec<u32>> {
-    let entries = Dir::read_from(list)?;
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok());
-    Ok(numbers.collect())
+    // The descriptor of a mount is only a path, which cannot be read.
+    let readable = openat(list, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let names = Dir::new(readable)?.collect::<rustix::io::Result<Vec<_>>>()?;
+    Ok(names.iter().filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect())
 }
 
 /// The directory of a connection belongs to the user who mounted the file system.
