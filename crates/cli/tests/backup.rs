@@ -57,6 +57,12 @@ fn a_backup_of_a_working_server_has_its_keys_and_templates() {
     let restored = other.isopod().with_state(&target);
     let wrong = failure(&restored.run(&["restore", directory.path().join("Dockerfile").to_str().unwrap()]));
     assert!(wrong.contains("is no backup of Isopod"), "{wrong}");
+    let cut = directory.path().join("cut.tar");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let damaged = failure(&restored.run(&["restore", cut.to_str().unwrap()]));
+    assert!(damaged.contains("is damaged"), "{damaged}");
+    assert!(!target.exists(), "a part of it was restored");
     restored.run(&["restore", name]).ok();
     assert_eq!(fs::read_to_string(target.join(own_list)).unwrap(), "ipython\n");
     let refused = failure(&restored.run(&["restore", name]));

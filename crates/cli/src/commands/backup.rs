@@ -80,7 +80,7 @@ impl Unfinished {
         let mut path = file.as_os_str().to_owned();
         path.push(format!(".{}.unfinished", hex::encode(random)));
         let path = PathBuf::from(path);
-        // New, and so the writer's own: whoever made it before could read what is in it.
+        // It must be a new file: the owner of an existing one could read the keys in it.
         let archive = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let archive = archive.with_context(|| format!("could not write {}", path.display()))?;
         let scratch = state_dir.join(format!("{SCRATCH}{}", std::process::id()));

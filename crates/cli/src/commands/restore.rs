@@ -36,6 +36,7 @@ fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
     let mut unfinished = state_dir.as_os_str().to_owned();
     unfinished.push(".restoring");
     let unfinished = PathBuf::from(unfinished);
+    let members = members(file)?;
     if let Some(parent) = unfinished.parent() {
         fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
     }
@@ -50,7 +51,6 @@ fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
         .mode(0o700)
         .create(&unfinished)
         .with_context(|| format!("could not make {}", unfinished.display()))?;
-    let members = members(file)?;
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--force-local", "--file"]).arg(file).args(AS_IT_IS);
     tar.args(["--same-owner", "--preserve-permissions", "--directory"]).arg(&unfinished).arg("--").args(&members);
@@ -59,6 +59,9 @@ fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
         let _ = fs::remove_dir_all(&unfinished);
         bail!("could not read the backup: tar failed ({status})");
     }
+    // The move must not survive a crash that the contents do not.
+    let synced = fs::File::open(&unfinished).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+    synced.with_context(|| format!("could not write {}", unfinished.display()))?;
     Ok(unfinished)
 }
 
@@ -66,9 +69,14 @@ fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
 fn members(file: &Path) -> anyhow::Result<Vec<&'static str>> {
     let listed = Command::new("tar").args(["--list", "--force-local", "--file"]).arg(file).env("LC_ALL", "C").output();
     let listed = listed.context("could not run tar")?;
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let has = |part: &str| listed.lines().any(|name| name.split('/').next() == Some(part));
-    Ok(std::iter::once(DATABASE).chain(PARTS.iter().copied()).filter(|part| has(part)).collect())
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let has = |part: &str| names.lines().any(|name| name.split('/').next() == Some(part));
+    let found: Vec<_> = std::iter::once(DATABASE).chain(PARTS.iter().copied()).filter(|part| has(part)).collect();
+    // Without a name, tar would take everything.
+    if !listed.status.success() || found.is_empty() {
+        bail!("{} is damaged or has nothing in it", file.display());
+    }
+    Ok(found)
 }
 
 fn description(file: &Path) -> anyhow::Result<Description> {
