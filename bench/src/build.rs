@@ -92,6 +92,7 @@ async fn build(stage: &Stage, context: &Path, text: &str, force: bool) -> anyhow
         }),
         force,
         cache_scope: None,
+        allow_host_base: false,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

@@ -76,6 +76,7 @@ async fn pull(binary: &Path, address: &str) -> anyhow::Result<Duration> {
         source: BuildSource::Steps { from, steps: Vec::new() },
         force: false,
         cache_scope: None,
+        allow_host_base: false,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

@@ -15,12 +15,12 @@ result=$?
 
 {
     cat <<'HEAD'
-# The escape suite: what was tried, and how it ended
+# Escape suite
 
 <!-- Written by docs/security/regenerate.sh from a run of `cargo test -p isopod --test escape`. Do not edit. -->
 
-Every attack below ran in a real sandbox, as its `user` (uid 1000) and as its root, with a neighbour beside it. After each
-case the sandbox, the neighbour and the node had to work on, and after each test nothing was allowed to be left on the host.
+Every attack below ran in a real sandbox, as its `user` (uid 1000) and as its root, with a second sandbox beside it. After each
+case, both sandboxes and the node still had to work, and after each test nothing could be left on the host.
 "Both" stands for attacks that come from a template or from outside, before the sandbox has users. An error name is what the
 attacker got.
 

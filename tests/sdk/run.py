@@ -37,7 +37,10 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=2, help="suites at the same time")
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--write-docs", action="store_true", help="write docs/compatibility.md")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.write_docs and (args.only or args.suite or not args.full):
+        parser.error("--write-docs writes the whole page: use it with --full, and without --only and --suite")
+    return args
 
 
 def run(args, suites):
@@ -96,7 +99,7 @@ def main():
     if args.write_docs:
         version = subprocess.run([args.isopod, "--version"], capture_output=True, text=True).stdout.strip()
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.compatibility_page(suites, problems, version))
+        PAGE.write_text(report.compatibility_page(suites, problems, version) + report.other_sections(PAGE))
     sys.exit(0 if report.print_total(suites, problems) else 1)
 
 

@@ -94,6 +94,7 @@ def through_rest(server, redis, _):
     assert second["sandbox_id"] == first["sandbox_id"] and not second["restarted"], second
     for killed in (True, False):
         ended = call(server, "DELETE", "/runtime/rest-run/cleanup")
+        assert len(ended.pop("sandbox_ids")) == killed, ended
         assert ended == {"status": "cleaned", "run_id": "rest-run", "killed": killed}, ended
     assert redis.ask("EXISTS", "raro:e2b_session:rest-run") == "0"
     nothing_left(server)
@@ -110,6 +111,9 @@ def both_at_once(server, redis, python):
     assert seen["sandbox_id"] == made["sandbox"] and seen["output"]["results"][0]["text"] == "3", seen
     assert call(server, "DELETE", "/cleanup/mixed-2")["killed"]
     assert redis.ask("EXISTS", "raro:e2b_session:mixed-2") == "0"
+    made = agent(server, python, "mixed-3", "execute", "x = 3")
+    assert call(server, "DELETE", "/cleanup/mixed-3")["sandbox_ids"] == [made["sandbox"]]
+    assert redis.ask("EXISTS", "raro:e2b_session:mixed-3") == "0"
     nothing_left(server)
 
 

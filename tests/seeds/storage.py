@@ -30,6 +30,8 @@ EXECUTION = "test_e2b_001"
 SIGNED = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
 SDK_VERSION = "2.11.5"
 INSIDE = Path(__file__).resolve().parent / "storage_inside.py"
+PLAIN = Path(__file__).resolve().parent / "plain_inside.py"
+SETTINGS = '[files]\ndefault_mount = "shared-{team}"\n'
 
 
 def main():
@@ -40,6 +42,8 @@ def main():
     moto, endpoint = start_moto()
     variables = {"ROMA_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", **keys}
     server = Server(options.isopod, prepare="code-interpreter-v1", options=[], variables=variables)
+    (server.home / "isopod.toml").write_text(SETTINGS)
+    server.options = ["--config", str(server.home / "isopod.toml")]
     try:
         http("PUT", f"{endpoint}/{BUCKET}")
         server.start()
@@ -49,6 +53,7 @@ def main():
         no_key_inside(server, keys)
         official_sdk(server, keys)
         wait_for_object(endpoint, f"executions/{EXECUTION}/results/from_sdk.txt", b"Hello from the sandbox!")
+        plain_sdk(server, keys, endpoint)
         rest(server, "DELETE", "/toolkit")
     finally:
         problems = server.stop()
@@ -134,6 +139,18 @@ def official_sdk(server, keys):
     done = subprocess.run([str(python), str(INSIDE), EXECUTION], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rest(server, "GET", "/files/results/from_sdk.txt", raw=True) == b"Hello from the sandbox!"
+
+
+def plain_sdk(server, keys, endpoint):
+    """A program that knows nothing of our metadata, and the seed's start-up script inside its sandboxes."""
+    python = python_of(SDK_VERSION, "e2b-code-interpreter")
+    environment = {key: value for key, value in server.environment().items() if key not in keys}
+    words = [str(python), str(PLAIN), EXECUTION, BUCKET]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rest(server, "GET", "/files/results/plain.txt", raw=True) == b"by variables"
+    shared = done.stdout.strip().removeprefix("/opt/sentient/")
+    wait_for_object(endpoint, f"{shared}/outputs/note.txt", b"kept")
 
 
 def tool(server, name, **arguments):

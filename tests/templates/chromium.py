@@ -1,5 +1,6 @@
 """A headless Chromium, controlled over a pair of pipes with its debugging protocol."""
 
+import base64
 import json
 import os
 import shutil
@@ -7,10 +8,15 @@ import subprocess
 import tempfile
 import time
 
+TEXT = "document.body ? document.body.innerText : ''"
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Chromium:
+    def __init__(self, *options):
+        self.options = options
+
     def __enter__(self):
         program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
         if program is None:
@@ -19,7 +25,7 @@ class Chromium:
         commands, self.commands = os.pipe()
         self.answers, answers = os.pipe()
         command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--no-proxy-server"]
-        command += [f"--user-data-dir={self.home}", "--remote-debugging-pipe", "about:blank"]
+        command += [f"--user-data-dir={self.home}", "--remote-debugging-pipe", *self.options, "about:blank"]
         # The protocol requires descriptors 3 and 4.
         shell = ["bash", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}']
         self.process = subprocess.Popen(
@@ -27,9 +33,10 @@ class Chromium:
         )
         os.close(commands)
         os.close(answers)
-        self.unread, self.number = b"", 0
+        self.unread, self.number, self.has_lost_requests = b"", 0, False
         target = self._ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         self.session = self._ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self._ask("Network.enable", {}, self.session)
         return self
 
     def __exit__(self, *_):
@@ -40,25 +47,56 @@ class Chromium:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def open(self, url):
-        self._ask("Page.navigate", {"url": url}, self.session)
+        """Opens a page, and waits until its scripts and style sheets are there, or ten seconds."""
+        # Chromium gives up on requests when an interface comes or goes on the machine, and other tests make interfaces.
+        for _ in range(5):
+            self.has_lost_requests = False
+            failure = self._ask("Page.navigate", {"url": url}, self.session).get("errorText")
+            if failure != NETWORK_CHANGED and self._loads():
+                return
 
-    def value(self, expression):
+    def _loads(self, seconds=10):
+        """Whether the page is complete, with everything that it asked for."""
+        deadline = time.monotonic() + seconds
+        while self.value("document.readyState") != "complete" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return not self.has_lost_requests
+
+    def value(self, expression, session=None):
         """Evaluates an expression in the page. None while the page is being replaced."""
         try:
             asked = {"expression": expression, "returnByValue": True}
-            return self._ask("Runtime.evaluate", asked, self.session)["result"].get("value")
+            return self._ask("Runtime.evaluate", asked, session or self.session)["result"].get("value")
         except RuntimeError:
             return None
 
     def text(self):
-        return self.value("document.body ? document.body.innerText : ''") or ""
+        return self.value(TEXT) or ""
 
-    def until(self, text, seconds=60):
-        """Waits until the page shows the text."""
+    def frame(self, url):
+        """The session of a frame of another site, which has a process of its own. None while there is no such frame."""
+        for target in self._ask("Target.getTargets", {})["targetInfos"]:
+            if target["type"] == "iframe" and target["url"].startswith(url):
+                asked = {"targetId": target["targetId"], "flatten": True}
+                return self._ask("Target.attachToTarget", asked)["sessionId"]
+        return None
+
+    def frame_text(self, url):
+        """What a frame of another site shows."""
+        session = self.frame(url)
+        return (session and self.value(TEXT, session)) or ""
+
+    def until(self, text, seconds=60, frame=None):
+        """Waits until the page, or its frame with this URL, shows the text."""
         deadline = time.monotonic() + seconds
-        while text not in (shown := self.text()):
+        while text not in (shown := self.frame_text(frame) if frame else self.text()):
             assert time.monotonic() < deadline, f"the page never showed {text!r}, but: {shown[:2000]!r}"
             time.sleep(0.2)
+
+    def screenshot(self, path):
+        picture = self._ask("Page.captureScreenshot", {"format": "png"}, self.session)["data"]
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(picture))
 
     def _ask(self, method, parameters, session=None):
         self.number += 1
@@ -68,6 +106,8 @@ class Chromium:
         os.write(self.commands, json.dumps(message).encode() + b"\0")
         while True:
             answer = json.loads(self._read())
+            if answer.get("method") == "Network.loadingFailed":
+                self.has_lost_requests |= answer["params"]["errorText"] == NETWORK_CHANGED
             if answer.get("id") == self.number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")

@@ -2,6 +2,7 @@
 
 use crate::program::{cargo, run};
 use crate::steps::Steps;
+use crate::{docs, licenses};
 
 pub(crate) fn check() -> Result<(), String> {
     let mut steps = Steps::default();
@@ -9,9 +10,11 @@ pub(crate) fn check() -> Result<(), String> {
     crate::test::test(&["--unit"])
 }
 
-/// Format and lints.
+/// Format, links of the documentation, licenses of dependencies, and lints.
 pub(crate) fn check_sources(steps: &mut Steps) -> Result<(), String> {
     steps.time("format", || run(&mut cargo(&["fmt", "--all", "--check"])))?;
+    steps.time("links", docs::check)?;
+    steps.time("licenses", licenses::licenses)?;
     let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     steps.time("lints", || run(&mut cargo(&lints)))
 }

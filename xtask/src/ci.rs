@@ -3,7 +3,7 @@
 use crate::check::check_sources;
 use crate::steps::Steps;
 use crate::test::{self, Options};
-use crate::{program, setup};
+use crate::{docs, program, setup};
 
 pub(crate) fn ci() -> Result<(), String> {
     let mut steps = Steps::default();
@@ -15,6 +15,7 @@ pub(crate) fn ci() -> Result<(), String> {
 fn run(steps: &mut Steps) -> Result<(), String> {
     steps.time("setup", setup::setup)?;
     check_sources(steps)?;
+    steps.time("documentation", docs::build)?;
     test::run(&Options::everything(), steps)?;
     let target = program::target_directory()?;
     steps.note(format!("logs and times of the tests: {}", target.join("xtask").display()));

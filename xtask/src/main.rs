@@ -6,9 +6,12 @@ mod bench;
 mod chaos;
 mod check;
 mod ci;
+mod dependencies;
 mod dist;
+mod docs;
 mod fuzz;
 mod graph;
+mod licenses;
 mod program;
 mod requirements;
 mod setup;
@@ -24,12 +27,14 @@ usage: cargo xtask COMMAND
   test [--unit|--fake|--real|--sdk|--stress]... [--full] [FILTER]...
                      runs all tests, those of some tiers, or those whose name contains every FILTER
   setup              installs what the tests need and this machine lacks
-  check              format, lints and unit tests
+  check              format, links, licenses, lints and unit tests
   ci                 everything that must hold before a change lands
   dist [--binary FILE] [--output DIR] [PACKAGE]...     packages to install: tarball, deb, wheel, npm, sbom
+  licenses           licenses and sources of the crates in the program
   fuzz [--seconds N] [--input FILE] [TARGET]...
   bench [--quick] [--only PART]...
   chaos [--seed N] [--minutes M] [--faults NAME,...]   (chaos --help lists all options)
+  docs [--check]                                       checks the documentation's links and numbers, builds its site
   graph [--check|--uses]                               crates and modules, their sizes, and what they use
   requirements [--check]                               docs/requirements.md: its states, or whether it is true
 
@@ -44,9 +49,11 @@ fn main() -> ExitCode {
         ["check"] => check::check(),
         ["ci"] => ci::ci(),
         ["dist", rest @ ..] => dist::dist(rest),
+        ["licenses"] => licenses::licenses(),
         ["fuzz", rest @ ..] => fuzz::fuzz(rest),
         ["bench", rest @ ..] => bench::bench(rest),
         ["chaos", rest @ ..] => chaos::chaos(rest),
+        ["docs", rest @ ..] => docs::docs(rest),
         ["graph", rest @ ..] => graph::graph(rest),
         ["requirements", rest @ ..] => requirements::requirements(rest),
         _ => Err(USAGE.to_owned()),

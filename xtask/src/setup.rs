@@ -51,9 +51,12 @@ const NEEDS: &[Need] = &[
     Need { has: Program("mmdebstrap"), package: "mmdebstrap", tiers: &[Real] },
     Need { has: Program("s3fs"), package: "s3fs", tiers: &[Real] },
     Need { has: Program("docker-registry"), package: "docker-registry", tiers: &[Real] },
+    Need { has: Program("skopeo"), package: "skopeo", tiers: &[Real] },
+    Need { has: Program("umoci"), package: "umoci", tiers: &[Real] },
     Need { has: Program("node"), package: "nodejs", tiers: &[Real, Sdk] },
     Need { has: Program("npm"), package: "npm", tiers: &[Real, Sdk] },
     Need { has: Program("chromium"), package: "chromium", tiers: &[Sdk] },
+    Need { has: Program("certutil"), package: "libnss3-tools", tiers: &[Sdk] },
 ];
 
 /// Installs everything that is missing for all tiers.

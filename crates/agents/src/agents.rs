@@ -8,6 +8,7 @@ use isopod_control::lifecycle::Fleet;
 use isopod_control::templates::Catalogue;
 use isopod_control::workspace::Workspace;
 use isopod_control::{App, ServeConfig};
+use isopod_outbound::Trust;
 use isopod_store::StoreError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -53,7 +54,8 @@ impl Agents {
         background: &mut JoinSet<()>,
     ) -> Result<Arc<Self>, OpenError> {
         let (fleet, catalogue) = (Arc::clone(&app.fleet), Arc::clone(&app.catalogue));
-        let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone());
+        let trust = Trust::new(serve.webhook_authorities.clone());
+        let sessions = Sessions::open(Arc::clone(&fleet), Arc::clone(&catalogue), config.sessions.clone(), trust);
         let sessions = sessions.await.map_err(|error| OpenError::Sessions(error.into()))?;
         background.spawn(run_session_sweep(Arc::clone(&sessions), serve.recheck_every));
         let runs = open_runs(&config.runs, serve, &sessions, stop, background).await.map_err(OpenError::Runs)?;

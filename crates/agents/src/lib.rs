@@ -13,4 +13,4 @@ mod toolkit;
 pub use agents::{Agents, OpenError};
 pub use config::{AgentsConfig, RunsConfig};
 pub use http::routes;
-pub use sessions::{SessionSettings, SyncCaps};
+pub use sessions::{SearchSettings, SessionSettings, SyncCaps};

@@ -27,7 +27,7 @@ impl Actions {
     }
 }
 
-/// Returns what the path names. The owner of a session takes the place of a task, prefixed with its kind.
+/// Returns what the path names. The owner of a session, or a team, takes the place of a task, prefixed with its kind.
 pub(crate) fn subject_of(pattern: &str, path: &str) -> Subject {
     let named = |placeholder: &str| {
         let place = pattern.split('/').position(|part| part == placeholder)?;
@@ -45,6 +45,9 @@ pub(crate) fn subject_of(pattern: &str, path: &str) -> Subject {
         _ if pattern.contains("/agents/") => Subject { agent: id, ..Subject::default() },
         _ if pattern.contains("/executions/") => {
             Subject { task: id.map(|id| format!("execution/{id}")), ..Subject::default() }
+        }
+        _ if pattern.contains("/api/v1/teams/") => {
+            Subject { task: id.map(|id| format!("team/{id}")), ..Subject::default() }
         }
         _ => Subject::default(),
     }
@@ -65,6 +68,7 @@ mod tests {
         assert_eq!(of("/api/v1/git/{id}/history", "/api/v1/git/i1/history").sandbox.as_deref(), Some("i1"));
         assert_eq!(of("/api/v1/tasks/{id}/finish", "/api/v1/tasks/t1/finish").task.as_deref(), Some("t1"));
         assert_eq!(of("/api/v1/agents/{id}", "/api/v1/agents/a1").agent.as_deref(), Some("a1"));
+        assert_eq!(of("/api/v1/teams/{id}/quota", "/api/v1/teams/x/quota").task.as_deref(), Some("team/x"));
         assert_eq!(of("/api-keys/{id}", "/api-keys/k1").sandbox, None);
     }
 }

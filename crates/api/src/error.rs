@@ -141,6 +141,15 @@ impl ApiError {
         Self { details: Some(details), ..self }
     }
 
+    /// Adds one value to the details.
+    pub fn with_detail(mut self, name: &str, value: Value) -> Self {
+        let details = self.details.get_or_insert_with(|| json!({}));
+        if let Some(fields) = details.as_object_mut() {
+            fields.insert(name.to_owned(), value);
+        }
+        self
+    }
+
     /// Sets a code if there is none, because the service returns one with every error.
     pub fn with_default_code(self) -> Self {
         let code = self.code_or_default();
@@ -155,6 +164,7 @@ impl ApiError {
             404 => "not_found",
             408 => "timeout",
             409 => "conflict",
+            410 => "gone",
             413 => "too_large",
             415 => "wrong_type",
             429 => "quota_exceeded",

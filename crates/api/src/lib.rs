@@ -37,7 +37,7 @@ pub use document::{Document, VOLUME_TOKEN};
 pub use error::{ApiError, with_fallbacks};
 pub use execution_claim::{claimed_execution, known_execution};
 pub use params::{NoParams, Param, QueryParams};
-pub use peer::Peer;
+pub use peer::{Peer, scheme_of};
 pub use receipt::{Receipt, until_answered};
 pub use routes::{Endpoint, Routes, any, delete, get, head, patch, post, put};
 pub use rule::{DeclaredRoute, Needs, Rule, changes, reads, refuses};

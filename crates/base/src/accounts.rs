@@ -90,6 +90,9 @@ fn users(host_passwd: &str) -> Vec<User> {
 }
 
 const NOLOGIN: &str = "/usr/sbin/nologin";
+/// Shells that system accounts keep. `su postgres` needs one, and a maintainer script leaves an account that exists as it is.
+/// Nobody can log in: every password is locked.
+const KEPT_SHELLS: &[&str] = &["/bin/bash", "/bin/sh", "/bin/sync", "/usr/bin/bash", "/usr/bin/sh"];
 
 /// Parses a line of the host's `passwd`. Returns `None` for regular users and for lines that are not accounts.
 fn system_user(line: &str) -> Option<User> {
@@ -97,7 +100,7 @@ fn system_user(line: &str) -> Option<User> {
     let [name, _password, uid, gid, _comment, home, shell] = fields[..] else { return None };
     let (uid, gid) = (system_id(uid)?, system_id(gid)?);
     let home = if home.starts_with('/') && !home.starts_with("/home/") { home } else { "/nonexistent" };
-    let shell = if shell == "/bin/sync" { shell } else { NOLOGIN };
+    let shell = if KEPT_SHELLS.contains(&shell) { shell } else { NOLOGIN };
     (is_name(name) && uid != 0 && uid < FIRST_REGULAR_ID).then(|| User {
         name: name.to_owned(),
         uid,
@@ -182,7 +185,7 @@ mod tests {
 
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/zsh\n_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n\
         postgres:x:101:104:Admin,,,:/var/lib/postgresql:/bin/bash\nalice:x:1000:1000:Alice:/home/alice:/bin/bash\n\
-        evil:x:0:0::/:/bin/sh\n+nis::::::\nsvc:x:990:990::/home/svc:/bin/bash\nuser:x:200:200::/x:/bin/sh\nshort:x:5\n\
+        evil:x:0:0::/:/bin/sh\n+nis::::::\nsvc:x:990:990::/home/svc:/opt/svc/shell\nuser:x:200:200::/x:/bin/sh\nshort:x:5\n\
         bad name:x:6:6::/:/bin/sh\nhuge:x:99999999999:1::/:/bin/sh\n";
     const GROUP: &str =
         "root:x:0:alice\nssl-cert:x:105:postgres,alice\ndocker:x:999:alice\nalice:x:1000:\nnobody:x:65534:\n";
@@ -198,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn system_users_are_kept_without_a_shell() {
+    fn system_users_keep_the_usual_shells_and_no_others() {
         let accounts = Accounts::new(PASSWD, GROUP);
-        assert!(accounts.passwd.contains("postgres:x:101:104::/var/lib/postgresql:/usr/sbin/nologin\n"));
+        assert!(accounts.passwd.contains("postgres:x:101:104::/var/lib/postgresql:/bin/bash\n"));
         assert!(accounts.passwd.contains("svc:x:990:990::/nonexistent:/usr/sbin/nologin\n"));
         assert_eq!(accounts.uid("_apt"), Some(42));
     }

@@ -17,7 +17,7 @@ use super::host::{Host, kind};
 use super::mounts::mounts_below;
 
 /// Increase this whenever the same host would yield different layers.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 
 /// Files and trees whose contents count, in addition to the allow-list of `/etc`.
 const CONTENTS: &[&str] = &[

@@ -41,6 +41,8 @@ pub(crate) const REGISTRY_MIRRORS: &str = "ISOPOD_REGISTRY_MIRRORS";
 pub(crate) const AGENT_HOST: &str = "AGENT_HOST";
 /// The agent service's port.
 pub(crate) const AGENT_PORT: &str = "AGENT_PORT";
+/// The key of the search service.
+pub(crate) const SEARCH_KEY: &str = "ISOPOD_SEARCH_KEY";
 /// The secret that tokens of people are signed with, shared with the identity service.
 pub(crate) const TEAM_TOKEN_SECRET: &str = "ISOPOD_TEAM_TOKEN_SECRET";
 /// How long a command of the service may run where a request does not say, in seconds.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use isopod_outbound::Policy;
+use isopod_store::service::Tiers;
 use isopod_store::{Retention, Store};
 use isopod_wire::{Cidr, FeatureGrants, Limits};
 
@@ -50,6 +51,8 @@ pub struct ServeConfig {
     pub team_tokens: Option<TeamTokens>,
     /// The limits of one team.
     pub team_limits: TeamLimits,
+    /// Limits that admins give to teams by their names.
+    pub tiers: Tiers,
     /// The resource limits of one sandbox.
     pub sandbox_limits: Limits,
     /// How long a sandbox may run without a pause.
@@ -62,6 +65,8 @@ pub struct ServeConfig {
     pub connections: ConnectionLimits,
     /// Whether teams share results of equal build steps, including any secrets that the steps' programs generated.
     pub share_build_cache: bool,
+    /// Whether builds may use this host's files for an image of another version that can't be had.
+    pub allow_host_base: bool,
     /// The limits of template builds.
     pub builds: BuildLimits,
     /// How long records are kept.
@@ -100,12 +105,14 @@ impl ServeConfig {
             webhook_authorities: Vec::new(),
             team_tokens: None,
             team_limits: TeamLimits::default(),
+            tiers: Tiers::default(),
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,
             create_timeout: Duration::from_secs(55),
             node_timeout: Duration::from_secs(30),
             connections: ConnectionLimits::default(),
             share_build_cache: false,
+            allow_host_base: false,
             builds: BuildLimits::default(),
             retention: Retention::default(),
             sample_every: Duration::from_secs(5),

@@ -6,6 +6,7 @@
 //! their own routes, and `isopod-server` combines them.
 
 mod config;
+mod default_mount;
 mod delivery;
 pub mod edge;
 pub mod files;
@@ -24,6 +25,7 @@ mod webhooks;
 pub mod workspace;
 
 pub use config::ServeConfig;
+pub use default_mount::{DefaultMountError, DefaultMounts, EVERY_TEAM};
 pub use delivery::Unacknowledged;
 pub use http::App;
 pub use isopod_identity::{TeamTokens, TokenKey};

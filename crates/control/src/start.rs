@@ -99,6 +99,7 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
         webhook_policy: config.webhook_policy(),
         sandbox_networks: config.sandbox_networks.clone(),
         share_build_cache: config.share_build_cache,
+        allow_host_base: config.allow_host_base,
     };
     let workspace = config.workspace.clone().map(with_files);
     App::new(settings, fleet, catalogue, workspace, Arc::new(authenticator))
@@ -125,6 +126,7 @@ pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connect
 fn fleet_settings(config: &ServeConfig) -> FleetSettings {
     FleetSettings {
         team_limits: config.team_limits,
+        tiers: config.tiers.clone(),
         features: config.features.clone(),
         sandbox_limits: config.sandbox_limits,
         max_lifetime: config.max_lifetime,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::default_mount::DefaultMounts;
 use isopod_wire::compat::WORKSPACE_PATH;
 use isopod_wire::node::WorkspaceMount;
 
@@ -38,6 +39,8 @@ pub struct Workspace {
     root: PathBuf,
     base_path: String,
     by_metadata: bool,
+    bucket: Option<String>,
+    default_mounts: DefaultMounts,
     starter: Option<Arc<dyn EnsureWorkspace>>,
 }
 
@@ -45,7 +48,8 @@ impl Workspace {
     /// Uses a directory that no other process has to mount.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let base_path = WORKSPACE_PATH.to_owned();
-        Self { root: root.into(), base_path, by_metadata: true, starter: None }
+        let default_mounts = DefaultMounts::default();
+        Self { root: root.into(), base_path, by_metadata: true, bucket: None, default_mounts, starter: None }
     }
 
     /// Sets what mounts the root when it is first needed.
@@ -59,6 +63,20 @@ impl Workspace {
     #[must_use]
     pub fn at(mut self, base_path: impl Into<String>) -> Self {
         self.base_path = base_path.into();
+        self
+    }
+
+    /// Sets the bucket that the workspace is stored in.
+    #[must_use]
+    pub fn in_bucket(mut self, bucket: Option<String>) -> Self {
+        self.bucket = bucket;
+        self
+    }
+
+    /// Sets what sandboxes see whose creator names no execution.
+    #[must_use]
+    pub fn with_default_mounts(mut self, mounts: DefaultMounts) -> Self {
+        self.default_mounts = mounts;
         self
     }
 
@@ -86,6 +104,18 @@ impl Workspace {
 
     pub fn reads_metadata(&self) -> bool {
         self.by_metadata
+    }
+
+    pub(crate) fn bucket(&self) -> Option<&str> {
+        self.bucket.as_deref()
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    pub(crate) fn default_mounts(&self) -> &DefaultMounts {
+        &self.default_mounts
     }
 }
 

@@ -23,8 +23,10 @@
 pub mod fuzzing;
 pub mod guest;
 pub mod interpreter;
+mod memory;
 pub mod transport;
 
 pub use guest::{Guest, GuestError};
 pub use interpreter::Interpreter;
+pub use memory::{MemoryBudget, Reservation};
 pub use transport::{ByteStream, Connector, Dial, DialFuture, Origin, TransportError};

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use isopod_guest_client::guest::{Guest, GuestError, StartProcess};
 use isopod_guest_client::interpreter::{Execution, RunCode};
-use isopod_guest_client::{ByteStream, Connector, Dial, DialFuture, Interpreter, Origin, TransportError};
+use isopod_guest_client::{ByteStream, Connector, Dial, DialFuture, Interpreter, MemoryBudget, Origin, TransportError};
 use support::frames::{end, end_of_stream, keepalive, start, stdout};
 use support::server::{Reply, Server, frames, json, rpc, silent_after, streamed, text};
 
@@ -235,6 +235,26 @@ async fn code_that_prints_without_end_is_given_up_at_its_limit_and_what_is_kept_
     let (_server, execution) = execution_with(move || text(200, line.clone()), code()).await;
     let kept = execution.collect_up_to(1000).await.unwrap();
     assert!(kept.truncated && kept.stdout.len() < 1000 && !kept.stdout.is_empty(), "{kept:?}");
+}
+
+#[tokio::test]
+async fn large_events_of_many_executions_share_one_budget_and_small_ones_are_kept() {
+    const LARGE: usize = 1 << 20;
+    let large = format!("{{\"type\":\"stdout\",\"text\":\"{}\"}}\n", "x".repeat(LARGE));
+    let lines = format!("{large}{{\"type\":\"stdout\",\"text\":\"small\"}}\n{large}");
+    let server = Server::start(move |_, _| text(200, lines.clone())).await;
+    let way = Connector::custom(To(server.url.replace("http://", "")));
+    let budget = MemoryBudget::new(5 * LARGE);
+    let interpreter = Interpreter::over(way).with_memory(budget.clone());
+    let (mut first, mut second) = (budget.reserve(), budget.reserve());
+    let all = interpreter.run("x").await.unwrap().collect_within(usize::MAX, &mut first).await.unwrap();
+    assert_eq!((all.stdout.len(), all.truncated), (2 * LARGE + 5, false));
+    assert!(second.grow(3 * LARGE), "what was only received is free again");
+    let rest = interpreter.run("x").await.unwrap().collect_within(usize::MAX, &mut budget.reserve()).await.unwrap();
+    assert_eq!((rest.stdout.as_str(), rest.truncated), ("small", true));
+    drop((first, second));
+    let all = interpreter.run("x").await.unwrap().collect_within(usize::MAX, &mut budget.reserve()).await.unwrap();
+    assert_eq!((all.stdout.len(), all.truncated), (2 * LARGE + 5, false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,7 +45,7 @@ pub enum ArchiveError {
 /// An entry in the `manifest.json` of a `docker save` archive.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Saved {
+pub(crate) struct Saved {
     config: String,
     #[serde(default)]
     repo_tags: Option<Vec<String>>,
@@ -53,6 +53,8 @@ struct Saved {
 }
 
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// The file by which an OCI layout is recognised.
+pub(crate) const OCI_LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
 /// Imports the images of an archive into the store. `scratch` is an empty directory in which to unpack it.
 ///
@@ -167,26 +169,17 @@ pub fn export(store: &Store, image: &Image, name: &Reference, out: impl Write) -
         archive.append_data(&mut header, path, bytes).map_err(ArchiveError::Write)
     };
     let manifest = store.text(&image.manifest_digest)?;
-    let annotations = BTreeMap::from([
-        (REF_NAME.to_owned(), name.to_string()),
-        ("io.containerd.image.name".to_owned(), name.to_string()),
-    ]);
     let own = Descriptor {
         media_type: OCI_MANIFEST.to_owned(),
         digest: image.manifest_digest.clone(),
         size: manifest.len() as u64,
         platform: None,
-        annotations,
+        annotations: BTreeMap::new(),
     };
-    let index = Index { schema_version: 2, media_type: OCI_INDEX.to_owned(), manifests: vec![own] };
-    let path = |part: &Descriptor| blob_path(&part.digest);
-    let saved = Saved {
-        config: path(&image.manifest.config),
-        repo_tags: Some(vec![name.to_string()]),
-        layers: image.manifest.layers.iter().map(path).collect(),
-    };
+    let index = index_of(name, own);
+    let saved = saved_as(name, &image.manifest.config, &image.manifest.layers);
     let text = |value: Result<Vec<u8>, serde_json::Error>| value.map_err(|error| ArchiveError::Write(error.into()));
-    add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    add("oci-layout", OCI_LAYOUT)?;
     add("index.json", &text(serde_json::to_vec(&index))?)?;
     add("manifest.json", &text(serde_json::to_vec(&[saved]))?)?;
     add(&blob_path(&image.manifest_digest), &manifest)?;
@@ -198,12 +191,31 @@ pub fn export(store: &Store, image: &Image, name: &Reference, out: impl Write) -
         let blob = store.blob(&part.digest).ok_or_else(|| StoreError::Missing(part.digest.to_string()))?;
         let file = File::open(&blob).map_err(ArchiveError::Read)?;
         let mut header = plain_header(file.metadata().map_err(ArchiveError::Read)?.len());
-        archive.append_data(&mut header, path(part), file).map_err(ArchiveError::Write)?;
+        archive.append_data(&mut header, blob_path(&part.digest), file).map_err(ArchiveError::Write)?;
     }
     archive.finish().map_err(ArchiveError::Write)
 }
 
-fn plain_header(size: u64) -> tar::Header {
+/// The index of an archive with one image.
+pub(crate) fn index_of(name: &Reference, manifest: Descriptor) -> Index {
+    let annotations = BTreeMap::from([
+        (REF_NAME.to_owned(), name.to_string()),
+        ("io.containerd.image.name".to_owned(), name.to_string()),
+    ]);
+    let own = Descriptor { annotations, ..manifest };
+    Index { schema_version: 2, media_type: OCI_INDEX.to_owned(), manifests: vec![own] }
+}
+
+/// The same image as `docker load` wants it described.
+pub(crate) fn saved_as(name: &Reference, config: &Descriptor, layers: &[Descriptor]) -> Saved {
+    Saved {
+        config: blob_path(&config.digest),
+        repo_tags: Some(vec![name.to_string()]),
+        layers: layers.iter().map(|layer| blob_path(&layer.digest)).collect(),
+    }
+}
+
+pub(crate) fn plain_header(size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_size(size);
     header.set_mode(0o644);
@@ -213,7 +225,7 @@ fn plain_header(size: u64) -> tar::Header {
     header
 }
 
-fn blob_path(digest: &Digest) -> String {
+pub(crate) fn blob_path(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.digits())
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Digest;
 
@@ -10,6 +11,7 @@ pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+jso
 pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(crate) const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(crate) const OCI_LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
@@ -68,17 +70,21 @@ pub(crate) struct Index {
 impl Index {
     /// The image for this machine's platform, or the only image.
     pub(crate) fn own(&self) -> Option<&Descriptor> {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let is_own = |platform: &Platform| platform.os == "linux" && platform.architecture == architecture;
+        let is_own = |platform: &Platform| platform.os == "linux" && platform.architecture == architecture();
         let own = self.manifests.iter().find(|found| found.platform.as_ref().is_some_and(is_own));
         match &self.manifests[..] {
             [only] if only.platform.is_none() => Some(only),
             _ => own,
         }
+    }
+}
+
+/// This machine's architecture, as images name it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
 }
 
@@ -94,6 +100,9 @@ pub struct Config {
     pub(crate) architecture: String,
     #[serde(default)]
     pub(crate) os: String,
+    /// When it was built, as RFC 3339 has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<String>,
 }
 
 /// How an image is run. Fields that are null count as missing.
@@ -101,15 +110,41 @@ pub struct Config {
 #[serde(rename_all = "PascalCase", default)]
 pub struct RunConfig {
     /// The environment variables, as `NAME=value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<String>>,
     /// The user that programs run as.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
+    /// The program that a container runs.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub entrypoint: Option<Vec<String>>,
+    /// The program that a container runs, or arguments for the entrypoint.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub cmd: Option<Vec<String>>,
+    /// The ports that a container listens on, such as `3000/tcp`.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub exposed_ports: Option<BTreeMap<String, EmptyObject>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub labels: Option<BTreeMap<String, String>>,
     /// The shell for `RUN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,
     /// Instructions for builds that start from this image.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_build: Option<Vec<String>>,
 }
+
+/// Old images have other types here. Nothing that a build needs depends on these fields, so such values are ignored.
+fn or_nothing<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// `{}`, which images have as the value of each port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmptyObject {}
 
 /// The uncompressed layers of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -93,7 +93,10 @@ pub trait Holder: Send + Sync + Sized + 'static {
 
 /// A holder that ends its lease.
 pub trait EndLease: Holder {
-    /// Removes everything that the holder has. Returns whether there was a sandbox. Must be idempotent. Nothing creates
-    /// a sandbox for the holder while this runs.
-    fn end(&self) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+    /// Says which sandboxes there were.
+    type Ended: Send + 'static;
+
+    /// Removes everything that the holder has. Must be idempotent. Nothing creates a sandbox for the holder while this
+    /// runs.
+    fn end(&self) -> impl Future<Output = Result<Self::Ended, Self::Error>> + Send;
 }

@@ -18,11 +18,11 @@
 //! ```
 
 mod end;
+mod entries;
 mod hold;
 mod holder;
-mod seats;
 #[cfg(test)]
 mod tests;
 
+pub use entries::Leases;
 pub use holder::{EndLease, Holder, LeaseEnded, LeaseName, Leased, Opened};
-pub use seats::Leases;

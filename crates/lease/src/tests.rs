@@ -108,6 +108,8 @@ impl<const REMEMBERED: bool> Holder for Caller<REMEMBERED> {
 }
 
 impl<const REMEMBERED: bool> EndLease for Caller<REMEMBERED> {
+    type Ended = bool;
+
     async fn end(&self) -> Result<bool, Failed> {
         assert_eq!(self.0.open_now.load(Ordering::SeqCst), 0, "nobody makes one meanwhile");
         *self.0.record.lock().unwrap() = None;
@@ -140,7 +142,7 @@ async fn callers_that_race_share_one_sandbox() {
         assert_eq!(result.unwrap().sandbox, world.alive()[0]);
     }
     assert_eq!((world.created.load(Ordering::SeqCst), world.opened.load(Ordering::SeqCst)), (1, 50));
-    assert_eq!(other.seats_in_use(), 0, "nothing is remembered of a holder that ends by itself");
+    assert_eq!(other.entries_in_use(), 0, "nothing is remembered of a holder that ends by itself");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +174,7 @@ async fn a_sandbox_that_cannot_be_recorded_is_removed() {
     let holder: Remembered = Caller(Arc::clone(&world));
     world.refuses_record.store(true, Ordering::SeqCst);
     assert_eq!(leases.hold(holder.clone()).await.unwrap_err(), Failed::Record);
-    assert_eq!((world.alive(), leases.seats_in_use()), (vec![], 0));
+    assert_eq!((world.alive(), leases.entries_in_use()), (vec![], 0));
     world.refuses_record.store(false, Ordering::SeqCst);
     assert_eq!(leases.hold(holder).await.unwrap().sandbox, world.alive()[0]);
 }
@@ -194,7 +196,7 @@ async fn a_failed_create_leaves_nothing_and_the_next_call_tries_again() {
     let holder: Remembered = Caller(Arc::clone(&world));
     world.refuses_create.store(true, Ordering::SeqCst);
     assert!(race(&leases, &holder).await.into_iter().all(|result| result.unwrap_err() == Failed::Create));
-    assert_eq!((world.alive(), leases.seats_in_use()), (vec![], 0));
+    assert_eq!((world.alive(), leases.entries_in_use()), (vec![], 0));
     world.refuses_create.store(false, Ordering::SeqCst);
     assert_eq!(leases.hold(holder).await.unwrap().restarts, 0);
 }
@@ -215,7 +217,7 @@ async fn who_waits_while_the_lease_is_ended_gets_no_new_sandbox() {
     assert_eq!(had_one, 1, "the one that was making it when the end was asked for");
     assert!(results.into_iter().filter_map(Result::err).all(|error| error == Failed::Ended(LeaseEnded::Meanwhile)));
     assert_eq!(leases.end(holder.clone()).await, Ok(false));
-    assert_eq!(leases.seats_in_use(), 0);
+    assert_eq!(leases.entries_in_use(), 0);
     assert!(leases.hold(holder).await.is_ok(), "a later call may have one again");
 }
 
@@ -231,5 +233,5 @@ async fn an_end_that_comes_while_the_remembered_sandbox_is_asked_counts() {
     };
     let (held, ended) = tokio::join!(leases.hold(holder.clone()), ending);
     assert_eq!((held.unwrap_err(), ended), (Failed::Ended(LeaseEnded::Meanwhile), Ok(true)));
-    assert_eq!((world.alive(), leases.seats_in_use()), (vec![], 0));
+    assert_eq!((world.alive(), leases.entries_in_use()), (vec![], 0));
 }

@@ -115,7 +115,7 @@ mod tests {
             size: Bytes(0),
             made_at: std::time::SystemTime::UNIX_EPOCH,
         };
-        Manifest::new(template, true, false, String::new(), Vec::new())
+        Manifest::new(template, true, false, String::new(), Vec::new(), Default::default())
     }
 
     #[test]

@@ -12,7 +12,9 @@ use isopod_disk::{DiskKind, DiskOptions};
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
 use isopod_network::NetworkConfig;
-use isopod_wire::build::{self, BuildError, BuildEvent, BuildSpec, KeptTemplate, RemoveTemplateError};
+use isopod_wire::build::{
+    self, BuildError, BuildEvent, BuildSpec, ExportError, ExportSpec, ExportedImage, KeptTemplate, RemoveTemplateError,
+};
 use isopod_wire::node::{
     CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, PoolStatus,
     SandboxSpec, Stream, Target, TemplateInfo, Usage,
@@ -267,16 +269,16 @@ impl Node {
         on_step: impl Fn(TemplateProgress),
     ) -> Result<BuiltTemplate, BuildTemplateError> {
         let recipe = find_recipe(name).ok_or_else(|| BuildTemplateError::Unknown(name.to_owned()))?;
-        let id = recipe.layer_id(self.sandboxes.template_pools.base().template().facts(), self.sandboxes.state_path());
-        let templates = self.sandboxes.templates_directory();
-        if !rebuild && Layer::open(&templates, &id).is_ok() {
-            return Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: false });
+        let facts = self.sandboxes.template_pools.base().template();
+        let layers = recipe.layers(facts.facts(), self.sandboxes.state_path());
+        let top = layers.more.as_ref().unwrap_or(&layers.core).clone();
+        if !rebuild && Layer::open_stack(&self.sandboxes.templates_directory(), &top).is_ok() {
+            return Ok(BuiltTemplate { name: recipe.name, layer: top, is_new: false });
         }
-        let on_step = |step: Step| on_step(step.into());
         let existing = if rebuild { Existing::Replace } else { Existing::Take };
-        let built = self.sandboxes.build_layer(recipe, &id, existing, on_step).await;
+        let built = self.sandboxes.build_all_layers(recipe, &layers, existing, |step| on_step(step.into())).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
-        Ok(BuiltTemplate { name: recipe.name, layer: id, is_new: true })
+        Ok(BuiltTemplate { name: recipe.name, layer: top, is_new: true })
     }
 
     /// Closes the node. The sandboxes of a server keep running. Those of a command end.
@@ -462,6 +464,10 @@ impl NodeApi for Node {
 
     async fn built_templates(&self) -> Vec<KeptTemplate> {
         self.sandboxes.built_templates().await
+    }
+
+    async fn export_template(&self, spec: ExportSpec) -> Result<ExportedImage, ExportError> {
+        self.builder.export(&self.sandboxes.templates_directory(), spec).await
     }
 
     async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {

@@ -1,4 +1,7 @@
-//! The end of what a program wrote, for the error that says why it failed.
+//! What a program writes: its lines as they arrive, and its end for the error that says why it failed.
+
+/// A longer line is cut.
+const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Keeps the last bytes of an output.
 #[derive(Debug)]
@@ -29,6 +32,42 @@ impl OutputTail {
     }
 }
 
+/// Splits an output into lines, and keeps the end of it.
+#[derive(Debug)]
+pub(crate) struct OutputLines {
+    pub(crate) tail: OutputTail,
+    line: Vec<u8>,
+}
+
+impl OutputLines {
+    /// Keeps at most so many bytes of the end.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { tail: OutputTail::new(most), line: Vec::new() }
+    }
+
+    /// Returns the lines that these bytes complete, without empty ones.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.tail.push(bytes);
+        let mut lines = Vec::new();
+        for byte in bytes {
+            match byte {
+                b'\n' => lines.extend(self.rest()),
+                // Progress bars overwrite their line.
+                b'\r' => self.line.clear(),
+                byte if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
+                _ => {}
+            }
+        }
+        lines
+    }
+
+    /// The line that has no end yet.
+    pub(crate) fn rest(&mut self) -> Option<String> {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim_end().to_owned();
+        (!line.is_empty()).then_some(line)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +88,15 @@ mod tests {
         let mut tail = OutputTail::new(10);
         tail.push(b"\xbfbad");
         assert_eq!(tail.text(), "\u{fffd}bad");
+    }
+
+    #[test]
+    fn output_is_told_by_lines_and_its_end_is_kept() {
+        let mut output = OutputLines::new(2000);
+        assert!(output.push(b"one").is_empty());
+        assert_eq!(output.push(b" line\n10%\r20%\r\n\nlast"), ["one line"]);
+        assert_eq!(output.rest().as_deref(), Some("last"));
+        output.push(&[b'x'; 5000]);
+        assert_eq!(output.tail.text(), "x".repeat(2000));
     }
 }

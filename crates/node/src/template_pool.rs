@@ -36,6 +36,16 @@ impl ZygoteFailures {
     }
 }
 
+/// The second layer of a template's recipe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum More {
+    /// It is part of the template, or the recipe has none.
+    #[default]
+    Complete,
+    Building,
+    Failed(String),
+}
+
 /// An open template and its pool.
 #[derive(Debug)]
 pub(crate) struct TemplatePool {
@@ -45,6 +55,7 @@ pub(crate) struct TemplatePool {
     pub(crate) pool: Pool,
     /// Why it lacks what its recipe installs.
     pub(crate) reduced: Option<String>,
+    more: Mutex<More>,
     /// When it was first requested.
     pub(crate) opened_at: Instant,
     zygote_failures: ZygoteFailures,
@@ -54,7 +65,16 @@ impl TemplatePool {
     pub(crate) fn new(key: &str, template: Arc<Template>, pool: Pool, reduced: Option<String>) -> Arc<Self> {
         let (key, template) = (key.to_owned(), Mutex::new(template));
         let zygote_failures = ZygoteFailures::default();
-        Arc::new(Self { key, template, pool, reduced, opened_at: Instant::now(), zygote_failures })
+        let more = Mutex::default();
+        Arc::new(Self { key, template, pool, reduced, more, opened_at: Instant::now(), zygote_failures })
+    }
+
+    pub(crate) fn more(&self) -> More {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_more(&self, more: More) {
+        *self.more.lock().unwrap_or_else(PoisonError::into_inner) = more;
     }
 
     /// How long to wait before starting another zygote, after the end of one that ran this long.

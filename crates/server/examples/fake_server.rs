@@ -1,18 +1,18 @@
 //! The API over sandboxes that run nothing, to try clients against: `cargo run --example fake_server -- 127.0.0.1:3000`.
 
-#[path = "../tests/support/backend.rs"]
+#[path = "../tests/all/support/backend.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod backend;
-#[path = "../tests/support/builder.rs"]
+#[path = "../tests/all/support/builder.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod builder;
-#[path = "../tests/support/guest.rs"]
+#[path = "../tests/all/support/guest.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod guest;
-#[path = "../tests/support/hostile.rs"]
+#[path = "../tests/all/support/hostile.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod hostile;
-#[path = "../tests/support/node.rs"]
+#[path = "../tests/all/support/node.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod node;
 
@@ -36,6 +36,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.control.workspace = Some(Workspace::new(dir.path().join("workspace")));
     // The service's commands run a few words; the guest of the fake node knows none.
     config.service.backend = Some(backend::fake());
+    // No app of a fragment ever starts, and clients do not wait for long.
+    config.service.app_start_timeout = std::time::Duration::from_secs(1);
     config.control.domain = format!("isopod.localhost:{}", listener.local_addr()?.port());
     tracing::info!(%address, key = KEY, "serving sandboxes that run nothing");
     serve(config, vec![listener], node::FakeNode::new(), std::future::pending::<()>()).await?;

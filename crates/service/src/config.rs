@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_store::service::Quotas;
+use isopod_store::service::{Quotas, ShortUrlLimits};
 
 use crate::backend::{Backend, RemoteBackend, ResilienceConfig};
 use crate::policy::CommandPolicy;
@@ -19,6 +19,10 @@ pub struct ServiceConfig {
     pub resilience: ResilienceConfig,
     /// The quotas of a team, an agent and a task.
     pub quotas: Quotas,
+    /// How many short URLs a team may have.
+    pub short_urls: ShortUrlLimits,
+    /// How many wrong short URLs one address may open per minute.
+    pub guesses_per_minute: u32,
     /// Which commands may be run.
     pub policy: CommandPolicy,
     /// The default template.
@@ -27,6 +31,8 @@ pub struct ServiceConfig {
     pub timeout: Duration,
     /// The default timeout of a command.
     pub command_timeout: Duration,
+    /// How long the app of a fragment may take until it listens.
+    pub app_start_timeout: Duration,
     /// How many bytes of each output stream of a command the history keeps.
     pub keep_output: usize,
     /// How often all sandboxes are reconciled.
@@ -50,10 +56,13 @@ impl Default for ServiceConfig {
             remote: None,
             resilience: ResilienceConfig::default(),
             quotas: Quotas::default(),
+            short_urls: ShortUrlLimits { live: 100, per_day: 100 },
+            guesses_per_minute: 30,
             policy: CommandPolicy::default(),
             template: "base".to_owned(),
             timeout: HOUR,
             command_timeout: Duration::from_secs(300),
+            app_start_timeout: Duration::from_secs(60),
             keep_output: 64 << 10,
             check_every: Duration::from_secs(30),
             create_deadline: Duration::from_secs(180),

@@ -233,7 +233,8 @@ impl Holder for Lessee {
 
     async fn open(&self) -> Result<Opened<ServiceSandbox, CreatedSandbox>, ServiceError> {
         let service = &self.service;
-        let (record, live) = match service.store.insert_service_sandbox(&self.intent, &service.config.quotas).await? {
+        let quotas = service.quotas_of(&self.intent.team).await?;
+        let (record, live) = match service.store.insert_service_sandbox(&self.intent, &quotas).await? {
             Taken::First => {
                 service.publish_status(&self.intent);
                 (self.intent.clone(), None)

@@ -4,6 +4,7 @@ use isopod_store::StoreError;
 use isopod_store::service::{QuotaExceeded, Status};
 
 use super::backend::{BackendError, ErrorKind};
+use super::failed_step::{FailedStep, Step};
 use super::policy::PolicyRefusal;
 
 /// Why a call failed.
@@ -32,6 +33,18 @@ pub(crate) enum ServiceError {
     Backend(#[from] BackendError),
     #[error("git failed: {0}")]
     Git(String),
+    /// A step of a fragment failed because of what the fragment says.
+    #[error(transparent)]
+    StepFailed(Box<FailedStep>),
+    /// Something failed during a step of a fragment.
+    #[error("{error}")]
+    InStep { step: Step, error: Box<Self> },
+    /// Too many requests for short URLs that don't exist came from one address.
+    #[error("too many unknown links were opened from this address; wait a minute")]
+    TooManyGuesses(std::time::Duration),
+    /// It existed, and no longer does.
+    #[error("{0}")]
+    Gone(&'static str),
     #[error("the store failed")]
     Store(#[from] StoreError),
     /// A task of ours was aborted.
@@ -69,6 +82,10 @@ impl ServiceError {
             Self::Conflict { code, .. } => code,
             Self::Backend(error) => backend_code(error.kind()),
             Self::Git(_) => "git_failed",
+            Self::StepFailed(_) => "step_failed",
+            Self::InStep { error, .. } => error.code(),
+            Self::TooManyGuesses(_) => "too_many_requests",
+            Self::Gone(_) => "gone",
             Self::Store(_) => "store_unavailable",
             Self::Aborted => "internal_server_error",
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
+use isopod_guest_client::Reservation;
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::service::{AuditEntry, CommandRow, Record, ServiceSandbox, Status};
@@ -26,6 +27,8 @@ pub(crate) struct Execution {
     pub(crate) id: String,
     pub(crate) sandbox: String,
     pub(crate) output: Output,
+    /// For the output, until the reply is sent.
+    _memory: Reservation,
 }
 
 /// A running command. It continues if nobody reads, and is recorded in the history in any case.
@@ -85,14 +88,15 @@ impl Service {
         let sandbox = live_sandbox(&row)?;
         let mut history = History::begin(access, &row, &command);
         let started = Instant::now();
-        match self.backend.execute(&sandbox, command).await {
+        let mut memory = self.fleet.memory.of(&row.team).reserve();
+        match self.backend.execute_within(&sandbox, command, &mut memory).await {
             Ok(output) => {
                 history.ended(self.config.keep_output, &output);
                 self.publish_output(&row, &history.row);
                 self.metrics.command(history.row.outcome, output.duration);
                 let id = history.row.id.clone();
                 self.keep(&row, history).await;
-                Ok(Execution { id, sandbox: row.id, output })
+                Ok(Execution { id, sandbox: row.id, output, _memory: memory })
             }
             Err(error) => {
                 history.failed(&error, started.elapsed());

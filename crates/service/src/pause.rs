@@ -24,10 +24,11 @@ impl Service {
         let mut row = self.find(access, Operation::Write, id).await?;
         let sandbox = live_sandbox(&row)?;
         let _resuming = self.resuming.begin(&row.id);
-        if row.status == Status::Paused
-            && let Some(exceeded) = self.store.begin_resuming(&row, &self.config.quotas).await?
-        {
-            return Err(exceeded.into());
+        if row.status == Status::Paused {
+            let quotas = self.quotas_of(&row.team).await?;
+            if let Some(exceeded) = self.store.begin_resuming(&row, &quotas).await? {
+                return Err(exceeded.into());
+            }
         }
         if let Err(error) = self.backend.resume(&sandbox, row.timeout).await {
             if row.status == Status::Paused {

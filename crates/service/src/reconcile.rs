@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use isopod_store::clock::Timestamp;
 use isopod_store::service::{AuditEntry, ServiceSandbox, Status};
@@ -16,8 +17,14 @@ use super::{SERVER_LABEL, Service, ServiceError};
 /// The actor in the audit log.
 const ACTOR: &str = "isopod";
 
+/// How long visitors learn that a short URL has expired. It must be more than a day, for the daily limit.
+const KEEP_EXPIRED: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Reconciles at once, and then at its interval until the server stops.
 pub async fn run_reconciler(service: Arc<Service>, stop: CancellationToken) {
+    if let Err(error) = service.warn_of_unknown_tiers().await {
+        tracing::warn!(error = isopod_wire::error_chain(&error), "could not read the tiers of teams");
+    }
     let mut pace = tokio::time::interval(service.config.check_every);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut reaped = None::<Instant>;
@@ -125,6 +132,7 @@ impl Service {
             }
         }
         self.store.prune_service(now.minus(self.config.keep_commands)).await?;
+        self.store.prune_short_urls(now.minus(KEEP_EXPIRED)).await?;
         Ok(())
     }
 

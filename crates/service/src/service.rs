@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use isopod_api::audit::Recorder;
 use isopod_control::App;
+use isopod_control::edge::PreviewNames;
 use isopod_control::lifecycle::Fleet;
 use isopod_control::templates::Catalogue;
 use isopod_store::clock::Timestamp;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, LocalBackend, Resilient};
 use crate::config::ServiceConfig;
+use crate::guesses::Guesses;
 use crate::hub::Hub;
 use crate::metrics::ServiceMetrics;
 use crate::resuming::Resuming;
@@ -35,6 +37,12 @@ pub struct Service {
     pub(crate) server: String,
     /// For what only sandboxes of this node can provide.
     pub(crate) fleet: Arc<Fleet>,
+    /// The host names of sandboxes' ports.
+    pub(crate) previews: PreviewNames,
+    /// `host[:port]` of this server, for links to it.
+    pub(crate) domain: String,
+    /// Who opened short URLs that don't exist.
+    pub(crate) guesses: Guesses,
     /// Cancelled when the server stops, for streams that would otherwise never end.
     pub(crate) stop: CancellationToken,
     /// Creates from before this time belong to a process that is gone.
@@ -68,6 +76,9 @@ impl Service {
             config: config.clone(),
             server,
             fleet,
+            previews: app.preview_names(),
+            domain: app.domain().to_owned(),
+            guesses: Guesses::new(config.guesses_per_minute),
             stop,
             started,
         }))

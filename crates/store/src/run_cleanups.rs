@@ -11,6 +11,7 @@ pub struct Cleanup {
     pub run: RunId,
     pub team: TeamId,
     pub sandbox_done: bool,
+    /// Every agent service has confirmed or was given up.
     pub agent_done: bool,
     /// A sandbox existed and is now gone.
     pub killed: bool,

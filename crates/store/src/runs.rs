@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Transaction, query};
+use crate::run_services::{AgentService, write_service};
 use crate::{NodeSpec, NodeState, RunEvent, RunId, RunSettings};
 
 /// The status of a run, with the names that its API uses.
@@ -98,6 +99,8 @@ pub struct RunTurn {
     pub removed: Vec<String>,
     pub invocations: Vec<InvocationRow>,
     pub events: Vec<RunEvent>,
+    /// Agent services that the run is about to call, or must tell of its end.
+    pub services: Vec<AgentService>,
 }
 
 impl Store {
@@ -145,6 +148,9 @@ async fn write_turn(transaction: &mut Transaction, turn: &RunTurn, server: &str)
             .bind(event.data.to_string())
             .execute(&mut *transaction)
             .await?;
+    }
+    for service in &turn.services {
+        write_service(transaction, &turn.run.id, service).await?;
     }
     if turn.run.status.is_terminal() {
         write_cleanup_intent(transaction, &turn.run).await?;

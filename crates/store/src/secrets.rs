@@ -38,6 +38,13 @@ pub fn new_name() -> String {
     hex::encode(random::<8>())
 }
 
+/// The id of a new short URL: seven hexadecimal digits. So few can be guessed, so whoever looks them up limits guesses.
+pub fn new_short_id() -> String {
+    let mut digits = hex::encode(random::<4>());
+    digits.truncate(7);
+    digits
+}
+
 /// A new UUID (version 4).
 pub fn new_uuid() -> String {
     let mut bytes: [u8; 16] = random();

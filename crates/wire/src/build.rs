@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +24,8 @@ pub struct BuildSpec {
     pub force: bool,
     /// Builds reuse the steps of earlier builds with the same scope. `None` is a scope too.
     pub cache_scope: Option<String>,
+    /// If an image can't be had, use this host's files instead, even if they are of another version.
+    pub allow_host_base: bool,
     /// The command that runs in every new sandbox of the template before its owner gets it.
     pub start_cmd: Option<String>,
     /// The command that is repeated until it succeeds; then the sandbox is ready.
@@ -352,6 +355,63 @@ pub enum RemoveTemplateError {
         /// The cause.
         #[source]
         source: std::io::Error,
+    },
+}
+
+/// How to export a built template as an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSpec {
+    /// The id of the template on the node.
+    pub template: String,
+    /// The name of the image in the archive, such as `web:v1`.
+    pub name: String,
+    /// Combine all layers into one. It has no files that a later layer removed or replaced.
+    pub squash: bool,
+}
+
+/// An image as an OCI layout in a tar archive.
+#[derive(Debug)]
+pub struct ExportedImage {
+    /// The archive, from its start. The file has no name: it is gone when it is closed.
+    pub file: File,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The digest of the image's manifest.
+    pub digest: String,
+}
+
+/// Why a template was not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The template is not on this node.
+    #[error("template {0:?} is not on this node")]
+    NotFound(String),
+    /// The host's own files are below its layers.
+    #[error(
+        "the template contains files of the server itself, so it cannot become an image; build it from an image, as \
+         with FROM debian:12"
+    )]
+    OnHost,
+    /// Another team's template is below its layers. They may contain files that the team has removed.
+    #[error(
+        "the template's layers may be another team's, because it is built on a template of that team or by an earlier \
+         version of Isopod; export it as one layer, with squash"
+    )]
+    OtherTeamsLayers,
+    /// The name is not one of an image.
+    #[error("{0}")]
+    Name(String),
+    /// The template's files cannot be expressed as an image, or are too many.
+    #[error("{0}")]
+    Files(String),
+    /// The export failed.
+    #[error("could not export template {id:?}")]
+    Failed {
+        /// The template.
+        id: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

@@ -113,6 +113,12 @@ impl FeatureGrants {
     }
 }
 
+/// Whether the metadata of a new sandbox asks for `/dev/fuse`, be it granted or not.
+pub fn asks_for_fuse(metadata: &BTreeMap<String, String>) -> bool {
+    let wanted = metadata.get(ALLOW).map_or("", String::as_str);
+    wanted.split(',').any(|name| name.trim().parse() == Ok(KernelFeature::Fuse))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,9 @@
 //! Contracts between the parts of Isopod: typed ids, limits, network policy, the node API and the guest's RPC messages.
 //! Nothing here does I/O or knows how a contract is implemented.
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("Isopod runs on Linux on x86-64 only; other processors, such as arm64, are not supported yet");
+
 pub mod build;
 pub mod compat;
 pub mod delivery;
@@ -18,7 +21,7 @@ mod secret;
 
 pub use error_chain::error_chain;
 pub use id::{ExecutionId, IdError, SandboxId};
-pub use kernel_features::{ALLOW, FeatureError, FeatureGrants, KernelFeature, KernelFeatures};
+pub use kernel_features::{ALLOW, FeatureError, FeatureGrants, KernelFeature, KernelFeatures, asks_for_fuse};
 pub use limits::{Bytes, Limits, LimitsError};
 pub use network::{Cidr, NetworkPolicy, NetworkPolicyError, PRIVATE_NETWORKS};
 pub use secret::Secret;

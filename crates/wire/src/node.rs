@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::build::{
-    BuildError, BuildEvent, BuildFailure, BuildPhase, BuildSpec, BuiltTemplate, KeptTemplate, RemoveTemplateError,
+    BuildError, BuildEvent, BuildFailure, BuildPhase, BuildSpec, BuiltTemplate, ExportError, ExportSpec, ExportedImage,
+    KeptTemplate, RemoveTemplateError,
 };
 // Users of the node API find the type of its tokens here too.
 pub use crate::secret::Secret;
@@ -397,6 +398,11 @@ pub trait NodeApi: Send + Sync + 'static {
     /// The built templates on this node. [`SandboxSpec::template`] accepts their ids.
     async fn built_templates(&self) -> Vec<KeptTemplate> {
         Vec::new()
+    }
+
+    /// Writes a built template as an image. If the caller stops waiting, the work ends, and nothing is left of it.
+    async fn export_template(&self, spec: ExportSpec) -> Result<ExportedImage, ExportError> {
+        Err(ExportError::NotFound(spec.template))
     }
 
     /// Removes a built template. Layers that other templates share stay.

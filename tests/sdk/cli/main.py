@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness.cases import case, run_all  # noqa: E402
+from harness.packages import CLI_BUILD_VERSIONS, node_project  # noqa: E402
 
 
 class Cli:
@@ -22,9 +24,10 @@ class Cli:
     def __init__(self, project):
         self.program = str(Path(project) / "node_modules" / ".bin" / "e2b")
 
-    def run(self, *words, stdin=None, code=0, errors=False, timeout=60):
+    def run(self, *words, stdin=None, code=0, errors=False, timeout=60, variables=None):
         """Returns its standard output, or its errors. It must exit with that code."""
-        done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=timeout)
+        environment = os.environ | (variables or {})
+        done = subprocess.run([self.program, *words], input=stdin, capture_output=True, timeout=timeout, env=environment)
         shown = f"e2b {' '.join(words)} ended with {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
         assert done.returncode == code, shown
         return (done.stderr if errors else done.stdout).decode()
@@ -206,6 +209,49 @@ def a_project_is_begun_and_an_old_one_migrated(cli):
         Path(place, "e2b.toml").write_text('template_id = "abc"\ntemplate_name = "moved"\ndockerfile = "e2b.Dockerfile"\n')
         cli.run("template", "migrate", "--path", place, "--language", "python-sync")
         assert any("debian:12" in path.read_text() for path in Path(place).rglob("*.py"))
+
+
+# It runs `docker build` and `docker push`, whose result the server does not need.
+DOCKER = '#!/bin/sh\necho "$1" >> "$(dirname "$0")/calls"\n'
+
+
+@case("builds", core=True)
+def template_build_with_a_name_builds_in_the_versions_that_have_it(cli):
+    """As the docs say: with a `docker` that does nothing, and any access token."""
+    for version in CLI_BUILD_VERSIONS:
+        old = Cli(node_project("@e2b/cli", version))
+        name = f"old-{uuid.uuid4().hex[:8]}-v1-0-0"
+        with tempfile.TemporaryDirectory() as place:
+            programs = Path(place, "bin")
+            programs.mkdir()
+            Path(programs, "docker").write_text(DOCKER)
+            Path(programs, "docker").chmod(0o755)
+            Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nRUN echo made > /srv/made\n")
+            variables = {"PATH": f"{programs}:{os.environ['PATH']}", "E2B_ACCESS_TOKEN": "none"}
+            shown = old.run("template", "build", "--path", place, "--name", name, timeout=300, variables=variables)
+            assert "Building sandbox template" in shown and "finished" in shown, shown
+            assert f'template_name = "{name}"' in Path(place, "e2b.toml").read_text()
+            assert Path(programs, "calls").read_text().split() == ["login", "build", "push"]
+            # Again, by the e2b.toml that the first build wrote: the same template.
+            again = old.run("template", "build", "--path", place, timeout=300, variables=variables)
+            assert "finished" in again, again
+        assert name in old.run("template", "list", variables={"E2B_ACCESS_TOKEN": "none"}), version
+        sandbox = cli.run("sandbox", "create", name, "--detach").strip().splitlines()[-1]
+        try:
+            assert cli.run("sandbox", "exec", sandbox, "cat", "/srv/made") == "made\n"
+        finally:
+            cli.run("sandbox", "kill", sandbox)
+        cli.run("template", "delete", "--yes", name)
+
+
+@case("builds", core=True)
+def template_build_of_the_newest_version_builds_nothing(cli):
+    """It only says that it is deprecated, on every server; `template create` builds."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nRUN echo\n")
+        done = subprocess.run([cli.program, "template", "build"], cwd=place, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "DEPRECATION" in done.stdout + done.stderr, done
+        assert [path.name for path in Path(place).iterdir()] == ["e2b.Dockerfile"]
 
 
 @case("missing", core=True)

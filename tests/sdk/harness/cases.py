@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextvars
 import inspect
 import json
 import os
@@ -13,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from harness.features import FEATURES
 
 CASES = []
+# What the server refused as unsupported in the case that runs. The page lists it.
+REFUSED = contextvars.ContextVar("refused")
 
 
 class Absent(Exception):
@@ -64,7 +67,8 @@ def run_all(context, core_only, chosen, workers):
 
 def _run(case, context):
     start = time.monotonic()
-    outcome, error = "passed", None
+    outcome, error, refused = "passed", None, []
+    REFUSED.set(refused)
     try:
         result = case.function(context)
         if inspect.iscoroutine(result):
@@ -79,6 +83,7 @@ def _run(case, context):
         "outcome": outcome,
         "seconds": round(time.monotonic() - start, 2),
         "error": error,
+        "refused": refused,
     }
     sys.stdout.write(json.dumps(line) + os.linesep)
     sys.stdout.flush()

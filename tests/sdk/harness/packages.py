@@ -13,6 +13,8 @@ JS_VERSIONS = ["2.51.0", "2.45.0", "2.19.5"]
 # Its bundle for `import` fails in Node with "Dynamic require of "undici" is not supported"; `require` works.
 JS_BY_REQUIRE = {"2.19.5"}
 CLI_VERSIONS = ["2.19.0"]
+# `template build` of these builds. In the newest version it only prints that it is deprecated.
+CLI_BUILD_VERSIONS = ["2.8.0", "2.4.2"]
 # The first versions that use `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
 PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
 # Later versions of `e2b` no longer have what these call, although they declare no upper bound.
@@ -23,9 +25,11 @@ CORE_OF = {
     ("e2b-code-interpreter", "2.9.0"): "e2b==2.36.0",
 }
 JS_INTERPRETER_VERSIONS = ["2.8.0", "2.7.2", "2.7.0"]
+PYTHON_DESKTOP_VERSION = "2.7.2"
+JS_DESKTOP_VERSION = "2.4.0"
 
 
-NODE_HOMES = {"e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter"}
+NODE_HOMES = {"e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter", "@e2b/desktop": "js-desktop"}
 
 
 def cache_root():

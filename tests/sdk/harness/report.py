@@ -1,6 +1,7 @@
 """The report of a run: a summary for people, and the compatibility page."""
 
 import datetime
+import re
 
 from harness.features import FEATURES
 
@@ -16,6 +17,15 @@ KINDS = {
 # Features that are promised and not there yet. Their cases run and stand as failing on the compatibility page; they do
 # not stop a change from landing, and a case that begins to work must be taken out of this list.
 KNOWN_GAPS = {}
+
+
+# Their template takes too long to build for this run.
+DESKTOP = [
+    "## Python `e2b-desktop`, JavaScript `@e2b/desktop`",
+    "",
+    "The suite `desktop` tests them apart from this page: see [desktop sandboxes](desktop.md#tested-versions).",
+    "",
+]
 
 
 def print_suite(suite):
@@ -71,12 +81,33 @@ def compatibility_page(suites, problems, version):
         if chosen:
             lines += [f"## {title}", "", *table(chosen), ""]
     failures = [(suite, result) for suite in suites for result in suite.results if result["outcome"] == "failed"]
+    lines += DESKTOP
+    lines += not_supported(suites)
     lines += ["## Failures", ""]
     lines += [f"- {suite.name}: {result['name'].replace('_', ' ')}" for suite, result in failures]
     lines += [f"- {problem.splitlines()[0]}" for problem in problems]
     if not failures and not problems:
         lines.append("None.")
     return "\n".join(lines) + "\n"
+
+
+def not_supported(suites):
+    """What the server refused in the run, each once and in an order that no run changes."""
+    results = (result for suite in suites for result in suite.results if result["outcome"] == "passed")
+    refused = {what for result in results for what in result.get("refused", ())}
+    lines = [
+        "## Not supported",
+        "",
+        "These parts of E2B's API return 501 with a message that names them. The run tried each of them.",
+        "",
+    ]
+    return [*lines, *(f"- {what}" for what in sorted(refused, key=lambda what: what.strip("`").lower())), ""]
+
+
+def other_sections(page):
+    """What other suites wrote at the end of the page, each between two comments. It stays."""
+    found = re.search(r"\n<!-- \w+: begin -->.*", page.read_text(), re.DOTALL) if page.exists() else None
+    return found.group() if found else ""
 
 
 def table(suites):

@@ -41,19 +41,21 @@ class Server:
         self._share_templates()
         if self.tls:
             self._make_certificates()
-        command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--api-key", self.key, "--prepare", self.prepare] + (["--tls"] if self.tls else [])
-        command += self.options
         self.log = open(self.home / "serve.log", "wb")
         environment = os.environ | self.variables
         streams = {"stdout": self.log, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(self.command(), **streams, env=environment, start_new_session=True)
         deadline = time.monotonic() + START_DEADLINE
         while not self._is_healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not start:\n{self.tail()}")
             time.sleep(0.05)
         self.tag = (self.state / "tag").read_text().strip()
+
+    def command(self):
+        command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--api-key", self.key, "--prepare", self.prepare] + (["--tls"] if self.tls else [])
+        return command + self.options
 
     def _share_templates(self):
         """Built templates are kept between runs, because building one takes a minute."""
@@ -106,6 +108,7 @@ class Server:
         if self.process is None:
             shutil.rmtree(self.home, ignore_errors=True)
             return []
+        cache_root().mkdir(parents=True, exist_ok=True)
         shutil.copy(self.home / "serve.log", cache_root() / f"serve-{'tls' if self.tls else 'http'}.log")
         problems = self._terminate() + self._uninstall() + self._residue()
         self.log.close()

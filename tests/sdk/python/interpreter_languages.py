@@ -55,10 +55,15 @@ async def a_timeout_in_another_language_leaves_it_usable(sdk):
 @case("languages")
 async def a_missing_language_says_what_is_there(sdk):
     async with sdk.sandbox() as sandbox:
-        async with raises(e2b.SandboxException) as seen:
-            await go(sandbox.run_code("1", language="r"))
-        assert "'r'" in str(seen.error).lower() or "r " in str(seen.error).lower()
-        assert "python" in str(seen.error)
+        # The host may have R.
+        has_r = "R" in (await go(sandbox.commands.run("command -v R || true"))).stdout
+        for language in ("klingon",) if has_r else ("klingon", "r"):
+            for call in (lambda: sandbox.run_code("1", language=language), lambda: sandbox.create_code_context(language=language)):
+                async with raises(e2b.NotFoundException) as seen:
+                    await go(call())
+                message = str(seen.error)
+                assert f"'{language}'" in message and "'code-interpreter-full'" in message, message
+                assert "bash, " in message and "javascript, " in message and "python, " in message, message
 
 
 @case("languages", only="sync")

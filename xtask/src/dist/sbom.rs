@@ -6,34 +6,18 @@ use serde_json::{Value, json};
 
 use super::VERSION;
 use super::payload::Payload;
-use crate::program::{cargo, output_of};
+use crate::dependencies::{Dependencies, list, reference};
 
 pub(super) fn write(_: &Payload) -> Result<(String, Vec<u8>), String> {
-    let platform = "x86_64-unknown-linux-gnu";
-    let metadata =
-        output_of(cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform"]).arg(platform))?;
-    let metadata: Value = serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    // The metadata has the features of all packages of the workspace together, and so what only tests use.
-    let tree = ["tree", "--locked", "--package=isopod", "--edges=normal,build", "--prefix=none", "--format={p}"];
-    let tree = output_of(cargo(&tree).args(["--target", platform]))?;
-    let document = document(&metadata, &built(&tree))?;
+    let document = document(&Dependencies::load()?)?;
     let document = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok((format!("isopod-{VERSION}.cdx.json"), document))
 }
 
-/// The references of all packages that `cargo tree` lists, as in `tar v0.4.44` or `isopod v0.1.0 (/src/crates/cli)`.
-fn built(tree: &str) -> BTreeSet<String> {
-    let packages = tree.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        Some((words.next()?, words.next()?.strip_prefix('v')?))
-    });
-    packages.map(|(name, version)| format!("pkg:cargo/{name}@{version}")).collect()
-}
-
-fn document(metadata: &Value, built: &BTreeSet<String>) -> Result<Value, String> {
+fn document(program: &Dependencies) -> Result<Value, String> {
     let packages: BTreeMap<&str, &Value> =
-        list(&metadata["packages"]).filter_map(|package| Some((package["id"].as_str()?, package))).collect();
-    let is_built = |package: &Value| built.contains(&reference(package));
+        program.packages().filter_map(|package| Some((package["id"].as_str()?, package))).collect();
+    let (metadata, is_built) = (&program.metadata, |package: &Value| program.is_built(package));
     let program = packages.values().find(|package| package["name"] == "isopod");
     let program = program.ok_or("the workspace has no package isopod")?;
     let libraries = packages.values().filter(|package| package["name"] != "isopod" && is_built(package));
@@ -79,15 +63,6 @@ fn component(package: &Value, kind: &str) -> Value {
     component
 }
 
-fn reference(package: &Value) -> String {
-    let text = |name: &str| package[name].as_str().unwrap_or_default().to_owned();
-    format!("pkg:cargo/{}@{}", text("name"), text("version"))
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,8 +81,8 @@ mod tests {
                 { "id": "proptest", "deps": [] },
             ] },
         });
-        let built = built("isopod v1.0.0 (/src/cli)\ntar v1.0.0\ncc v1.0.0\ncc v1.0.0 (*)\n");
-        let document = document(&metadata, &built).unwrap();
+        let tree = "isopod v1.0.0 (/src/cli)\ntar v1.0.0\ncc v1.0.0\ncc v1.0.0 (*)\n";
+        let document = document(&Dependencies::of(metadata, tree)).unwrap();
         let names: Vec<_> = list(&document["components"]).map(|component| component["name"].clone()).collect();
         assert_eq!(names, ["cc", "tar"]);
         assert_eq!(document["dependencies"][1]["dependsOn"], json!(["pkg:cargo/tar@1.0.0"]));

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Cursor, Write as _};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -25,33 +26,51 @@ pub(super) fn write(payload: &Payload) -> Result<(String, Vec<u8>), String> {
     entries.push(Entry::program(format!("isopod-{VERSION}.data/scripts/isopod"), payload.program.clone()));
     entries.push(Entry::file(format!("{info}/METADATA"), metadata(payload)));
     entries.push(Entry::file(format!("{info}/WHEEL"), wheel_file(&tag)));
+    entries.push(Entry::file(format!("{info}/entry_points.txt"), ENTRY_POINTS));
     entries.push(Entry::file(format!("{info}/licenses/LICENSE"), payload.license.clone()));
     let record = Entry::file(format!("{info}/RECORD"), record(&entries, &info));
     entries.push(record);
     Ok((format!("isopod-{VERSION}-{tag}.whl"), pack(&entries)?))
 }
 
+/// What the package needs. `isopod` itself needs none of it, and the package loads it on first use.
+const REQUIREMENTS: [&str; 4] =
+    ["e2b-code-interpreter>=2.9.0,<3", "httpx>=0.27,<1", "pandas>=2; extra == 'data'", "pyarrow>=14; extra == 'data'"];
+
+/// Makes pytest find the plugin.
+const ENTRY_POINTS: &str = "[pytest11]\nisopod = isopod.pytest_plugin\n";
+
 /// The files of the Python package.
 fn package_files() -> Result<Vec<Entry>, String> {
-    let directory = root().join("python/isopod");
-    let listed = fs::read_dir(&directory).map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
     let mut entries = Vec::new();
-    for entry in listed {
-        let path = entry.map_err(|error| error.to_string())?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if path.is_file() && (name.ends_with(".py") || name == "py.typed") {
-            let contents = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            entries.push(Entry::file(format!("isopod/{name}"), contents));
-        }
-    }
+    add_directory(&root().join("python/isopod"), "isopod", &mut entries)?;
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
 }
 
+/// Adds the modules in a directory and below it, under this name.
+fn add_directory(directory: &Path, name: &str, entries: &mut Vec<Entry>) -> Result<(), String> {
+    let listed = fs::read_dir(directory).map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
+    for entry in listed {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let Some(file) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let name = format!("{name}/{file}");
+        if path.is_dir() && file != "__pycache__" {
+            add_directory(&path, &name, entries)?;
+        } else if path.is_file() && (file.ends_with(".py") || file == "py.typed") {
+            let contents = fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            entries.push(Entry::file(name, contents));
+        }
+    }
+    Ok(())
+}
+
 fn metadata(payload: &Payload) -> String {
+    let requirements: String = REQUIREMENTS.iter().map(|name| format!("Requires-Dist: {name}\n")).collect();
     format!(
         "Metadata-Version: 2.4\nName: isopod\nVersion: {VERSION}\nSummary: {SUMMARY}\nLicense-Expression: {LICENSE}\n\
-         License-File: LICENSE\nRequires-Python: >=3.9\nDescription-Content-Type: text/markdown\n\n{}",
+         License-File: LICENSE\nRequires-Python: >=3.10\nProvides-Extra: data\n{requirements}\
+         Description-Content-Type: text/markdown\n\n{}",
         payload.readme
     )
 }
@@ -86,6 +105,16 @@ fn pack(entries: &[Entry]) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_package_has_all_its_modules_and_nothing_else() {
+        let files = package_files().unwrap();
+        let has = |path: &str| files.iter().any(|file| file.path == path);
+        for path in ["isopod/__init__.py", "isopod/py.typed", "isopod/compat/roma.py", "isopod/_files/server.py"] {
+            assert!(has(path), "{path}");
+        }
+        assert!(files.iter().all(|file| !file.path.contains("__pycache__") && !file.path.contains("tests")));
+    }
 
     #[test]
     fn the_record_has_a_line_for_every_file_and_one_for_itself() {

@@ -25,7 +25,7 @@ pub(crate) struct TestBinary {
 impl Built {
     pub(crate) fn build(workspace: &Workspace, options: &Options) -> Result<Self, String> {
         let mut command = cargo(&["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-        command.args(targets(options, |short, binary| workspace.has_binary(short, binary)));
+        command.args(targets(options, |short, binary| workspace.target_of(short, binary).map(str::to_owned)));
         Self::read(&output_of(&mut command)?)
     }
 
@@ -60,14 +60,15 @@ impl Built {
 
 /// Returns cargo's options if not everything is needed. Always for the whole workspace: cargo chooses the features of
 /// dependencies by the selection, and would build them again.
-fn targets(options: &Options, has_binary: impl Fn(&str, &str) -> bool) -> Vec<String> {
+fn targets(options: &Options, target_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    match options.filter.names_binary() {
-        Some((short, "lib")) if has_binary(short, "lib") => words(&["--lib"]),
-        Some((short, "bin")) if has_binary(short, "bin") => words(&["--bins"]),
-        Some((short, binary)) if has_binary(short, binary) => words(&["--test", binary]),
-        _ if options.tiers() == [Tier::Unit].into() => words(&["--lib", "--bins"]),
-        _ => Vec::new(),
+    let named = options.filter.names_binary().and_then(|(short, binary)| target_of(short, binary));
+    match named.as_deref() {
+        Some("lib") => words(&["--lib"]),
+        Some("bin") => words(&["--bins"]),
+        Some(target) => words(&["--test", target]),
+        None if options.tiers() == [Tier::Unit].into() => words(&["--lib", "--bins"]),
+        None => Vec::new(),
     }
 }
 
@@ -96,11 +97,18 @@ mod tests {
     #[test]
     fn only_what_is_needed_is_built() {
         let told = |arguments: &[&str]| {
-            targets(&Options::parse(arguments).unwrap(), |short, binary| short == "cli" && binary != "none").join(" ")
+            let target_of = |short: &str, binary: &str| match (short, binary) {
+                ("cli", "none") => None,
+                ("cli", binary) => Some(binary.to_owned()),
+                ("server", "runs") => Some("all".to_owned()),
+                _ => None,
+            };
+            targets(&Options::parse(arguments).unwrap(), target_of).join(" ")
         };
         assert_eq!(told(&[]), "");
         assert_eq!(told(&["--unit"]), "--lib --bins");
         assert_eq!(told(&["cli::run"]), "--test run");
+        assert_eq!(told(&["server::runs::one"]), "--test all");
         assert_eq!(told(&["cli::bin::args"]), "--bins");
         assert_eq!(told(&["tests::one_of_many_modules"]), "");
         assert_eq!(told(&["--real"]), "");

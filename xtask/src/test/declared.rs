@@ -12,7 +12,8 @@
 //! alone = ["fairness"]                    # this group: nothing else beside it
 //! ```
 //!
-//! `lib` and `bin` are unit tests unless declared otherwise. A binary from `tests/` must be in one of the lists.
+//! `lib` and `bin` are unit tests unless declared otherwise. A binary from `tests/` must be in one of the lists, and so
+//! must a file of `tests/all`.
 
 use std::collections::BTreeMap;
 

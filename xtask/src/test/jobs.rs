@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::build::{Built, TestBinary};
+use super::build::Built;
 use super::filter::Selection;
 use super::options::Extent;
 use super::suites::{Program, SUITES, Suite};
-use super::workspace::{Package, Workspace};
+use super::workspace::{JOINED, Package, Workspace};
 use super::{Options, Tier};
 use crate::program::{cargo_program, output_of, own_program, processors, root};
 
@@ -24,6 +24,8 @@ pub(crate) struct Job {
     pub(crate) seconds: f64,
     /// Whether it runs all its tests, so that its time is meaningful.
     pub(crate) is_whole: bool,
+    /// The file of a joined binary that has its tests.
+    pub(crate) module: Option<String>,
     program: PathBuf,
     arguments: Vec<OsString>,
     directory: PathBuf,
@@ -43,7 +45,9 @@ pub(crate) fn choose(
     for binary in &built.tests {
         let package = workspace.find(&binary.directory);
         let package = package.ok_or_else(|| format!("{} is not a crate of this workspace", binary.directory))?;
-        jobs.extend(of_binary(package, binary, options)?);
+        for name in package.parts_of(&binary.name) {
+            jobs.extend(of_binary(package, name, &binary.path, options)?);
+        }
     }
     let is_full = options.extent == Extent::Full;
     for suite in SUITES.iter().filter(|suite| tiers.contains(&suite.tier) && (is_full || !suite.needs_full)) {
@@ -57,31 +61,46 @@ pub(crate) fn choose(
 }
 
 /// Returns a job for each tier in which the binary has tests, and one more if it also runs on PostgreSQL.
-fn of_binary(package: &Package, binary: &TestBinary, options: &Options) -> Result<Vec<Job>, String> {
-    let name = format!("{}::{}", package.short, binary.name);
+fn of_binary(package: &Package, binary: &str, path: &Path, options: &Options) -> Result<Vec<Job>, String> {
+    let name = format!("{}::{binary}", package.short);
     let declared = &package.declared;
-    let is_split = declared.is_split(&binary.name);
-    let has_to_be_listed = is_split || !options.filter.matches(&name);
-    let tests = if has_to_be_listed { list_tests(&binary.path)? } else { Vec::new() };
-    if let Some(path) = declared.stale_path(&binary.name, &tests).filter(|_| is_split) {
+    let is_split = declared.is_split(binary);
+    let is_joined = package.is_joined(binary);
+    let has_to_be_listed = is_split || is_joined || !options.filter.matches(&name);
+    let mut tests = if has_to_be_listed { list_tests(path)? } else { Vec::new() };
+    if is_joined {
+        tests = tests_of_module(&tests, binary);
+    }
+    if is_joined && tests.is_empty() {
+        return Err(format!("{name} has no tests, or tests/{JOINED}/main.rs does not name it"));
+    }
+    if let Some(path) = declared.stale_path(binary, &tests).filter(|_| is_split) {
         return Err(format!("{name} has no test {path}, which [package.metadata.isopod-tests] names"));
     }
     let Some(selection) = options.filter.select(&name, &tests) else { return Ok(Vec::new()) };
-    let whole = declared.tier_of(&binary.name);
+    let whole = declared.tier_of(binary);
     let parts = if is_split {
-        split(selection.clone(), &tests, |test| declared.tier_of_test(&binary.name, test))
+        split(selection.clone(), &tests, |test| declared.tier_of_test(binary, test))
     } else {
         BTreeMap::from([(whole, selection.clone())])
     };
     let make = |name: String, tier, selection| {
-        let threads = if tier == Tier::Unit && !declared.is_one_thread(&binary.name) { processors() } else { 1 };
-        Job::of_tests(name, tier, package, binary, &Tests { selection, threads })
+        let threads = if tier == Tier::Unit && !declared.is_one_thread(binary) { processors() } else { 1 };
+        let is_whole = selection == Selection::All || is_split;
+        let names = match selection {
+            Selection::All if is_joined => Some(tests.clone()),
+            Selection::All => None,
+            Selection::Only(names) => Some(names),
+        };
+        let full = |name: String| if is_joined { format!("{binary}::{name}") } else { name };
+        let names = names.map(|names| names.into_iter().map(full).collect());
+        Job::of_tests(name, tier, package, binary, path, Tests { names, threads, is_whole })
     };
     // If the tier is not the binary's own, the name has it, because both are jobs of the same run.
     let suffix = |tier| if tier == whole { String::new() } else { format!("@{tier}") };
     let mut jobs: Vec<Job> =
         parts.into_iter().map(|(tier, tests)| make(format!("{name}{}", suffix(tier)), tier, tests)).collect();
-    if declared.runs_on_postgres(&binary.name) {
+    if declared.runs_on_postgres(binary) {
         let mut job = make(format!("{name}@postgres"), Tier::Fake, selection);
         job.variables.push(("ISOPOD_TEST_STORE", "postgres".into()));
         jobs.push(job);
@@ -90,8 +109,16 @@ fn of_binary(package: &Package, binary: &TestBinary, options: &Options) -> Resul
 }
 
 struct Tests {
-    selection: Selection,
+    /// All of the binary's if there is no list.
+    names: Option<Vec<String>>,
     threads: usize,
+    is_whole: bool,
+}
+
+/// The tests of a file of [`JOINED`], without its name.
+fn tests_of_module(tests: &[String], module: &str) -> Vec<String> {
+    let inside = |test: &String| Some(test.strip_prefix(module)?.strip_prefix("::")?.to_owned());
+    tests.iter().filter_map(inside).collect()
 }
 
 /// Splits the selected tests by tier.
@@ -132,6 +159,7 @@ fn of_suite(suite: &Suite, built: &Built, options: &Options) -> Result<Option<Jo
         group: suite.group.map(str::to_owned),
         seconds: suite.seconds.into(),
         is_whole: cases.is_empty(),
+        module: None,
         program: suite.program.path()?,
         arguments,
         directory: root(),
@@ -150,19 +178,20 @@ impl Program {
 }
 
 impl Job {
-    fn of_tests(name: String, tier: Tier, package: &Package, binary: &TestBinary, tests: &Tests) -> Self {
+    fn of_tests(name: String, tier: Tier, package: &Package, binary: &str, path: &Path, tests: Tests) -> Self {
         let mut arguments: Vec<OsString> = vec![format!("--test-threads={}", tests.threads).into()];
-        if let Selection::Only(names) = &tests.selection {
+        if let Some(names) = tests.names {
             arguments.push("--exact".into());
-            arguments.extend(names.iter().map(OsString::from));
+            arguments.extend(names.into_iter().map(OsString::from));
         }
         Self {
             name,
             tier,
-            group: package.declared.group_of(&binary.name).map(str::to_owned),
+            group: package.declared.group_of(binary).map(str::to_owned),
             seconds: if tier == Tier::Real { 20.0 } else { 5.0 },
-            is_whole: tests.selection == Selection::All || package.declared.is_split(&binary.name),
-            program: binary.path.clone(),
+            is_whole: tests.is_whole,
+            module: package.is_joined(binary).then(|| binary.to_owned()),
+            program: path.to_owned(),
             arguments,
             // As under `cargo test`.
             directory: package.directory.clone(),
@@ -189,6 +218,7 @@ impl Job {
             group: group.map(str::to_owned),
             seconds,
             is_whole: true,
+            module: None,
             program: PathBuf::from("sh"),
             arguments: vec!["-c".into(), name.into()],
             directory: PathBuf::from("/"),
@@ -210,6 +240,13 @@ mod tests {
         assert_eq!(parts[&Tier::Real], Selection::Only(vec!["b::x".to_owned(), "b::y".to_owned()]));
         let parts = split(Selection::Only(vec!["b::y".to_owned()]), &all, tier_of);
         assert_eq!(parts.len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_a_joined_binary_has_the_tests_below_its_name() {
+        let all: Vec<String> = ["runs::x", "runs::deep::y", "runs_too::x", "x"].map(str::to_owned).into();
+        assert_eq!(tests_of_module(&all, "runs"), ["x", "deep::y"]);
+        assert!(tests_of_module(&all, "support").is_empty());
     }
 
     #[test]

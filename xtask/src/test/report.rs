@@ -34,7 +34,10 @@ fn commands(outcome: &Outcome) -> Vec<String> {
     if tests.is_empty() {
         return vec![format!("{environment}cargo xtask test {binary}")];
     }
-    tests.iter().map(|test| format!("{environment}cargo xtask test {binary}::{test}")).collect()
+    // The tests of a joined binary begin with the name of their file, which the job's name ends with.
+    let file = outcome.job.module.as_ref().map_or(String::new(), |module| format!("{module}::"));
+    let inside = |test: &str| test.strip_prefix(&file).unwrap_or(test).to_owned();
+    tests.iter().map(|test| format!("{environment}cargo xtask test {binary}::{}", inside(test))).collect()
 }
 
 #[cfg(test)]
@@ -60,7 +63,10 @@ mod tests {
             outcome("control::runs@postgres", false, &["one"]),
             outcome("suite::sdk", false, &[]),
         ];
-        let told = verdict(&outcomes).expect_err("three failed");
+        let mut joined = outcome("server::runs", false, &["runs::two"]);
+        joined.job.module = Some("runs".to_owned());
+        let outcomes: Vec<Outcome> = outcomes.into_iter().chain([joined]).collect();
+        let told = verdict(&outcomes).expect_err("four failed");
         let told: Vec<&str> = told.lines().skip(1).map(str::trim).collect();
         assert_eq!(
             told,
@@ -69,6 +75,7 @@ mod tests {
                 "cargo xtask test cli::tls::b_key",
                 "ISOPOD_TEST_STORE=postgres cargo xtask test control::runs::one",
                 "cargo xtask test suite::sdk",
+                "cargo xtask test server::runs::two",
             ]
         );
     }

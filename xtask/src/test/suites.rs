@@ -46,6 +46,8 @@ const PLAIN: Suite = Suite {
 
 pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "doc", program: Program::Cargo, arguments: &["test", "--workspace", "--doc", "--quiet"], ..PLAIN },
+    Suite { name: "frameworks-parts", tier: Tier::Fake, arguments: &["tests/frameworks/test_pure.py"], ..PLAIN },
+    Suite { name: "programs-parts", tier: Tier::Fake, arguments: &["tests/programs/test_pure.py"], ..PLAIN },
     Suite { name: "chaos-parts", tier: Tier::Fake, arguments: &["tests/chaos/test_pure.py"], ..PLAIN },
     Suite { name: "driver", tier: Tier::Fake, arguments: &["crates/guest/driver/tests/run.py"], seconds: 60, ..PLAIN },
     Suite {
@@ -74,6 +76,25 @@ pub(crate) const SUITES: &[Suite] = &[
         seconds: 60,
         ..PLAIN
     },
+    Suite {
+        name: "docs",
+        tier: Tier::Sdk,
+        arguments: &["tests/docs/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 60,
+        ..PLAIN
+    },
+    // Three frameworks; with `ISOPOD_FULL`, all.
+    Suite {
+        name: "frameworks",
+        tier: Tier::Sdk,
+        arguments: &["tests/frameworks/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 60,
+        ..PLAIN
+    },
     Suite { name: "seeds", tier: Tier::Sdk, arguments: &["tests/seeds/run.py"], given: ISOPOD, seconds: 60, ..PLAIN },
     Suite {
         name: "seeds-storage",
@@ -84,12 +105,72 @@ pub(crate) const SUITES: &[Suite] = &[
         ..PLAIN
     },
     Suite {
+        name: "agent-service",
+        tier: Tier::Sdk,
+        arguments: &["tests/agent_service/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 30,
+        ..PLAIN
+    },
+    Suite {
+        name: "python",
+        tier: Tier::Sdk,
+        arguments: &["python/tests/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 100,
+        ..PLAIN
+    },
+    Suite {
         name: "templates",
         tier: Tier::Sdk,
         arguments: &["tests/templates/run.py"],
         given: ISOPOD,
         choose: Some("--only"),
         seconds: 200,
+        ..PLAIN
+    },
+    Suite {
+        name: "fragments",
+        tier: Tier::Sdk,
+        arguments: &["tests/fragments/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 30,
+        ..PLAIN
+    },
+    Suite {
+        name: "languages",
+        tier: Tier::Sdk,
+        arguments: &["tests/languages/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        // It builds a template with R and a JDK.
+        needs_full: true,
+        seconds: 600,
+        ..PLAIN
+    },
+    Suite {
+        name: "desktop",
+        tier: Tier::Sdk,
+        arguments: &["tests/desktop/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        // Its template downloads hundreds of megabytes.
+        needs_full: true,
+        seconds: 240,
+        ..PLAIN
+    },
+    Suite {
+        name: "programs",
+        tier: Tier::Sdk,
+        arguments: &["tests/programs/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        // It downloads more than a gigabyte of packages.
+        needs_full: true,
+        seconds: 1800,
         ..PLAIN
     },
     Suite {

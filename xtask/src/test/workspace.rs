@@ -1,11 +1,15 @@
 //! The crates of the workspace and the declarations of their tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::declared::Declared;
 use crate::program::{cargo, output_of};
+
+/// A binary of this name is `tests/all/main.rs`. It counts as one binary for each file beside that one: linking it once
+/// is much quicker than linking each of them.
+pub(super) const JOINED: &str = "all";
 
 pub(crate) struct Workspace {
     packages: Vec<Package>,
@@ -16,7 +20,9 @@ pub(crate) struct Package {
     pub(crate) short: String,
     pub(crate) directory: PathBuf,
     pub(crate) declared: Declared,
+    /// The files of [`JOINED`] are binaries too.
     binaries: Vec<String>,
+    joined: Vec<String>,
 }
 
 impl Workspace {
@@ -32,10 +38,10 @@ impl Workspace {
         self.packages.iter().find(|package| package.directory.as_os_str() == directory)
     }
 
-    /// Whether a crate has a binary with that name.
-    pub(crate) fn has_binary(&self, short: &str, binary: &str) -> bool {
-        let mut crates = self.packages.iter().filter(|package| package.short == short);
-        crates.any(|package| package.binaries.iter().any(|name| name == binary))
+    /// The target of cargo that a binary of a crate is built by, if there is such a binary.
+    pub(crate) fn target_of<'a>(&self, short: &str, binary: &'a str) -> Option<&'a str> {
+        let package = self.packages.iter().find(|package| package.short == short && package.has(binary))?;
+        Some(if package.is_joined(binary) { JOINED } else { binary })
     }
 }
 
@@ -45,12 +51,41 @@ impl Package {
         let directory = manifest.parent().ok_or("a manifest without a directory")?.to_owned();
         let short = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let targets = value["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let binaries: Vec<String> = targets.iter().filter_map(binary_name).collect();
+        let mut binaries: Vec<String> = targets.iter().filter_map(binary_name).collect();
         let wrong = |reason: String| format!("{}: {reason}", manifest.display());
+        let has_joined = binaries.iter().any(|name| name == JOINED);
+        let joined = if has_joined { files_beside_main(&directory).map_err(wrong)? } else { Vec::new() };
+        binaries.retain(|name| name != JOINED);
+        binaries.extend(joined.iter().cloned());
         let declared = Declared::parse(&value["metadata"]["isopod-tests"]).map_err(wrong)?;
         declared.check(&binaries).map_err(wrong)?;
-        Ok(Self { short, directory, declared, binaries })
+        Ok(Self { short, directory, declared, binaries, joined })
     }
+
+    fn has(&self, binary: &str) -> bool {
+        self.binaries.iter().any(|name| name == binary)
+    }
+
+    /// Whether it is a part of [`JOINED`].
+    pub(crate) fn is_joined(&self, binary: &str) -> bool {
+        self.joined.iter().any(|name| name == binary)
+    }
+
+    /// What a binary that cargo built counts as.
+    pub(crate) fn parts_of<'a>(&'a self, built: &'a str) -> Vec<&'a str> {
+        if built == JOINED { self.joined.iter().map(String::as_str).collect() } else { vec![built] }
+    }
+}
+
+/// The names of the files in `tests/all`. Helpers have directories.
+fn files_beside_main(package: &Path) -> Result<Vec<String>, String> {
+    let directory = package.join("tests").join(JOINED);
+    let entries = directory.read_dir().map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut files: Vec<String> = names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
+    files.retain(|name| name != "main");
+    files.sort();
+    Ok(files)
 }
 
 /// Returns the name of a target's test binary, or `None` for examples and build scripts.

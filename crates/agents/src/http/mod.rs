@@ -4,6 +4,7 @@ mod error;
 mod execution_files;
 mod executions;
 mod runtime;
+mod runtime_agents;
 mod runtime_commands;
 mod runtime_runs;
 mod runtime_watch;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::runtime::{ClientId, RUN_ID};
-use super::{runtime_commands, runtime_watch};
+use super::{runtime_agents, runtime_commands, runtime_watch};
 use crate::Agents;
 use crate::runs::{Document, RunSummary, Workflow, summary};
 use crate::sessions::RelPath;
@@ -35,6 +35,16 @@ pub(super) fn routes() -> Routes<Arc<Agents>> {
         )
         .route("/runtime/runs", [get(reads(TeamKey), "List runs, the newest first", list)])
         .route("/runtime/{run_id}/artifact/{node}", [get(reads(TeamKey), "What a node gave", node_output)])
+        .route(
+            "/runtime/{run_id}/agent/{node}/invoke",
+            [post(reads(TeamKey), "What an agent of a run would be sent", runtime_agents::invocation)],
+        )
+        .route(
+            "/plan",
+            [post(changes(TeamKey, "run.plan"), "Ask the agent service for a workflow", runtime_agents::plan)
+                .needs_body()
+                .may_refuse(&[422, 502])],
+        )
         .route("/runtime/{run_id}/events", [get(reads(TeamKey), "Follow a run to its end", runtime_watch::events)])
         .route(
             "/ws/runtime/{run_id}",

@@ -128,6 +128,7 @@ fn refusal(error: ToolError) -> ApiError {
         ToolError::Act(error) => error.into(),
         ToolError::Store(error) => error.into(),
         ToolError::Files(error) => error.into(),
+        ToolError::Busy => ApiError::new(http::StatusCode::SERVICE_UNAVAILABLE, error.message()),
         ToolError::Gone | ToolError::Stopped | ToolError::Late(_) | ToolError::Guest(_) => {
             ApiError::conflict(error.message())
         }

@@ -1,5 +1,5 @@
-//! Processes the outbox: disposes of what a run used and notifies the agent service, until both are confirmed. It never
-//! gives up, because only the row still knows the sandbox.
+//! Processes the outbox: disposes of what a run used and tells its agent services, until both are confirmed. It never
+//! gives up on a sandbox, because only the row still knows it. [`super::service_cleanup`] gives up on a service.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use futures::stream::FuturesUnordered;
 use isopod_store::clock::Timestamp;
 use isopod_store::{Cleanup, StoreError};
 
+use super::service_cleanup::clean_up_services;
 use super::shared::Shared;
 
 const AT_ONCE: usize = 16;
@@ -102,8 +103,11 @@ async fn clean_up(shared: &Shared, mut cleanup: Cleanup) -> (Cleanup, Option<Str
         }
     }
     if !cleanup.agent_done {
-        match shared.agents.clean_up(&cleanup.run).await {
-            Ok(()) => cleanup.agent_done = true,
+        match clean_up_services(shared, &cleanup.run).await {
+            Ok(unconfirmed) => {
+                cleanup.agent_done = unconfirmed.is_empty();
+                errors.extend(unconfirmed);
+            }
             Err(error) => errors.push(isopod_wire::error_chain(&error)),
         }
     }

@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use isopod_store::{RunId, TeamId};
 use serde_json::Value;
 
+use crate::sessions::OutputSink;
+
 /// Work for a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorCall {
@@ -50,8 +52,14 @@ pub(crate) struct ExecutorError {
 /// Provides one sandbox per run, created on first use.
 #[async_trait]
 pub(crate) trait Executor: Send + Sync + 'static {
-    /// Executes in the run's sandbox. Dropping the future aborts the work.
-    async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError>;
+    /// Executes in the run's sandbox, and passes on what is written there meanwhile. Dropping the future aborts the work.
+    async fn execute(
+        &self,
+        team: &TeamId,
+        run: &RunId,
+        call: ExecutorCall,
+        sink: &mut dyn OutputSink,
+    ) -> Result<ExecutorResult, ExecutorError>;
 
     /// Removes the run's sandbox. Idempotent. An error means that the sandbox may still exist.
     async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError>;

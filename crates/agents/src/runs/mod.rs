@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! start ─▶ running ◀──▶ awaitingapproval
-//!             └─▶ completed | failed ─(same transaction)─▶ cleanup row ─▶ sandbox removed, agent service notified
+//!             └─▶ completed | failed ─(same transaction)─▶ cleanup row ─▶ sandbox removed, agent services told
 //! ```
 
 mod agent;
@@ -16,11 +16,15 @@ mod cleanup;
 mod engine;
 mod executor;
 mod graph;
+mod invocation;
 mod ledger;
+mod live_logs;
+mod live_output;
 mod mirror;
 mod open;
 mod reap;
 mod redis_copy;
+mod service_cleanup;
 mod session_executor;
 mod shared;
 #[cfg(test)]
@@ -32,15 +36,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_store::{NodeSpec, RunId, Work};
+use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use agent::{AgentError, Invocation};
 pub(crate) use engine::{Command, Refusal};
+pub(crate) use live_output::ToolLog;
 pub(crate) use open::open_runs;
 pub(crate) use shared::RunParts;
 pub(crate) use view::{RunSummary, summary};
 pub(crate) use workflow::{Document, Workflow, WorkflowError};
 
-use isopod_store::{Resource, RunRow, StoreError, TeamId};
+use isopod_store::{Owner, Resource, RunRow, StoreError, TeamId};
 
 use engine::{NewRun, Request, RunTask, TaskHandles, new_task};
 use graph::GraphError;
@@ -63,6 +70,17 @@ pub(crate) enum StartError {
     Store(#[from] StoreError),
 }
 
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error("the agent service gave no plan")]
+    Agent(#[from] AgentError),
+    #[error("the agent service's plan cannot be run")]
+    Workflow(#[from] WorkflowError),
+    #[error("the agent service's plan cannot be run here")]
+    Start(#[from] StartError),
+}
+
 impl Runs {
     pub(crate) fn new(parts: RunParts) -> Arc<Self> {
         Arc::new(Self { shared: Arc::new(Shared::new(parts)) })
@@ -75,6 +93,14 @@ impl Runs {
             Some(node) if !self.shared.agents.has_service() => Err(StartError::NoAgent(node.id.clone())),
             _ => Ok(()),
         }
+    }
+
+    /// Asks the agent service for a workflow that does what the text says. Returns the workflow as the service wrote it,
+    /// if this server can run it.
+    pub(crate) async fn plan(&self, text: &str) -> Result<Value, PlanError> {
+        let plan = self.shared.agents.plan(text).await?;
+        self.check(&Workflow::from_value(plan.clone())?)?;
+        Ok(plan)
     }
 
     /// Records a run and starts it.
@@ -127,6 +153,19 @@ impl Runs {
         self.shared.find(id).map(|live| live.seen)
     }
 
+    /// The log of a tool call that an agent makes in its run. `None` if there is no such active run.
+    pub(crate) fn tool_log(
+        &self,
+        team: &TeamId,
+        run: &Owner,
+        agent: Option<&str>,
+        tool: &str,
+        arguments: &Value,
+    ) -> Option<ToolLog> {
+        let live = self.shared.find(&run.id().parse().ok()?).filter(|live| live.team == *team)?;
+        Some(ToolLog::begin(live.output, agent.map(str::to_owned), tool, arguments))
+    }
+
     /// Gives every active run a task: at the start, and whenever one is found without.
     pub(crate) async fn take_over_all(&self) -> Result<u32, StoreError> {
         let mut taken = 0;
@@ -156,7 +195,8 @@ impl Runs {
     }
 
     fn launch(&self, id: &RunId, task: RunTask, ends: TaskHandles) -> bool {
-        if !self.shared.add(id, LiveRun { commands: ends.commands, seen: ends.seen }) {
+        let team = task.team().clone();
+        if !self.shared.add(id, LiveRun { commands: ends.commands, seen: ends.seen, team, output: ends.output }) {
             return false;
         }
         let guard = ActiveGuard { shared: Arc::clone(&self.shared), id: id.clone() };

@@ -7,7 +7,7 @@ use isopod_store::{Owner, OwnerKind, RunId, Store, TeamId};
 use serde_json::json;
 
 use super::executor::{Disposed, Executor, ExecutorCall, ExecutorError, ExecutorResult, ExecutorWork};
-use crate::sessions::{Action, Sessions, ToolCall, ToolResult};
+use crate::sessions::{Action, OutputSink, SessionError, Sessions, ToolCall, ToolResult};
 
 /// Executes the nodes of a run in its session.
 #[derive(Debug)]
@@ -24,20 +24,30 @@ impl SessionExecutor {
 
 #[async_trait]
 impl Executor for SessionExecutor {
-    async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError> {
+    async fn execute(
+        &self,
+        team: &TeamId,
+        run: &RunId,
+        call: ExecutorCall,
+        sink: &mut dyn OutputSink,
+    ) -> Result<ExecutorResult, ExecutorError> {
         let owner = owner(run)?;
         let action = match call.work {
             ExecutorWork::Code { code, language } => Action::Code { code, language },
             ExecutorWork::Command(line) => Action::Command { line },
         };
         let call = ToolCall { action, files: Vec::new(), timeout: call.timeout, agent: Some(call.node) };
-        let result = self.sessions.execute(team, &owner, call).await.map_err(failed("use the run's sandbox"))?;
+        let result = self.sessions.execute(team, &owner, call, sink).await.map_err(failed("use the run's sandbox"))?;
         Ok(as_result(result))
     }
 
     async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError> {
-        let disposed = self.sessions.dispose(team, &owner(run)?).await.map_err(failed("remove the run's sandbox"))?;
-        Ok(Disposed { killed: disposed.killed })
+        match self.sessions.dispose(team, &owner(run)?).await {
+            Ok(disposed) => Ok(Disposed { killed: !disposed.killed.is_empty() }),
+            // A run of the same name on that server uses it, and this run never could.
+            Err(SessionError::Elsewhere(_)) => Ok(Disposed { killed: false }),
+            Err(error) => Err(failed("remove the run's sandbox")(error)),
+        }
     }
 
     async fn holding(&self) -> Result<Vec<(TeamId, RunId)>, ExecutorError> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use isopod_store::{RunId, Store};
+use isopod_store::{RunId, Store, TeamId};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,6 +13,8 @@ use super::agent::Agents;
 use super::engine::Request;
 use super::executor::Executor;
 use super::ledger::Ledger;
+use super::live_logs::LiveLogs;
+use super::live_output::LiveOutput;
 use super::mirror::Mirror;
 
 pub(crate) struct Shared {
@@ -21,10 +23,13 @@ pub(crate) struct Shared {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) agents: Agents,
     pub(super) mirror: Mirror,
+    pub(super) live_logs: LiveLogs,
     /// The wait before the second attempt at a node. It doubles before each further one.
     pub(super) retry_wait: Duration,
     /// The wait before the second attempt at a cleanup. It doubles before each further one, up to a minute.
     pub(super) cleanup_wait: Duration,
+    /// How long after the first failed attempt an agent service may still confirm a cleanup.
+    pub(super) cleanup_deadline: Duration,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     /// Notified when a run has ended.
@@ -38,6 +43,8 @@ pub(crate) struct Shared {
 pub(super) struct LiveRun {
     pub(super) commands: mpsc::Sender<Request>,
     pub(super) seen: watch::Receiver<i64>,
+    pub(super) team: TeamId,
+    pub(super) output: Arc<LiveOutput>,
 }
 
 /// The parts of a server's runs.
@@ -47,8 +54,10 @@ pub(crate) struct RunParts {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) agents: Agents,
     pub(crate) mirror: Mirror,
+    pub(crate) live_logs: LiveLogs,
     pub(crate) retry_wait: Duration,
     pub(crate) cleanup_wait: Duration,
+    pub(crate) cleanup_deadline: Duration,
     pub(crate) stop: CancellationToken,
 }
 
@@ -60,8 +69,10 @@ impl Shared {
             executor: parts.executor,
             agents: parts.agents,
             mirror: parts.mirror,
+            live_logs: parts.live_logs,
             retry_wait: parts.retry_wait,
             cleanup_wait: parts.cleanup_wait,
+            cleanup_deadline: parts.cleanup_deadline,
             stop: parts.stop,
             tasks: TaskTracker::new(),
             cleanup_wanted: Notify::new(),

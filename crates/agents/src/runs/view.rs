@@ -1,7 +1,7 @@
 //! The state of a run in the API, in the words of the agent kernel.
 
 use isopod_store::clock::Timestamp;
-use isopod_store::{NodeRow, NodeState, RunId, RunRow, StoreError};
+use isopod_store::{NodeRow, NodeState, RunId, RunRow, RunService, ServiceCleanup, StoreError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -14,7 +14,7 @@ impl Runs {
         let nodes = self.shared.store.run_nodes(&row.id).await?;
         let attempts = self.shared.store.run_invocations(&row.id).await?;
         let mut state = json!(summary(row));
-        let fields = json!({
+        let mut fields = json!({
             "active_agents": ids(&nodes, NodeState::Running),
             "completed_agents": ids(&nodes, NodeState::Done),
             "failed_agents": ids(&nodes, NodeState::Failed),
@@ -22,12 +22,27 @@ impl Runs {
             "pending_agents": ids(&nodes, NodeState::Pending),
             "invocations": attempts.into_iter().map(|attempt| attempt.body).collect::<Vec<_>>(),
             "nodes": nodes.iter().map(shown_node).collect::<Vec<_>>(),
-            "cleaned_up": self.shared.store.cleanup_done(&row.id).await?,
         });
+        self.add_cleanup(&row.id, &mut fields).await?;
         if let (Some(state), Value::Object(fields)) = (state.as_object_mut(), fields) {
             state.extend(fields);
         }
         Ok(state)
+    }
+
+    /// Whether everything is cleaned up, and by which agent services. The URL of the configured one is the operator's.
+    async fn add_cleanup(&self, id: &RunId, state: &mut Value) -> Result<(), StoreError> {
+        let services = self.shared.store.run_services(id).await?;
+        let has_failed = services.iter().any(|service| service.cleanup == ServiceCleanup::Failed);
+        let is_done = self.shared.store.cleanup_done(id).await?;
+        state["cleaned_up"] = json!(is_done.map(|is_done| is_done && !has_failed));
+        state["cleanup_failed"] = json!(is_done.map(|_| has_failed));
+        let shown = |service: &RunService| {
+            json!({ "url": service.service.url(), "cleanup": service.cleanup.text(), "attempts": service.attempts,
+                "error": service.error })
+        };
+        state["agent_services"] = services.iter().map(shown).collect();
+        Ok(())
     }
 
     /// The graph of a run.

@@ -1,20 +1,25 @@
 //! Ends a session. The session ends only when its sandbox is certainly removed. A failed cleanup stays recorded in the
 //! store, and the sweep tries again.
+//!
+//! The owner's sandboxes are those that [`Sessions::execute`] would use, wherever they are known: in the row, under the
+//! session key, or in the map, where other code may have noted one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::lifecycle::{ActError, Refusal, Sandbox};
-use isopod_store::{Owner, SessionRow, TeamId};
+use isopod_store::{Owner, SessionRow, State, TeamId, TeamOwner};
+use isopod_wire::SandboxId;
 
 use super::lease::Lessee;
+use super::map::Entry;
 use super::{SessionError, Sessions};
 
 /// The result of a cleanup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Disposed {
-    /// A sandbox existed, and it is now gone.
-    pub(crate) killed: bool,
+    /// The sandboxes that existed and are now gone.
+    pub(crate) killed: Vec<SandboxId>,
 }
 
 impl Sessions {
@@ -26,19 +31,38 @@ impl Sessions {
         Ok(Disposed { killed })
     }
 
-    /// Returns true if there was a sandbox.
-    pub(super) async fn dispose_alone(&self, team: &TeamId, owner: &Owner) -> Result<bool, SessionError> {
-        let Some(row) = self.store.find_session_of(team, owner).await? else { return Ok(false) };
+    /// The owner's sandboxes that exist now.
+    pub(crate) async fn sandboxes_of_owner(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+    ) -> Result<Vec<SandboxId>, SessionError> {
+        let recorded = self.store.find_session_of(team, owner).await?.and_then(|row| row.sandbox);
+        let noted = self.noted_here(&TeamOwner::new(team, owner)).await;
+        let found = self.living(team, owner, recorded.as_ref(), noted.as_ref()).await?;
+        Ok(found.iter().map(|sandbox| sandbox.id().clone()).collect())
+    }
+
+    /// Returns the sandboxes that were removed.
+    pub(super) async fn dispose_alone(&self, team: &TeamId, owner: &Owner) -> Result<Vec<SandboxId>, SessionError> {
+        let row = match self.store.find_session_of(team, owner).await? {
+            Some(row) => row,
+            None => match self.adopt(team, owner).await? {
+                Some(row) => row,
+                None => return Ok(Vec::new()),
+            },
+        };
         self.store.begin_ending_session(row.id).await?;
         self.finish_disposal(&row).await
     }
 
-    /// Removes the sandbox of a session that is being ended, and ends the session.
-    pub(super) async fn finish_disposal(&self, row: &SessionRow) -> Result<bool, SessionError> {
-        let mut killed = false;
-        for sandbox in self.sandboxes_of(row).await? {
+    /// Removes the sandboxes of a session that is being ended, and ends the session.
+    pub(super) async fn finish_disposal(&self, row: &SessionRow) -> Result<Vec<SandboxId>, SessionError> {
+        let noted = self.noted_here(&TeamOwner::new(&row.team, &row.owner)).await;
+        let mut killed = Vec::new();
+        for sandbox in self.living(&row.team, &row.owner, row.sandbox.as_ref(), noted.as_ref()).await? {
             match sandbox.kill().await {
-                Ok(()) => killed = true,
+                Ok(()) => killed.push(sandbox.id().clone()),
                 Err(ActError::Refused(Refusal::NotFound)) => {}
                 Err(source) => return Err(SessionError::Kill { owner: row.owner.clone(), source }),
             }
@@ -48,16 +72,65 @@ impl Sessions {
         }
         self.store.end_session(row).await?;
         self.unmirror(&row.team, &row.owner, row.sandbox.as_ref()).await;
-        tracing::info!(owner = %row.owner, killed, "a session has ended");
+        if let Some(noted) = &noted {
+            self.forget_note(&row.team, &row.owner, noted).await?;
+        }
+        tracing::info!(owner = %row.owner, ?killed, "a session has ended");
         Ok(killed)
     }
 
-    /// The recorded sandbox, and one that was created but could not be recorded.
-    async fn sandboxes_of(&self, row: &SessionRow) -> Result<Vec<Arc<Sandbox>>, SessionError> {
-        let recorded = row.sandbox.as_ref().and_then(|id| self.fleet.find_of(&row.team, id));
-        let by_key = self.store.find_session(&row.team, &row.owner.session_key()).await?;
-        let by_key = by_key.and_then(|found| self.fleet.find_of(&row.team, &found.id));
-        let by_key = by_key.filter(|found| recorded.as_ref().is_none_or(|recorded| recorded.id() != found.id()));
-        Ok(recorded.into_iter().chain(by_key).collect())
+    /// Opens a session for a sandbox that has none, so that a failed removal is tried again.
+    async fn adopt(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, SessionError> {
+        let noted = self.map.get(&TeamOwner::new(team, owner)).await;
+        if noted.as_ref().is_some_and(|noted| noted.is_held_by_another(&self.server)) {
+            return Err(SessionError::Elsewhere(owner.clone()));
+        }
+        let living = self.living(team, owner, None, noted.as_ref()).await?;
+        let Some(sandbox) = living.first() else {
+            if let Some(noted) = &noted {
+                self.forget_note(team, owner, noted).await?;
+            }
+            return Ok(None);
+        };
+        let row = self.store.open_session(team, owner).await?;
+        self.store.attach_session(row.id, sandbox.id(), row.restarts).await?;
+        Ok(Some(SessionRow { sandbox: Some(sandbox.id().clone()), ..row }))
+    }
+
+    /// The map's entry, unless another server holds the owner.
+    async fn noted_here(&self, owner: &TeamOwner) -> Option<Entry> {
+        self.map.get(owner).await.filter(|noted| !noted.is_held_by_another(&self.server))
+    }
+
+    /// The recorded sandbox, one that was created but could not be recorded, and the one in the map. Only sandboxes of
+    /// this team: whoever can write to the map can put any id into it.
+    async fn living(
+        &self,
+        team: &TeamId,
+        owner: &Owner,
+        recorded: Option<&SandboxId>,
+        noted: Option<&Entry>,
+    ) -> Result<Vec<Arc<Sandbox>>, SessionError> {
+        let unrecorded = self.store.find_session(team, &owner.session_key()).await?.map(|row| row.id);
+        let noted = noted.and_then(|noted| noted.sandbox.parse().ok());
+        let mut ids: Vec<SandboxId> = Vec::new();
+        for id in recorded.cloned().into_iter().chain(unrecorded).chain(noted) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        Ok(ids.iter().filter_map(|id| self.fleet.find_of(team, id)).collect())
+    }
+
+    /// Removes an entry of the map, unless its sandbox lives: for another team, or on another server.
+    async fn forget_note(&self, team: &TeamId, owner: &Owner, noted: &Entry) -> Result<(), SessionError> {
+        if let Ok(id) = noted.sandbox.parse() {
+            let row = self.store.find_sandbox(team, &id).await?;
+            if self.fleet.find(&id).is_some() || row.is_some_and(|row| !matches!(row.state, State::Ended(_))) {
+                return Ok(());
+            }
+        }
+        self.map.remove(&TeamOwner::new(team, owner), &self.server, Some(&noted.sandbox)).await;
+        Ok(())
     }
 }

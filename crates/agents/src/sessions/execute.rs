@@ -9,6 +9,7 @@ use isopod_store::{ArtifactInfo, Owner, TeamId, TeamOwner};
 use isopod_wire::SandboxId;
 
 use super::lease::Lease;
+use super::output_sink::OutputSink;
 use super::report::{Saved, error_text, log_text, result_text};
 use super::run_action::run_action;
 use super::tool::{SyncReport, ToolCall, ToolOutput, ToolResult};
@@ -22,13 +23,14 @@ const SYNC_DEADLINE: Duration = Duration::from_secs(600);
 const MARGIN: Duration = Duration::from_secs(60);
 
 impl Sessions {
-    /// Runs an action in the owner's sandbox. A failure of the action is a result. An error means that there was no
-    /// sandbox to run it in.
+    /// Runs an action in the owner's sandbox, and passes its output on while it runs. A failure of the action is a
+    /// result. An error means that there was no sandbox to run it in.
     pub(crate) async fn execute(
         self: &Arc<Self>,
         team: &TeamId,
         owner: &Owner,
         call: ToolCall,
+        sink: &mut dyn OutputSink,
     ) -> Result<ToolResult, SessionError> {
         let files = self.files_of(team, owner).await?;
         self.put_inputs(&files, &call).await?;
@@ -49,7 +51,12 @@ impl Sessions {
             Err(error) => return Ok(failed(&lease, ToolOutput::default(), report, &error)),
         };
         self.store_hashes(owner, &lease.sandbox, hashes);
-        let (output, broken) = run_action(&inside, &call.action, call.timeout).await;
+        let budget = self.fleet.memory.of(team);
+        // Kept until the result is complete.
+        let mut memory = budget.reserve();
+        let interpreter = inside.interpreter.clone().with_memory(budget);
+        let inside = GuestConnection { interpreter, ..inside };
+        let (output, broken) = run_action(&inside, &call.action, call.timeout, sink, &mut memory).await;
         if let Some(error) = broken {
             return Ok(failed(&lease, output, report, &error));
         }

@@ -150,7 +150,9 @@ impl Holder for Lessee {
 }
 
 impl EndLease for Lessee {
-    async fn end(&self) -> Result<bool, SessionError> {
+    type Ended = Vec<SandboxId>;
+
+    async fn end(&self) -> Result<Vec<SandboxId>, SessionError> {
         self.sessions.dispose_alone(&self.team, &self.owner).await
     }
 }

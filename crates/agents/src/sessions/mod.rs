@@ -17,8 +17,10 @@ mod files;
 mod lease;
 mod map;
 mod mirror;
+mod output_sink;
 mod report;
 mod run_action;
+mod search;
 mod settings;
 mod sweep;
 mod tool;
@@ -34,11 +36,13 @@ use isopod_wire::SandboxId;
 pub(crate) use error::SessionError;
 pub(crate) use files::{FileError, ListedFile, PUBLIC, copy};
 pub(crate) use map::{RedisMap, RedisUrlError};
+pub(crate) use output_sink::{OutputKind, OutputSink};
 pub(crate) use report::NO_SANDBOX;
+pub use search::SearchSettings;
 pub use settings::SessionSettings;
 pub(crate) use sweep::run_session_sweep;
 pub(crate) use tool::{Action, ToolCall, ToolResult};
-pub(crate) use tools::{UseError, parse_timeout, schemas};
+pub(crate) use tools::{UseError, parse_timeout};
 pub use workspace::SyncCaps;
 pub(crate) use workspace::{Directories, HostTree, RelPath, WorkspaceError, content_type};
 
@@ -46,8 +50,10 @@ use isopod_control::lifecycle::Fleet;
 use isopod_control::templates::Catalogue;
 use isopod_store::{Store, StoreError};
 
+use isopod_outbound::Trust;
 use map::{EmbeddedMap, SessionMap};
 use mirror::Mirrored;
+use search::{SearchSettingsError, WebSearch};
 use workspace::Known;
 
 /// All sessions of this server.
@@ -60,6 +66,8 @@ pub(crate) struct Sessions {
     /// The same map if it is Redis, for code that writes other keys there.
     redis: Option<Arc<RedisMap>>,
     settings: SessionSettings,
+    /// The tool that only a server with a search service has.
+    search: Option<WebSearch>,
     directories: Directories,
     /// The identity of this server for others that share the map.
     server: String,
@@ -74,6 +82,8 @@ pub(crate) enum OpenError {
     #[error(transparent)]
     Redis(#[from] RedisUrlError),
     #[error(transparent)]
+    Search(#[from] SearchSettingsError),
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 
@@ -82,6 +92,7 @@ impl Sessions {
         fleet: Arc<Fleet>,
         catalogue: Arc<Catalogue>,
         settings: SessionSettings,
+        trust: Trust,
     ) -> Result<Arc<Self>, OpenError> {
         let store = fleet.store.clone();
         let redis = match settings.redis_url.as_deref() {
@@ -96,6 +107,7 @@ impl Sessions {
             Some(base) => Directories::shared(base),
             None => Directories::of_teams(store.directory().join("sessions")),
         };
+        let search = settings.search.clone().map(|search| WebSearch::new(search, trust)).transpose()?;
         let server = store.server_identity().await?;
         Ok(Arc::new(Self {
             fleet,
@@ -104,6 +116,7 @@ impl Sessions {
             map,
             redis,
             settings,
+            search,
             directories,
             server,
             known: Mutex::default(),

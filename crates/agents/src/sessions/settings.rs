@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::search::SearchSettings;
 use super::workspace::SyncCaps;
 
 /// The settings of sessions.
@@ -21,6 +22,8 @@ pub struct SessionSettings {
     /// Keeps the files of runs in `sessions/{run}` below this directory, which others use too, instead of in the
     /// store's directory.
     pub shared_files: Option<PathBuf>,
+    /// The search service for `web_search`. Without one, there is no such tool.
+    pub search: Option<SearchSettings>,
     /// The limits on transfers of one call.
     pub caps: SyncCaps,
 }
@@ -36,6 +39,7 @@ impl Default for SessionSettings {
             keep_files: DAY * 7,
             redis_url: None,
             shared_files: None,
+            search: None,
             caps: SyncCaps::default(),
         }
     }

@@ -31,6 +31,17 @@ pub(crate) enum Action {
     Command { line: String },
 }
 
+impl Action {
+    /// The tool and its arguments, for logs.
+    pub(crate) fn shown(&self) -> (&'static str, Value) {
+        match self {
+            Self::Code { code, language: None } => ("execute_python", json!({ "code": code })),
+            Self::Code { code, language } => ("execute_code", json!({ "code": code, "language": language })),
+            Self::Command { line } => ("run_command", json!({ "command": line })),
+        }
+    }
+}
+
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[allow(dead_code, reason = "for the runs that are made of calls")]

@@ -9,12 +9,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::files::FileError;
+use super::output_sink::OutputSink;
+use super::search::shown;
 use super::tool::{Action, DEFAULT_TIMEOUT, ToolCall};
 use super::workspace::RelPath;
 use super::{SessionError, Sessions};
 
 /// The longest time that one call may run.
 pub(crate) const MAX_TIMEOUT: u64 = 3600;
+
+/// The longest query of a search, in characters.
+const MAX_QUERY: usize = 1000;
 
 /// Why a tool returned no result.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +33,11 @@ pub(crate) enum UseError {
 }
 
 /// All tools, as shown to models.
-pub(crate) fn schemas() -> Value {
+fn schemas(has_search: bool) -> Value {
     let timeout = json!({ "type": "number", "description": "Seconds it may run, 300 by default",
         "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT });
     let filename = json!({ "type": "string", "description": "Path below the run's directory, such as data/x.csv" });
-    json!([
+    let mut tools = json!([
         tool(
             "execute_python",
             "Run Python code. Variables, installed packages and files are kept from call to call. \
@@ -65,7 +70,13 @@ pub(crate) fn schemas() -> Value {
             &["filename", "content"]
         ),
         tool("list_files", "List the files of the run.", json!({}), &[]),
-    ])
+    ]);
+    if let (Some(tools), true) = (tools.as_array_mut(), has_search) {
+        let query =
+            json!({ "type": "string", "description": "What to look for", "minLength": 1, "maxLength": MAX_QUERY });
+        tools.push(tool("web_search", "Search the web.", json!({ "query": query }), &["query"]));
+    }
+    tools
 }
 
 fn tool(name: &str, description: &str, properties: Value, required: &[&str]) -> Value {
@@ -103,6 +114,12 @@ struct WriteArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct SearchArguments {
+    query: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NoArguments {}
 
 impl Sessions {
@@ -114,16 +131,21 @@ impl Sessions {
         name: &str,
         arguments: Value,
         agent: Option<String>,
+        sink: &mut dyn OutputSink,
     ) -> Result<Value, UseError> {
         match name {
+            "web_search" if self.search.is_some() => {
+                let SearchArguments { query } = parse(arguments)?;
+                self.web_search(&query).await
+            }
             "execute_python" | "execute_code" => {
                 let CodeArguments { code, language, timeout } = parse(arguments)?;
                 let language = language.filter(|_| name == "execute_code");
-                self.run_tool(team, owner, Action::Code { code, language }, timeout, agent).await
+                self.run_tool(team, owner, Action::Code { code, language }, timeout, agent, sink).await
             }
             "run_command" => {
                 let CommandArguments { command, timeout } = parse(arguments)?;
-                self.run_tool(team, owner, Action::Command { line: command }, timeout, agent).await
+                self.run_tool(team, owner, Action::Command { line: command }, timeout, agent, sink).await
             }
             "read_file" => {
                 let path = parse_path(&parse::<ReadArguments>(arguments)?.filename)?;
@@ -149,6 +171,26 @@ impl Sessions {
         }
     }
 
+    /// The tools of this server, as shown to models.
+    pub(crate) fn tools(&self) -> Value {
+        schemas(self.search.is_some())
+    }
+
+    /// Searches. A failure is a result too: the model can go on without it.
+    async fn web_search(&self, query: &str) -> Result<Value, UseError> {
+        let Some(search) = &self.search else { return Err(UseError::Unknown("web_search".to_owned())) };
+        if query.trim().is_empty() || query.chars().count() > MAX_QUERY {
+            return Err(UseError::Arguments(format!("query must have 1 to {MAX_QUERY} characters")));
+        }
+        Ok(match search.search(query).await {
+            Ok(found) => json!({ "success": true, "result": shown(&found), "results": found }),
+            Err(error) => {
+                tracing::warn!(error = isopod_wire::error_chain(&error), "a web search failed");
+                json!({ "success": false, "error": format!("Search failed: {error}") })
+            }
+        })
+    }
+
     async fn run_tool(
         self: &Arc<Self>,
         team: &TeamId,
@@ -156,9 +198,10 @@ impl Sessions {
         action: Action,
         timeout: Option<f64>,
         agent: Option<String>,
+        sink: &mut dyn OutputSink,
     ) -> Result<Value, UseError> {
         let timeout = parse_timeout(timeout).map_err(UseError::Arguments)?;
-        let result = self.execute(team, owner, ToolCall { action, files: Vec::new(), timeout, agent }).await?;
+        let result = self.execute(team, owner, ToolCall { action, files: Vec::new(), timeout, agent }, sink).await?;
         Ok(serde_json::to_value(result).expect("a result serialises to JSON"))
     }
 }
@@ -203,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_schema_forbids_what_it_does_not_name() {
-        for tool in schemas().as_array().unwrap() {
+        for tool in schemas(true).as_array().unwrap() {
             assert_eq!(tool["parameters"]["additionalProperties"], false, "{tool}");
             assert!(tool["description"].as_str().is_some_and(|text| !text.is_empty()));
         }

@@ -45,8 +45,10 @@ impl CommandArguments {
 impl Toolkit {
     /// `success` means that the code was run. Whether it failed is in `error` and `ok`.
     pub(super) async fn run_python_code(&self, held: &Held, arguments: CodeArguments) -> Result<Fields, ToolError> {
+        let mut memory = held.memory.reserve();
+        let interpreter = held.inside.interpreter.clone().with_memory(held.memory.clone());
         let code = RunCode::new(arguments.code).timeout(self.config.timeout());
-        let done = held.inside.interpreter.run(code).await?.collect_up_to(MAX_RESULT_BYTES).await?;
+        let done = interpreter.run(code).await?.collect_within(MAX_RESULT_BYTES, &mut memory).await?;
         let error = done.error.as_ref().map(|error| format!("{}: {}", error.name, error.value));
         let results: Vec<String> = done.results.iter().map(shown).collect();
         let rich: Vec<Value> = done.results.iter().map(rich).collect();
@@ -76,7 +78,8 @@ impl Toolkit {
 
 /// Runs a process to its end. `success` means exit code 0. `truncated` is set if it wrote more than the limit.
 pub(super) async fn run(held: &Held, process: StartProcess) -> Result<Value, ToolError> {
-    let output = held.inside.guest.start(process).await?.collect_up_to(MAX_OUTPUT).await?;
+    let mut memory = held.memory.reserve();
+    let output = held.inside.guest.start(process).await?.collect_within(MAX_OUTPUT, &mut memory).await?;
     let mut result = json!({
         "success": output.ended.is_success(),
         "exit_code": output.ended.exit_code,

@@ -17,6 +17,9 @@ pub(crate) enum ToolError {
     /// There was a sandbox, it is gone, and the configuration does not allow another one.
     #[error("the sandbox is gone, and auto_reinitialize is off; restart_sandbox creates a new one")]
     Gone,
+    /// The team's other calls use all memory for output.
+    #[error("your team's calls have too much output in memory; try again when some of them have ended")]
+    Busy,
     #[error("the sandbox stopped during the call")]
     Stopped,
     #[error("the sandbox did not finish within {} s", .0.as_secs())]

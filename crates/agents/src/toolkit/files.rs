@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use isopod_control::files::{Files, Key, Offloaded, blocking, pieces_of};
+use isopod_guest_client::Reservation;
 use isopod_guest_client::guest::{Guest, StartProcess, Upload};
 use serde::Deserialize;
 use serde_json::json;
@@ -123,7 +124,8 @@ impl Toolkit {
         let (size, content) = match target {
             Some(key) => (self.download_to(held, &arguments.remote_path, key).await?, None),
             None => {
-                let bytes = read_all(&held.inside.guest, &arguments.remote_path).await?;
+                let mut memory = held.memory.reserve();
+                let bytes = read_all(&held.inside.guest, &arguments.remote_path, &mut memory).await?;
                 (bytes.len() as u64, Some(STANDARD.encode(&bytes)))
             }
         };
@@ -166,7 +168,8 @@ impl Toolkit {
     }
 
     pub(super) async fn read_file_content(&self, held: &Held, arguments: PathArguments) -> Result<Fields, ToolError> {
-        let bytes = read_all(&held.inside.guest, &arguments.path).await?;
+        let mut memory = held.memory.reserve();
+        let bytes = read_all(&held.inside.guest, &arguments.path, &mut memory).await?;
         let size = bytes.len();
         let mut result = json!({ "success": true, "path": arguments.path, "size_bytes": size });
         match String::from_utf8(bytes) {
@@ -218,7 +221,7 @@ impl Toolkit {
     }
 }
 
-async fn read_all(guest: &Guest, path: &str) -> Result<Vec<u8>, ToolError> {
+async fn read_all(guest: &Guest, path: &str, memory: &mut Reservation) -> Result<Vec<u8>, ToolError> {
     let mut download = guest.read_file(path).await?;
     let mut all = Vec::new();
     while let Some(piece) = download.next().await? {
@@ -226,6 +229,9 @@ async fn read_all(guest: &Guest, path: &str) -> Result<Vec<u8>, ToolError> {
             return Err(ToolError::Arguments(format!(
                 "the file is larger than {MAX_SHOWN} bytes; download it into the workspace"
             )));
+        }
+        if !memory.grow(piece.len()) {
+            return Err(ToolError::Busy);
         }
         all.extend_from_slice(&piece);
     }
@@ -236,7 +242,7 @@ async fn read_all(guest: &Guest, path: &str) -> Result<Vec<u8>, ToolError> {
 mod tests {
     use std::time::Duration;
 
-    use isopod_guest_client::{ByteStream, Connector, Dial, DialFuture, Origin};
+    use isopod_guest_client::{ByteStream, Connector, Dial, DialFuture, MemoryBudget, Origin};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::super::tool::in_time;
@@ -264,7 +270,8 @@ mod tests {
 
     async fn read(file: Endless) -> ToolError {
         let guest = Guest::over(Connector::custom(file));
-        in_time(Duration::from_secs(60), read_all(&guest, "/x")).await.unwrap_err()
+        let mut memory = MemoryBudget::unlimited().reserve();
+        in_time(Duration::from_secs(60), read_all(&guest, "/x", &mut memory)).await.unwrap_err()
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,6 +84,9 @@ impl Holder for Lessee {
 }
 
 impl EndLease for Lessee {
+    /// Whether there was a sandbox.
+    type Ended = bool;
+
     async fn end(&self) -> Result<bool, ToolError> {
         let Some(live) = self.toolkit.live().await? else { return Ok(false) };
         live.kill().await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use isopod_control::lifecycle::{GuestConnection, Sandbox};
 use isopod_control::workspace::Workspace;
+use isopod_guest_client::MemoryBudget;
 use isopod_store::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ use super::tool::Toolkit;
 pub(super) struct Held {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) inside: GuestConnection,
+    /// For the output that its team's calls collect.
+    pub(super) memory: MemoryBudget,
     /// The sandbox of the last call, if it was another one.
     pub(super) restarted_from: Option<String>,
 }
@@ -66,7 +69,8 @@ impl Toolkit {
         if last.as_deref() != Some(sandbox.id().as_str()) {
             store.set_toolkit_sandbox(&self.execution, sandbox.id()).await?;
         }
-        Ok(Held { sandbox, inside, restarted_from })
+        let memory = self.app.fleet.memory.of(&self.team);
+        Ok(Held { sandbox, inside, memory, restarted_from })
     }
 
     /// Says what the sandbox is, and made it if need be.

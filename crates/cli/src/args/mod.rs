@@ -6,6 +6,7 @@ mod database;
 mod env;
 mod image;
 mod key;
+mod quota;
 mod repl;
 mod run;
 mod runs;
@@ -27,6 +28,7 @@ pub(crate) use database::DatabaseArgs;
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
+pub(crate) use quota::{LimitArgs, QuotaArgs, QuotaCommand};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use runs::{RunWorkflowArgs, RunsArgs, RunsCommand};
@@ -39,8 +41,8 @@ pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
 pub(crate) use storage::{DoctorArgs, MountArgs, StorageArgs, StorageCommand, StoragedArgs, StoreArgs, TunableArgs};
 pub(crate) use template::{
-    TemplateArgs, TemplateBuildArgs, TemplateCheckArgs, TemplateCommand, TemplateInitArgs, TemplateListArgs,
-    TemplateRmArgs, TemplateShowArgs, TemplateTagArgs,
+    TemplateArgs, TemplateBuildArgs, TemplateCheckArgs, TemplateCommand, TemplateExportArgs, TemplateInitArgs,
+    TemplateListArgs, TemplateRmArgs, TemplateShowArgs, TemplateTagArgs,
 };
 pub(crate) use tls::{TlsArgs, TlsCommand, TlsInitArgs};
 
@@ -109,6 +111,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Create, list, rotate and revoke API keys.
     Key(KeyArgs),
+    /// Show and set the limits of teams.
+    Quota(QuotaArgs),
     /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),
     /// Manage images in the local store.

@@ -30,6 +30,8 @@ pub(crate) enum TemplateCommand {
     /// Remove templates; their sandboxes keep running.
     #[command(visible_alias = "delete")]
     Rm(TemplateRmArgs),
+    /// Export a template as an image (an OCI archive) that Docker, Podman and others can run.
+    Export(TemplateExportArgs),
     /// Add tags to a build, or remove them. To roll back, move a tag to an earlier build.
     Tag(TemplateTagArgs),
 }
@@ -87,6 +89,10 @@ pub(crate) struct TemplateBuildArgs {
     /// Do not reuse steps of earlier builds.
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// If an image of FROM cannot be pulled, use the files of the server's host instead, even if they are of another
+    /// version.
+    #[arg(long)]
+    pub(crate) allow_host_base: bool,
     /// Rebuild a template that comes with Isopod, even if it is already built.
     #[arg(long)]
     pub(crate) rebuild: bool,
@@ -125,6 +131,22 @@ pub(crate) struct TemplateRmArgs {
     /// Names or ids of the templates.
     #[arg(required = true)]
     pub(crate) templates: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TemplateExportArgs {
+    /// Build: NAME for the default tag, NAME:TAG, or NAME:BUILD-ID.
+    pub(crate) template: String,
+    /// Archive to write.
+    pub(crate) file: PathBuf,
+    /// Name of the image in the archive [default: the template's name and tag].
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) name: Option<String>,
+    /// Combine all layers into one, without files that a later step removed.
+    #[arg(long)]
+    pub(crate) squash: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

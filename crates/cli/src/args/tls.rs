@@ -20,6 +20,12 @@ pub(crate) enum TlsCommand {
         #[arg(long)]
         bundle: bool,
     },
+    /// Let this machine's browsers and other programs trust the local certificate authority.
+    Trust {
+        /// No longer trust it.
+        #[arg(long)]
+        remove: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -23,8 +23,11 @@ use crate::failure::Hint;
 
 /// Says in the archive what it is.
 pub(super) const DESCRIPTION: &str = "isopod-backup.json";
+/// The last member, from [`FIRST_WITH_END`] on. An archive that was cut between two members is a valid tar.
+pub(super) const END: &str = "isopod-backup-end";
+pub(super) const FIRST_WITH_END: u32 = 2;
 /// Grows when an older version cannot restore it.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// What is kept besides the database. Sandboxes are not: they belong to the processes of this machine.
 pub(super) const PARTS: &[&str] = &["tls", "env", "recipes", "templates", "images", "sessions"];
@@ -134,8 +137,11 @@ async fn copy_records(state_dir: &Path, scratch: &Path) -> anyhow::Result<bool> 
 fn describe(scratch: &Path) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let description = Description { format: FORMAT, version, created_at: OffsetDateTime::now_utc() };
-    let path = scratch.join(DESCRIPTION);
-    fs::write(&path, serde_json::to_vec(&description)?).with_context(|| format!("could not write {}", path.display()))
+    for (name, contents) in [(DESCRIPTION, serde_json::to_vec(&description)?), (END, Vec::new())] {
+        let path = scratch.join(name);
+        fs::write(&path, contents).with_context(|| format!("could not write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn archive(state_dir: &Path, unfinished: &Unfinished, has_records: bool) -> anyhow::Result<()> {
@@ -145,6 +151,7 @@ fn archive(state_dir: &Path, unfinished: &Unfinished, has_records: bool) -> anyh
     tar.args(LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}")));
     tar.arg("--directory").arg(&unfinished.scratch).arg(DESCRIPTION).args(has_records.then_some(DATABASE));
     tar.arg("--directory").arg(state_dir).args(PARTS.iter().filter(|part| is_own_directory(&state_dir.join(part))));
+    tar.arg("--directory").arg(&unfinished.scratch).arg(END);
     let status = tar.env("LC_ALL", "C").status().context("could not run tar")?;
     match status.code() {
         Some(0) => Ok(()),

@@ -36,8 +36,8 @@ fn rows(detail: &SandboxDetail) -> Vec<(&'static str, String)> {
         rows.push(("disk", format!("{} MiB", info.disk_size_mb)));
     }
     if let Some(lifecycle) = &detail.lifecycle {
-        rows.push(("at the end", lifecycle.on_timeout.clone()));
-        rows.push(("wakes", if lifecycle.auto_resume { "by traffic" } else { "when connected to" }.to_owned()));
+        rows.push(("on timeout", lifecycle.on_timeout.clone()));
+        rows.push(("resumes", if lifecycle.auto_resume { "by traffic" } else { "when connected to" }.to_owned()));
     }
     if let Some(mode) = &detail.pause_mode {
         rows.push(("pause", mode.clone()));

@@ -110,7 +110,7 @@ async fn list(state_dir: &Path, common: &KeyCommon) -> anyhow::Result<ExitCode> 
         print_json_pretty(&keys);
     } else {
         print_table(
-            &["ID", "NAME", "SCOPE", "MADE", "LAST USED", "EXPIRES"],
+            &["ID", "NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES"],
             &keys.iter().map(Shown::row).collect::<Vec<_>>(),
         );
     }

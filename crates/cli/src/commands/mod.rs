@@ -27,6 +27,7 @@ mod metrics;
 mod node_config;
 mod pause;
 mod prune;
+mod quota;
 mod remote;
 mod repl;
 mod restore;
@@ -94,6 +95,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::RunWorkflow(flow) => block_on(run_workflow::run(flow)),
         Command::Runs(runs) => block_on(runs::run(runs)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
+        Command::Quota(quota) => block_on(quota::run(quota)),
         Command::Audit(audit) => block_on(audit::run(&state_dir, audit)),
         Command::Spawner(_) | Command::EnvEnter(_) | Command::EnvExec(_) => Ok(ExitCode::FAILURE),
         command => {

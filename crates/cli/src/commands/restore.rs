@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use isopod_node::StateRoot;
 
 use super::DATABASE;
-use super::backup::{AS_IT_IS, DESCRIPTION, Description, FORMAT, PARTS};
+use super::backup::{AS_IT_IS, DESCRIPTION, Description, END, FIRST_WITH_END, FORMAT, PARTS};
 use super::show::moment;
 use crate::args::BackupArgs;
 use crate::failure::Hint;
@@ -20,7 +20,7 @@ pub(super) fn run(state_dir: &Path, args: &BackupArgs) -> anyhow::Result<ExitCod
     // Without a slash at its end.
     let state_dir = &state_dir.components().collect::<PathBuf>();
     check_empty(state_dir)?;
-    let unfinished = unpack(&file, state_dir)?;
+    let unfinished = unpack(&file, &description, state_dir)?;
     // What is there is complete: nobody can start a server on a part of it.
     let _ = fs::remove_dir(state_dir);
     fs::rename(&unfinished, state_dir).with_context(|| format!("could not move {}", unfinished.display()))?;
@@ -32,11 +32,11 @@ pub(super) fn run(state_dir: &Path, args: &BackupArgs) -> anyhow::Result<ExitCod
 }
 
 /// Unpacks next to the state directory, so that it can be moved into place. Only what a backup has is taken from the archive.
-fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
+fn unpack(file: &Path, description: &Description, state_dir: &Path) -> anyhow::Result<PathBuf> {
     let mut unfinished = state_dir.as_os_str().to_owned();
     unfinished.push(".restoring");
     let unfinished = PathBuf::from(unfinished);
-    let members = members(file)?;
+    let members = members(file, description)?;
     if let Some(parent) = unfinished.parent() {
         fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
     }
@@ -66,14 +66,15 @@ fn unpack(file: &Path, state_dir: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The parts of a backup that this one has.
-fn members(file: &Path) -> anyhow::Result<Vec<&'static str>> {
+fn members(file: &Path, description: &Description) -> anyhow::Result<Vec<&'static str>> {
     let listed = Command::new("tar").args(["--list", "--force-local", "--file"]).arg(file).env("LC_ALL", "C").output();
     let listed = listed.context("could not run tar")?;
     let names = String::from_utf8_lossy(&listed.stdout).into_owned();
     let has = |part: &str| names.lines().any(|name| name.split('/').next() == Some(part));
     let found: Vec<_> = std::iter::once(DATABASE).chain(PARTS.iter().copied()).filter(|part| has(part)).collect();
+    let is_whole = description.format < FIRST_WITH_END || names.lines().last() == Some(END);
     // Without a name, tar would take everything.
-    if !listed.status.success() || found.is_empty() {
+    if !listed.status.success() || !is_whole || found.is_empty() {
         bail!("{} is damaged or has nothing in it", file.display());
     }
     Ok(found)

@@ -22,6 +22,7 @@ pub(super) fn run(state_dir: &Path, args: &UninstallArgs) -> anyhow::Result<Exit
         return Ok(ExitCode::FAILURE);
     }
     let path = state.path().to_owned();
+    super::tls::forget_trust(&path);
     remove_everything(state, || end_storage(&path)).context("could not remove everything")?;
     say!("removed {} and all sandboxes in it", state_dir.display());
     Ok(ExitCode::SUCCESS)

@@ -29,6 +29,7 @@ fn spec(source: BuildSource) -> BuildSpec {
         source,
         force: false,
         cache_scope: None,
+        allow_host_base: false,
         start_cmd: None,
         ready_cmd: None,
         limits: Limits::default(),

@@ -144,7 +144,8 @@ fn pipe(command: &mut Command, bytes: &[u8]) -> Vec<u8> {
 /// A root file system with a shell and a few programs of this host, as a layer.
 pub(crate) fn small_system(marker: &str) -> Vec<u8> {
     let root = tempfile::tempdir().unwrap();
-    let programs = ["sh", "cat", "ls", "id", "mkdir", "rm", "touch", "sleep", "chmod"];
+    let mut programs = vec!["sh", "cat", "ls", "id", "mkdir", "rm", "touch", "sleep", "chmod"];
+    programs.extend(["chown", "find", "ln", "mkfifo", "mv", "sha256sum", "sort", "xargs"]);
     for directory in ["bin", "lib64", "etc", "tmp", "dir"] {
         std::fs::create_dir_all(root.path().join(directory)).unwrap();
     }

@@ -63,6 +63,11 @@ impl Served {
         found.unwrap_or_else(|| panic!("{name} is not in {:?}", self.lines))
     }
 
+    /// Makes verbs use the key of an earlier server, because only the first start shows one.
+    pub(crate) fn use_key(&mut self, key: &str) {
+        self.lines.insert(1, format!("export E2B_API_KEY={key}"));
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

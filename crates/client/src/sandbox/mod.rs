@@ -16,8 +16,10 @@ mod local_names;
 mod logs;
 mod metrics;
 mod pause;
+mod quotas;
 mod retry;
 mod runs;
+mod template_image;
 mod templates;
 mod timeout;
 
@@ -32,7 +34,9 @@ pub use list::{ListSandboxes, SandboxPages};
 pub use local_names::{LocalNames, ServedNames};
 pub use logs::{LogEntry, LogQuery};
 pub use metrics::SandboxMetric;
+pub use quotas::{QuotaLimits, QuotaReport, QuotaUsage, TeamQuota, Tier, Tiers};
 pub use runs::{RunEvent, RunEvents};
+pub use template_image::TemplateImage;
 pub use templates::{
     BegunBuild, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, TemplateBuild, TemplateInfo,
 };

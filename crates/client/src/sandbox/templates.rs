@@ -94,6 +94,8 @@ pub struct DockerfileBuild {
     pub target: Option<String>,
     /// Whether to ignore results of earlier builds.
     pub no_cache: bool,
+    /// Whether the server's host may stand in for an image of another version that can't be had.
+    pub allow_host_base: bool,
 }
 
 /// A build that was started.
@@ -273,5 +275,6 @@ impl DockerfileBuild {
             .with_some("ready_cmd", self.ready_cmd.as_deref())
             .with_some("target", self.target.as_deref())
             .with_some("no_cache", self.no_cache.then_some("1"))
+            .with_some("allow_host_base", self.allow_host_base.then_some("1"))
     }
 }

@@ -9,12 +9,14 @@ mod frames;
 pub(crate) mod fuzz;
 mod gate;
 mod headers;
+mod preview;
 mod proxy;
 mod refusal;
 mod route;
 mod signature;
 mod tunnel;
 
+pub use preview::PreviewNames;
 pub(crate) use proxy::proxy;
 pub(crate) use route::{Domains, Route, host_name, host_of, route};
 

@@ -109,7 +109,12 @@ pub(crate) fn route(parts: &Parts, domains: &Domains, fleet: &Fleet) -> Route {
 pub(super) type Found = Option<Result<Address, Refusal>>;
 
 pub(super) fn by_host(parts: &Parts, domains: &Domains) -> Found {
-    let host = host_of(parts)?.to_ascii_lowercase();
+    by_host_name(host_of(parts)?, domains)
+}
+
+/// `host` may have a port.
+pub(super) fn by_host_name(host: &str, domains: &Domains) -> Found {
+    let host = host.to_ascii_lowercase();
     let (label, rest) = host_name(&host).split_once('.')?;
     let rest = rest.trim_end_matches('.');
     if rest != "localhost" && !domains.all().any(|domain| rest == domain) {

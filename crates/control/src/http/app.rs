@@ -6,12 +6,16 @@ use isopod_api::Authenticator;
 use isopod_outbound::Policy;
 use isopod_wire::Cidr;
 
-use crate::edge::Domains;
+use crate::edge::{Domains, PreviewNames};
 use crate::files::FileStore;
 use crate::lifecycle::Fleet;
 use crate::per_team_limit::PerTeamLimit;
 use crate::templates::Catalogue;
 use crate::workspace::Workspace;
+
+/// The maximum number of images that one team exports at the same time. Each is a file on the server's disk until the
+/// client has read it.
+const EXPORTS_PER_TEAM: usize = 2;
 
 /// The maximum number of concurrent DNS lookups of one team. A lookup can take half a minute if the name's servers do
 /// not answer, and blocks a thread.
@@ -28,6 +32,8 @@ pub struct App {
     pub(crate) settings: ApiSettings,
     /// Limits the DNS lookups of each team.
     pub(super) lookups: Arc<PerTeamLimit>,
+    /// Limits the images that each team exports.
+    pub(super) exports: Arc<PerTeamLimit>,
 }
 
 /// The settings that handlers need.
@@ -43,6 +49,7 @@ pub(crate) struct ApiSettings {
     pub(crate) sandbox_networks: Vec<Cidr>,
     /// Whether teams share results of equal build steps.
     pub(crate) share_build_cache: bool,
+    pub(crate) allow_host_base: bool,
 }
 
 impl App {
@@ -62,11 +69,17 @@ impl App {
             authenticator,
             settings,
             lookups: PerTeamLimit::new(LOOKUPS_PER_TEAM),
+            exports: PerTeamLimit::new(EXPORTS_PER_TEAM),
         }
     }
 
     /// `host[:port]` below which sandboxes have their names, as it is given to clients.
     pub fn domain(&self) -> &str {
         &self.settings.domain
+    }
+
+    /// The host names of sandboxes' ports.
+    pub fn preview_names(&self) -> PreviewNames {
+        PreviewNames::new(self.settings.domains.clone())
     }
 }

@@ -7,6 +7,7 @@ mod app;
 mod browser;
 mod errors;
 mod events;
+mod execution_mount;
 mod file_bodies;
 mod find_sandbox;
 mod idempotency;
@@ -28,6 +29,7 @@ mod template_build;
 mod template_change;
 mod template_context;
 mod template_files;
+mod template_image;
 mod template_status;
 mod template_tags;
 mod templates;
@@ -253,6 +255,15 @@ fn template_routes() -> Routes<Arc<App>> {
             [put(changes(OwnToken, "template.upload"), "Upload files with a link", template_files::upload)
                 .never_refuses(404)
                 .may_refuse(&[403])],
+        )
+        .route(
+            "/isopod/templates/{id}/image",
+            [get(
+                reads(TeamKey),
+                "Export a template as an image (an OCI layout as a tar archive)",
+                template_image::export,
+            )
+            .may_refuse(&[409, 421, 429])],
         )
         .route(
             "/templates/{id}/builds/{build}/status",

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isopod_api::{ApiError, Caller};
-use isopod_store::{RESERVED, is_workspace_id};
-use isopod_wire::node::WorkspaceMount;
+use isopod_store::RESERVED;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::openapi::RefOr;
@@ -16,7 +15,6 @@ use super::app::App;
 use super::network_config::NetworkBody;
 use super::volume_mounts::VolumeMountBody;
 use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
-use crate::workspace::EXECUTION_KEY;
 
 /// The body of both versions. `secure` exists only in version 1; in version 2, all sandboxes are secured.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -118,7 +116,7 @@ impl NewSandboxBody {
             allow_internet: self.allow_internet_access,
             network,
             session_key: checked_session(&metadata)?,
-            mounts: execution_mounts(&metadata, app)?,
+            mounts: Vec::new(),
             volume_mounts: Vec::new(),
             metadata,
             env: checked_env(self.env_vars.unwrap_or_default())?,
@@ -167,17 +165,6 @@ fn checked_session(metadata: &BTreeMap<String, String>) -> Result<Option<String>
         }
         key => Ok(key.cloned()),
     }
-}
-
-/// If there is a workspace, an execution id in the metadata mounts the execution's files.
-fn execution_mounts(metadata: &BTreeMap<String, String>, app: &App) -> Result<Vec<WorkspaceMount>, ApiError> {
-    let workspace = app.workspace.as_ref().filter(|workspace| workspace.reads_metadata());
-    let (Some(workspace), Some(id)) = (workspace, metadata.get(EXECUTION_KEY)) else { return Ok(Vec::new()) };
-    if !is_workspace_id(id) {
-        let rule = "1 to 128 letters, digits, '.', '_' and '-', and must not start with a dot";
-        return Err(ApiError::bad_request(format!("metadata {EXECUTION_KEY} must have {rule}")));
-    }
-    Ok(vec![workspace.execution_mount(id)])
 }
 
 fn checked_env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {

@@ -9,6 +9,7 @@ use isopod_api::{ApiError, Caller, Created, JsonBody, Prepared, audit::Subject};
 
 use super::acknowledged::create_acknowledged;
 use super::app::App;
+use super::execution_mount;
 use super::idempotency::{Attempt, IdempotencyKey};
 use super::new_sandbox::{Defaults, NewSandboxBody, NewSandboxV2, V1, V2};
 use super::sandbox_views::{CreatedSandbox, SandboxDomain, created_sandbox};
@@ -49,6 +50,7 @@ async fn create(
 ) -> Answer {
     let volumes = body.take_volumes();
     let mut wanted = body.checked(&app, &caller, defaults).await?;
+    let warning = execution_mount::attach(&app, &mut wanted)?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
     // With an idempotency or session key, a client that hung up finds the sandbox by repeating the request.
     let (sandbox, receipt) = match attempt {
@@ -60,6 +62,9 @@ async fn create(
         }
     };
     volume_mounts::confirm(&app, &caller, &sandbox).await?;
+    if let Some(warning) = warning {
+        app.fleet.warn(sandbox.id(), &warning);
+    }
     let subject = Subject::sandbox(sandbox.id().as_str());
     let answer = (Extension(subject), Created(created_sandbox(&domain.0, &sandbox.view().row))).into_response();
     Ok(Prepared::new(match receipt {

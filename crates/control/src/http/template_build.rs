@@ -239,6 +239,7 @@ pub(super) fn spec(app: &App, caller: &Caller, build: &Build, source: BuildSourc
         source,
         force: false,
         cache_scope: (!app.settings.share_build_cache).then(|| caller.team.0.clone()),
+        allow_host_base: app.settings.allow_host_base,
         start_cmd: None,
         ready_cmd: None,
         limits: build.limits,

@@ -28,6 +28,7 @@ impl QueryParams for BuildContext {
         Param::several("arg").about("KEY=VALUE"),
         Param::text("target"),
         Param::text("no_cache").about("1 or true"),
+        Param::text("allow_host_base").about("1 or true: host files may replace an image of another version"),
     ];
 }
 
@@ -85,16 +86,22 @@ pub(super) async fn build(
         target: query.text("target").map(str::to_owned),
         auth: None,
     });
+    let usual = spec(&app, &caller, &build, source);
     let spec = BuildSpec {
-        force: matches!(query.text("no_cache"), Some("1" | "true")),
+        force: is_set(&query, "no_cache"),
+        allow_host_base: usual.allow_host_base || is_set(&query, "allow_host_base"),
         start_cmd: given(query.text("start_cmd").map(str::to_owned)),
         ready_cmd: given(query.text("ready_cmd").map(str::to_owned)),
-        ..spec(&app, &caller, &build, source)
+        ..usual
     };
     let answer = requested(&template, &build);
     let context = Some(Context { path: context, held });
     begin(&app.catalogue, Job { team: caller.team, build, spec, context, _permit: permit }).await?;
     Ok(Accepted(answer))
+}
+
+fn is_set(query: &Query<BuildContext>, name: &str) -> bool {
+    matches!(query.text(name), Some("1" | "true"))
 }
 
 /// Records a build that cannot start as failed, so that lists show it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use http::request::Parts;
-use isopod_api::{ApiError, Caller, Created, Empty, Peer};
+use isopod_api::{ApiError, Caller, Created, Empty, scheme_of};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -36,7 +36,7 @@ pub(super) async fn link(
     let present = app.catalogue.store.touch_template_file(&template.team, &hash).await?;
     let token = app.catalogue.uploads.new_link(&template.team, &hash);
     let host = host_of(&parts).ok_or_else(|| ApiError::bad_request("the request has no Host"))?;
-    let url = format!("{}://{host}/isopod/uploads/{token}", scheme(&parts));
+    let url = format!("{}://{host}/isopod/uploads/{token}", scheme_of(&parts));
     Ok(Created(Link { present, url }))
 }
 
@@ -50,12 +50,4 @@ pub(super) async fn upload(
     let (team, hash) = link.ok_or_else(|| ApiError::forbidden("this link is invalid, expired or already used"))?;
     app.catalogue.uploads.receive(&app.catalogue.store, &team, &hash, body).await?;
     Ok(Empty)
-}
-
-/// Behind a proxy that terminates TLS, the client's scheme is the one that the proxy reports. A false report affects
-/// only the caller's own link.
-fn scheme(parts: &Parts) -> &'static str {
-    let is_tls = parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls);
-    let forwarded = parts.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
-    if is_tls || forwarded { "https" } else { "http" }
 }

@@ -40,7 +40,7 @@ pub(super) async fn attach(
     }
     for VolumeMountBody { name, path } in asked {
         file_store(app.files.as_ref())?;
-        let path = checked_path(&path)?;
+        let path = checked_path("volumeMounts: path", &path)?;
         if wanted.mounts.iter().any(|mount| mount.path == path) {
             return Err(ApiError::bad_request(format!("volumeMounts: {path} is used twice")));
         }
@@ -70,8 +70,9 @@ pub(super) async fn confirm(app: &App, caller: &Caller, sandbox: &Sandbox) -> Re
     }
 }
 
-fn checked_path(path: &str) -> Result<String, ApiError> {
-    let wrong = |why: &str| ApiError::bad_request(format!("volumeMounts: path {path:?} {why}"));
+/// A path inside a sandbox where something may be mounted. `what` names it in errors.
+pub(super) fn checked_path(what: &str, path: &str) -> Result<String, ApiError> {
+    let wrong = |why: &str| ApiError::bad_request(format!("{what} {path:?} {why}"));
     let path_without_end = path.trim_end_matches('/');
     if !path.starts_with('/') || path_without_end.is_empty() || path.len() > 1024 || path.contains('\0') {
         return Err(wrong("must be an absolute path other than /"));
@@ -93,9 +94,9 @@ mod tests {
     #[test]
     fn volumes_are_not_mounted_over_the_sandbox_itself() {
         for bad in ["", "/", "//", "mnt", "/a/../b", "/a//b", "/proc", "/proc/1", "/dev/shm", "/a\0"] {
-            assert!(checked_path(bad).is_err(), "{bad:?}");
+            assert!(checked_path("path", bad).is_err(), "{bad:?}");
         }
-        assert_eq!(checked_path("/mnt/data/").unwrap(), "/mnt/data");
-        assert!(checked_path("/devices").is_ok());
+        assert_eq!(checked_path("path", "/mnt/data/").unwrap(), "/mnt/data");
+        assert!(checked_path("path", "/devices").is_ok());
     }
 }

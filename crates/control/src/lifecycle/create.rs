@@ -19,6 +19,7 @@ use tracing::{Instrument as _, Span, field};
 use super::controller;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
+use super::team_quota::SlotRefusal;
 use super::team_slots::{TeamLimitReached, TeamSlot};
 use crate::templates::{NodeTemplate, UsableTemplate};
 
@@ -74,6 +75,15 @@ pub enum CreateRefusal {
     Aborted,
 }
 
+impl From<SlotRefusal> for CreateRefusal {
+    fn from(refusal: SlotRefusal) -> Self {
+        match refusal {
+            SlotRefusal::Limit(limit) => Self::TeamLimit(limit),
+            SlotRefusal::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 impl Fleet {
     /// Creates a sandbox and waits until it answers.
     pub async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
@@ -103,7 +113,7 @@ impl Fleet {
 
     async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
         let features = self.check_features(&wanted)?;
-        let slot = self.slots.take_for_create(&wanted.team)?;
+        let slot = self.slot_for_create(&wanted.team).await?;
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _creating = self.mark_creating(row.id.clone());

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use isopod_lease::Leases;
-use isopod_store::{Ending, Store, TeamId};
+use isopod_store::service::Tiers;
+use isopod_store::{Ending, Level, Store, TeamId};
 use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
 use isopod_wire::{FeatureGrants, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Sandbox;
 use super::journal::Journal;
+use super::team_memory::TeamMemory;
 use super::team_slots::{TeamLimits, TeamSlots};
 use crate::telemetry::Counters;
 
@@ -24,6 +26,8 @@ pub struct Fleet {
     /// The leases of clients that request a sandbox by a key.
     pub leases: Leases,
     pub counters: Arc<Counters>,
+    /// For the output that the server collects from sandboxes.
+    pub memory: TeamMemory,
     pub(super) settings: FleetSettings,
     /// Cancelled when the server stops. Controllers leave their sandboxes as they are.
     pub(super) stop: CancellationToken,
@@ -51,6 +55,7 @@ impl Drop for Creating<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct FleetSettings {
     pub(crate) team_limits: TeamLimits,
+    pub(crate) tiers: Tiers,
     pub(crate) features: FeatureGrants,
     pub(crate) sandbox_limits: Limits,
     pub(crate) max_lifetime: Duration,
@@ -78,6 +83,7 @@ impl Fleet {
             slots: TeamSlots::new(settings.team_limits),
             leases: Leases::default(),
             counters: Arc::default(),
+            memory: TeamMemory::default(),
             settings: FleetSettings { max_lifetime: settings.max_lifetime.min(MAX_LIFETIME), ..settings },
             streams_end: stop.child_token(),
             stop,
@@ -140,6 +146,11 @@ impl Fleet {
     pub(super) fn is_unknown(&self, id: &SandboxId) -> bool {
         let is_creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
         !is_creating && self.find(id).is_none()
+    }
+
+    /// Adds a warning to the log of a sandbox.
+    pub(crate) fn warn(&self, id: &SandboxId, message: &str) {
+        self.journal.line(id, Level::Warn, message, &[]);
     }
 
     /// Passes reports of the node to the controllers, until the node or the server stops.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use isopod_guest_client::{ByteStream, Connector, Dial, DialFuture, Guest, Interpreter, Origin};
-use isopod_wire::node::{Incarnation, NodeApi, Secret, Target};
+use isopod_wire::node::{DialError, Incarnation, NodeApi, Secret, Target};
 
 use super::handle::{Life, View};
 
@@ -29,6 +29,18 @@ impl Life {
         // Calls may cause output, which belongs in the sandbox's log.
         self.output.expect();
         self.guest_connection.get_or_init(|| open(node, &self.incarnation, token)).clone()
+    }
+
+    /// Whether a program listens there.
+    ///
+    /// # Errors
+    /// If the sandbox cannot be reached at all.
+    pub async fn is_listening(&self, node: &Arc<dyn NodeApi>, target: Target) -> Result<bool, DialError> {
+        match node.dial(&self.incarnation, target).await {
+            Ok(_) => Ok(true),
+            Err(DialError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

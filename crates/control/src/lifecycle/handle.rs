@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::guest_connection::GuestConnection;
 use super::output::Output;
 use super::rules::Refusal;
+use super::team_quota::SlotRefusal;
 use super::team_slots::TeamLimitReached;
 use crate::delivery::Deliveries;
 use crate::upstream::Upstreams;
@@ -85,6 +86,15 @@ pub enum ActError {
     NodePanicked,
     #[error("the store failed")]
     Store(#[from] StoreError),
+}
+
+impl From<SlotRefusal> for ActError {
+    fn from(refusal: SlotRefusal) -> Self {
+        match refusal {
+            SlotRefusal::Limit(limit) => Self::TeamLimit(limit),
+            SlotRefusal::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl Sandbox {

@@ -71,7 +71,7 @@ async fn sample_all(fleet: &Fleet, previous: &Previous) -> Previous {
 }
 
 /// Takes a sample now, for a request before the first recorded one. Its CPU share is zero.
-pub(crate) async fn sample_now(fleet: &Fleet, sandbox: &Sandbox) -> Option<Sample> {
+pub async fn sample_now(fleet: &Fleet, sandbox: &Sandbox) -> Option<Sample> {
     let (_, limits, usage) = read_usage(fleet, sandbox).await?;
     Some(sample_of(&limits, &usage, 0.0))
 }

@@ -62,10 +62,15 @@ impl TeamSlots {
         Arc::new(Self { limits, teams: Mutex::default() })
     }
 
-    /// Takes a slot and a token of the rate limit for a new sandbox.
-    pub(crate) fn take_for_create(self: &Arc<Self>, team: &TeamId) -> Result<TeamSlot, TeamLimitReached> {
+    /// Takes a slot and a token of the rate limit for a new sandbox. `concurrent` is the team's own limit, if it has
+    /// one.
+    pub(crate) fn take_for_create(
+        self: &Arc<Self>,
+        team: &TeamId,
+        concurrent: Option<u32>,
+    ) -> Result<TeamSlot, TeamLimitReached> {
         self.with_usage(team, |usage, limits| {
-            usage.check_concurrent(limits)?;
+            usage.check_concurrent(concurrent.unwrap_or(limits.concurrent))?;
             usage.pay(limits)?;
             usage.taken += 1;
             Ok(())
@@ -74,9 +79,13 @@ impl TeamSlots {
     }
 
     /// Takes a slot for a sandbox that is resumed.
-    pub(crate) fn take_for_resume(self: &Arc<Self>, team: &TeamId) -> Result<TeamSlot, TeamLimitReached> {
+    pub(crate) fn take_for_resume(
+        self: &Arc<Self>,
+        team: &TeamId,
+        concurrent: Option<u32>,
+    ) -> Result<TeamSlot, TeamLimitReached> {
         self.with_usage(team, |usage, limits| {
-            usage.check_concurrent(limits)?;
+            usage.check_concurrent(concurrent.unwrap_or(limits.concurrent))?;
             usage.taken += 1;
             Ok(())
         })?;
@@ -87,6 +96,11 @@ impl TeamSlots {
     pub(crate) fn take_for_adoption(self: &Arc<Self>, team: &TeamId) -> TeamSlot {
         self.with_usage(team, |usage, _| usage.taken += 1);
         TeamSlot { slots: Arc::clone(self), team: team.clone() }
+    }
+
+    /// The number of slots that a team has taken.
+    pub(crate) fn taken(&self, team: &TeamId) -> u32 {
+        self.with_usage(team, |usage, _| usage.taken)
     }
 
     fn with_usage<T>(&self, team: &TeamId, act: impl FnOnce(&mut TeamUsage, &TeamLimits) -> T) -> T {
@@ -101,9 +115,9 @@ impl TeamSlots {
 }
 
 impl TeamUsage {
-    fn check_concurrent(&self, limits: &TeamLimits) -> Result<(), TeamLimitReached> {
-        if self.taken >= limits.concurrent {
-            return Err(TeamLimitReached::Concurrent(limits.concurrent));
+    fn check_concurrent(&self, limit: u32) -> Result<(), TeamLimitReached> {
+        if self.taken >= limit {
+            return Err(TeamLimitReached::Concurrent(limit));
         }
         Ok(())
     }
@@ -140,18 +154,29 @@ mod tests {
     #[test]
     fn a_full_team_is_refused_until_a_place_is_given_back() {
         let slots = TeamSlots::new(TeamLimits { concurrent: 1, creates_per_second: 100, create_burst: 100 });
-        let first = slots.take_for_create(&team("a")).unwrap();
-        assert_eq!(slots.take_for_create(&team("a")).unwrap_err(), TeamLimitReached::Concurrent(1));
-        assert!(slots.take_for_create(&team("b")).is_ok(), "each team has slots of its own");
+        let first = slots.take_for_create(&team("a"), None).unwrap();
+        assert_eq!(slots.take_for_create(&team("a"), None).unwrap_err(), TeamLimitReached::Concurrent(1));
+        assert!(slots.take_for_create(&team("b"), None).is_ok(), "each team has slots of its own");
         drop(first);
-        assert!(slots.take_for_create(&team("a")).is_ok());
+        assert!(slots.take_for_create(&team("a"), None).is_ok());
+    }
+
+    #[test]
+    fn a_teams_own_limit_counts_instead_of_the_servers() {
+        let slots = TeamSlots::new(TeamLimits { concurrent: 2, creates_per_second: 100, create_burst: 100 });
+        assert_eq!(slots.take_for_create(&team("a"), Some(0)).unwrap_err(), TeamLimitReached::Concurrent(0));
+        let _three = [(); 3].map(|()| slots.take_for_create(&team("a"), Some(3)).unwrap());
+        assert_eq!(slots.take_for_resume(&team("a"), Some(3)).unwrap_err(), TeamLimitReached::Concurrent(3));
+        assert_eq!((slots.taken(&team("a")), slots.taken(&team("b"))), (3, 0));
     }
 
     #[test]
     fn creates_beyond_the_burst_are_refused_with_the_time_to_wait() {
         let slots = TeamSlots::new(TeamLimits { concurrent: 100, creates_per_second: 1, create_burst: 2 });
-        let _two = [slots.take_for_create(&team("a")).unwrap(), slots.take_for_create(&team("a")).unwrap()];
-        let Err(TeamLimitReached::Rate { wait, .. }) = slots.take_for_create(&team("a")) else { panic!("not refused") };
+        let _two = [slots.take_for_create(&team("a"), None).unwrap(), slots.take_for_create(&team("a"), None).unwrap()];
+        let Err(TeamLimitReached::Rate { wait, .. }) = slots.take_for_create(&team("a"), None) else {
+            panic!("not refused")
+        };
         assert!(wait <= Duration::from_secs(1) && wait > Duration::ZERO);
     }
 }

@@ -1,5 +1,7 @@
 //! Runs a command to its end and collects its output.
 
+use crate::memory::{MemoryBudget, Reservation};
+
 use super::{Event, Guest, GuestError, Output, Process, StartProcess};
 
 impl Guest {
@@ -27,12 +29,21 @@ impl Process {
     ///
     /// # Errors
     /// Like [`Process::next`].
-    pub async fn collect_up_to(mut self, most: usize) -> Result<Output, GuestError> {
+    pub async fn collect_up_to(self, most: usize) -> Result<Output, GuestError> {
+        self.collect_within(most, &mut MemoryBudget::unlimited().reserve()).await
+    }
+
+    /// Like [`Self::collect_up_to`], but also drops output that doesn't fit into this reservation.
+    ///
+    /// # Errors
+    /// Like [`Process::next`].
+    pub async fn collect_within(mut self, most: usize, memory: &mut Reservation) -> Result<Output, GuestError> {
         let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
         let mut keep = |all: &mut Vec<u8>, more: &[u8]| {
-            let room = most - all.len();
-            all.extend_from_slice(&more[..more.len().min(room)]);
-            truncated |= more.len() > room;
+            let room = (most - all.len()).min(more.len());
+            let kept = if memory.grow(room) { room } else { 0 };
+            all.extend_from_slice(&more[..kept]);
+            truncated |= more.len() > kept;
         };
         loop {
             match self.next().await? {

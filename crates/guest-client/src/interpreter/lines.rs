@@ -10,16 +10,35 @@ pub(super) struct Lines {
     longest: usize,
     /// How far the bytes were searched for a line break.
     searched: usize,
+    /// Whether the bytes up to the next line break belong to a line that is dropped.
+    skipping: bool,
 }
 
 impl Lines {
     pub(super) fn up_to(longest: usize) -> Self {
-        Self { bytes: BytesMut::new(), longest, searched: 0 }
+        Self { bytes: BytesMut::new(), longest, searched: 0, skipping: false }
+    }
+
+    /// How many bytes are waiting for their line break.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Drops the incomplete line, including what arrives of it later.
+    pub(super) fn skip(&mut self) {
+        self.bytes = BytesMut::new();
+        self.searched = 0;
+        self.skipping = true;
     }
 
     /// Returns false if the line has become too long.
     #[must_use]
-    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> bool {
+        if self.skipping {
+            let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return true };
+            bytes = &bytes[end + 1..];
+            self.skipping = false;
+        }
         self.bytes.extend_from_slice(bytes);
         self.bytes.len() <= self.longest
     }
@@ -52,6 +71,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_skipped_line_is_dropped_to_its_end_and_the_next_is_whole() {
+        let mut lines = Lines::up_to(60);
+        assert!(lines.push(b"long"));
+        lines.skip();
+        assert!(lines.push(b" and longer") && lines.len() == 0);
+        assert!(lines.push(b" still\nnext\n"));
+        assert_eq!(lines.take().unwrap(), "next");
+    }
 
     proptest! {
         #[test]

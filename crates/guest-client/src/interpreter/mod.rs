@@ -19,6 +19,7 @@ pub use event::{CodeError, CodeEvent, CodeResult};
 pub use run::{Executed, Execution, RunCode};
 
 use crate::guest::GuestError;
+use crate::memory::MemoryBudget;
 use crate::transport::{Body, Connector, Http, read_limited};
 
 const MAX_REFUSAL: usize = 64 << 10;
@@ -32,6 +33,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Interpreter {
     http: Http,
     max_event: usize,
+    memory: MemoryBudget,
 }
 
 impl Interpreter {
@@ -43,7 +45,7 @@ impl Interpreter {
 
     /// Connects to an interpreter with this HTTP client.
     pub fn over_http(http: Http) -> Self {
-        Self { http, max_event: MAX_EVENT }
+        Self { http, max_event: MAX_EVENT, memory: MemoryBudget::unlimited() }
     }
 
     /// Sends this token with every request.
@@ -59,6 +61,12 @@ impl Interpreter {
     /// is parsed. A larger event is an error. The default is 256 MiB.
     pub fn with_event_limit(mut self, limit: usize) -> Self {
         self.max_event = limit;
+        self
+    }
+
+    /// Counts events against this budget while they are received. An event that doesn't fit is dropped.
+    pub fn with_memory(mut self, memory: MemoryBudget) -> Self {
+        self.memory = memory;
         self
     }
 

@@ -15,6 +15,7 @@ use super::lines::Lines;
 use super::weight::json_weight;
 use super::{CodeError, CodeEvent, CodeResult, Interpreter};
 use crate::guest::GuestError;
+use crate::memory::{MemoryBudget, Reservation};
 use crate::transport::{Http, TransportError, full_body};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -94,7 +95,8 @@ impl Interpreter {
             None => work.await?,
         };
         let (http, body, lines) = (self.http.clone(), reply.into_body(), Lines::up_to(self.max_event));
-        Ok(Execution { http, body, lines, limit, max_event: self.max_event, weight: 0, ended: false })
+        let (max_event, received) = (self.max_event, self.memory.reserve());
+        Ok(Execution { http, body, lines, limit, max_event, received, weight: 0, dropped: false, ended: false })
     }
 }
 
@@ -112,8 +114,12 @@ pub struct Execution {
     lines: Lines,
     limit: Option<Limit>,
     max_event: usize,
+    /// The memory for the line that is being received and the last event.
+    received: Reservation,
     /// The size of the last event.
     weight: usize,
+    /// Whether an event did not fit into the memory.
+    dropped: bool,
     ended: bool,
 }
 
@@ -161,13 +167,21 @@ impl Execution {
     ///
     /// # Errors
     /// Like [`Self::next`].
-    pub async fn collect_up_to(mut self, most: usize) -> Result<Executed, GuestError> {
+    pub async fn collect_up_to(self, most: usize) -> Result<Executed, GuestError> {
+        self.collect_within(most, &mut MemoryBudget::unlimited().reserve()).await
+    }
+
+    /// Like [`Self::collect_up_to`], but also drops events that don't fit into this reservation.
+    ///
+    /// # Errors
+    /// Like [`Self::next`].
+    pub async fn collect_within(mut self, most: usize, memory: &mut Reservation) -> Result<Executed, GuestError> {
         let mut executed = Executed::default();
         let mut room = most;
         while let Some(event) = self.next().await? {
             match room.checked_sub(self.weight()) {
-                Some(left) => room = left,
-                None => {
+                Some(left) if memory.grow(self.weight()) => room = left,
+                _ => {
                     executed.truncated = true;
                     continue;
                 }
@@ -180,12 +194,18 @@ impl Execution {
                 CodeEvent::Error(error) => executed.error = Some(error),
             }
         }
+        executed.truncated |= self.dropped();
         Ok(executed)
     }
 
     /// The approximate size of the last event in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.weight
+    }
+
+    /// Whether events were dropped because the budget of [`Interpreter::with_memory`] was used up.
+    pub fn dropped(&self) -> bool {
+        self.dropped
     }
 
     async fn try_next(&mut self) -> Result<Option<CodeEvent>, GuestError> {
@@ -196,6 +216,11 @@ impl Execution {
                     Line::End => return Ok(None),
                     Line::Nothing => continue,
                 }
+            }
+            // Only an incomplete line is left here. Lines after one that is dropped are kept.
+            if !self.received.resize(self.lines.len()) {
+                self.dropped = true;
+                self.lines.skip();
             }
             let Some(bytes) = self.next_bytes().await? else { return self.last_line() };
             if !self.lines.push(&bytes) {
@@ -217,6 +242,10 @@ impl Execution {
         self.weight = json_weight(line);
         if self.weight > self.max_event {
             return Err(self.too_large());
+        }
+        if !self.received.resize(line.len() + self.weight) {
+            self.dropped = true;
+            return Ok(Line::Nothing);
         }
         parse_line(line).map_err(|error| GuestError::Protocol(format!("unreadable line of the interpreter: {error}")))
     }

@@ -23,6 +23,8 @@ START_SECONDS = 40.0
 IPC_SECONDS = 8.0
 # How long to wait for output after a kernel has reported `idle`.
 LATE_SECONDS = 5.0
+# How long to wait for the reply of an interrupted cell after a kernel has reported `idle`.
+REPLY_SECONDS = 2.0
 # Kernels that support only tcp. For others, ipc is tried first.
 TCP_ONLY = ("deno", "ir", "java", "ijava", "rjk", "xeus")
 
@@ -65,6 +67,7 @@ class JupyterKernel:
         connection = self.write_connection(transport)
         self.process = self.spawn(environment)
         self.client = BlockingKernelClient()
+        self.cell = None
         self.client.load_connection_info(connection)
         self.client.start_channels(hb=False, stdin=False)
 
@@ -144,11 +147,13 @@ class JupyterKernel:
         """Yields (kind, content) of the cell's messages until it is done. Raises Died."""
         log_start = self.log_size()
         request = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
-        cell = Cell([request])
+        cell = self.cell = Cell([request])
         yield from self.until(cell.is_done, cell, wake, on_interrupt)
         if not silent and Fence.needed(self.spec):
             yield from self.late_output(cell, wake, on_interrupt)
-        if cell.failed_silently:
+        if cell.reply is None and not cell.error_reported:
+            yield "error", {"ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
+        elif cell.reply is not None and cell.failed_silently:
             yield "error", self.silent_error(cell.reply, log_start)
 
     def until(self, is_over, cell, wake, on_interrupt):
@@ -166,7 +171,7 @@ class JupyterKernel:
     def late_output(self, cell, wake, on_interrupt):
         fence = Fence()
         request = self.client.execute(fence.code(), store_history=False, allow_stdin=False)
-        behind = Cell(cell.requests + [request], follows=cell)
+        behind = self.cell = Cell(cell.requests + [request], follows=cell)
         deadline = time.monotonic() + LATE_SECONDS
 
         def is_over():
@@ -207,6 +212,8 @@ class JupyterKernel:
                 break
             said = cell.receive(message)
             if said is not None:
+                if cell.interrupt_is_due():
+                    self.send_interrupt()
                 yield said
         while cell.reply is None:
             message = self.next_message(self.client.shell_channel, 0)
@@ -215,6 +222,11 @@ class JupyterKernel:
             cell.receive_reply(message)
 
     def interrupt(self):
+        """Interrupts the cell, or does so as soon as it has begun: kernels ignore signals between two cells."""
+        if self.cell.begin_interrupt():
+            self.send_interrupt()
+
+    def send_interrupt(self):
         if any(word in self.spec.name.lower() for word in UNINTERRUPTIBLE):
             self.signal_group(signal.SIGKILL)
         elif self.spec.interrupt_mode == "message":
@@ -254,14 +266,34 @@ class Cell:
 
     def __init__(self, requests, follows=None):
         self.requests = requests
-        self.is_idle = False
+        self.idle_since = None
         self.reply = None
+        # What follows a cell belongs to it, and that one has begun.
+        self.has_begun = follows is not None
+        self.is_interrupted = False
+        self.is_signalled = False
         # Errors of a follow-up request count as reported by the cell it follows.
         self.reports_for = follows or self
         self.error_reported = False
 
     def is_done(self):
-        return self.is_idle and self.reply is not None
+        return self.idle_since is not None and (self.reply is not None or self.has_lost_reply())
+
+    def has_lost_reply(self):
+        """An interrupt between the messages of a cell can end its handling in the kernel, which then never replies."""
+        return self.is_interrupted and time.monotonic() - self.idle_since > REPLY_SECONDS
+
+    def begin_interrupt(self):
+        """Whether to signal the kernel now."""
+        self.is_interrupted = True
+        self.is_signalled |= self.has_begun
+        return self.has_begun
+
+    def interrupt_is_due(self):
+        """Whether to signal the kernel now, for an interrupt that came before the cell had begun. True once."""
+        is_due = self.is_interrupted and self.has_begun and not self.is_signalled
+        self.is_signalled |= is_due
+        return is_due
 
     @property
     def failed_silently(self):
@@ -274,8 +306,9 @@ class Cell:
             return None
         if kind == "status":
             if parent == self.requests[-1] and content.get("execution_state") == "idle":
-                self.is_idle = True
+                self.idle_since = time.monotonic()
             return None
+        self.has_begun = True
         if kind == "error":
             self.reports_for.error_reported = True
         return kind, content
@@ -288,10 +321,21 @@ class Cell:
 def interpreters_of(pid):
     """The interpreters that a kernel starts for its cells, as the bash kernel does: children that are session leaders."""
     try:
-        with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
-            return [child for child in map(int, file.read().split()) if os.getsid(child) == child]
+        return [child for child in children_of(pid) if os.getsid(child) == child]
     except OSError:
         return []
+
+
+def children_of(pid):
+    """The children of all threads of a process."""
+    found = []
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, thread), encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        pass
+    return found
 
 
 def is_stopped(pid):

@@ -1,15 +1,20 @@
-"""Finds the installed Jupyter kernels by the kernelspecs in the usual directories.
+"""Finds the installed Jupyter kernels by the kernelspecs in the usual directories, and those that need no kernelspec.
 
 Does not use jupyter_client: listing must be fast and must work without it.
 """
 
 import json
 import os
+import shutil
 import sys
+
+from . import java_kernel
 
 ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "python3": "python", "sh": "bash"}
 # A kernel for the second language also runs the first one, if that has no kernel of its own.
 FALLBACK_LANGUAGES = {"javascript": "typescript"}
+# Where R finds packages: the operator's, the distribution's, and its own.
+R_LIBRARIES = ("/usr/local/lib/R/site-library", "/usr/lib/R/site-library", "/usr/lib/R/library", "/usr/local/lib/R/library")
 
 
 class Spec:
@@ -43,7 +48,19 @@ def find_all():
             spec = read(name, os.path.join(directory, name))
             if spec is not None:
                 found.setdefault(name.lower(), spec)
-    return list(found.values())
+    registered = list(found.values())
+    return registered + [spec for spec in unregistered() if by_language(registered, spec.language) is None]
+
+
+def unregistered():
+    """Java if there is a JDK, and R if it has IRkernel: the package of a library need not register a kernel."""
+    java = java_kernel.find_java()
+    if java is not None:
+        argv = [java, *java_kernel.OPTIONS, java_kernel.PROGRAM]
+        yield Spec(java_kernel.NAME, "", {"argv": argv, "language": "java", "display_name": "Java"})
+    if shutil.which("R") and any(os.path.isdir(os.path.join(library, "IRkernel")) for library in R_LIBRARIES):
+        argv = ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]
+        yield Spec("ir", "", {"argv": argv, "language": "R", "display_name": "R"})
 
 
 def list_directory(directory):

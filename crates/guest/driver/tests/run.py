@@ -33,7 +33,7 @@ def ensure_environment():
     base = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
     subprocess.run([base, "-m", "venv", VENV], check=True)
     with open(PACKAGES, encoding="utf-8") as file:
-        packages = [word for line in file if not line.startswith("#") for word in line.split()]
+        packages = [word for line in file if line[0] not in "#[" for word in line.split()]
     subprocess.run([PYTHON, "-m", "pip", "install", "-q", "setuptools", "wheel", *packages], check=True)
     install_kernels()
     with open(mark, "w", encoding="ascii") as file:

@@ -12,6 +12,25 @@ import unittest
 
 from support import DRIVER, TIMEOUT, Cell, Stream
 
+sys.path.insert(0, os.path.dirname(DRIVER))
+from isopod_driver import jupyter  # noqa: E402
+
+# A kernel whose cells can be interrupted only so that they have no reply.
+SILENT = """
+import time
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+
+class Silent(Kernel):
+    implementation, implementation_version, banner = "silent", "1", ""
+    language_info = {"name": "silent", "mimetype": "text/plain", "file_extension": ".txt"}
+
+    async def do_execute(self, *arguments, **options):
+        time.sleep(600)
+
+IPKernelApp.launch_instance(kernel_class=Silent)
+"""
+
 
 def languages():
     listed = subprocess.run([sys.executable, "-s", DRIVER, "kernels"], stdout=subprocess.PIPE, check=True)
@@ -223,16 +242,40 @@ class Missing(unittest.TestCase):
         self.assertIn("nosuchlanguage", bridge.hello["message"])
 
     def test_a_kernel_that_does_not_start_says_why(self):
-        with tempfile.TemporaryDirectory() as home:
-            spec = os.path.join(home, "kernels", "broken")
-            os.makedirs(spec)
-            with open(os.path.join(spec, "kernel.json"), "w", encoding="utf-8") as file:
-                json.dump({"argv": ["sh", "-c", "echo its own words; exit 3"], "language": "broken", "display_name": "Broken"}, file)
-            os.environ["JUPYTER_PATH"] = home
-            self.addCleanup(os.environ.pop, "JUPYTER_PATH")
-            bridge = Bridge("broken")
-            self.addCleanup(bridge.close)
-            self.assertIn("its own words", bridge.run("1").error["value"])
+        bridge = self.bridge_to("broken", ["sh", "-c", "echo its own words; exit 3"])
+        self.assertIn("its own words", bridge.run("1").error["value"])
+
+    def test_an_interrupt_that_costs_the_kernels_reply_ends_the_cell(self):
+        bridge = self.bridge_to("silent", [sys.executable, "-c", SILENT, "-f", "{connection_file}"])
+        for _ in range(2):
+            bridge.send("anything")
+            bridge.interrupt_when_counted()
+            self.assertEqual(bridge.finish().error["name"], "KeyboardInterrupt")
+
+    def bridge_to(self, name, argv):
+        """A bridge to a kernel that is only installed for this test."""
+        home = tempfile.TemporaryDirectory()
+        self.addCleanup(home.cleanup)
+        spec = os.path.join(home.name, "kernels", name)
+        os.makedirs(spec)
+        with open(os.path.join(spec, "kernel.json"), "w", encoding="utf-8") as file:
+            json.dump({"argv": argv, "language": name, "display_name": name.title()}, file)
+        os.environ["JUPYTER_PATH"] = home.name
+        self.addCleanup(os.environ.pop, "JUPYTER_PATH")
+        bridge = Bridge(name)
+        self.addCleanup(bridge.close)
+        return bridge
+
+
+class Interrupted(unittest.TestCase):
+    def test_an_interrupt_waits_until_the_cell_has_begun(self):
+        cell = jupyter.Cell(["request"])
+        begun = {"parent_header": {"msg_id": "request"}, "msg_type": "execute_input", "content": {}}
+        self.assertFalse(cell.begin_interrupt())
+        self.assertFalse(cell.interrupt_is_due())
+        cell.receive(begun)
+        self.assertEqual([cell.interrupt_is_due(), cell.interrupt_is_due()], [True, False])
+        self.assertTrue(cell.begin_interrupt(), "another one")
 
 
 if __name__ == "__main__":

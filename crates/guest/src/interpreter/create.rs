@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 
 use super::context::Context;
-use super::language::{self, Language};
+use super::language::{self, Language, LanguageError};
 use super::route::{failed, no_context, read};
 use super::{Interpreter, driver, start};
 use crate::http::{HttpError, MAX_JSON, Reply, json_reply};
@@ -24,7 +24,7 @@ pub(super) async fn create(interpreter: &Arc<Interpreter>, request: Request<Inco
     let wanted: CreateRequest = read(request, MAX_JSON).await?;
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let language = match given(wanted.language) {
-        Some(wanted) => language::find(interpreter, &wanted).await.map_err(|error| failed(&error))?,
+        Some(wanted) => language::find(interpreter, &wanted).await.map_err(LanguageError::into_http)?,
         None => Language::python(),
     };
     let cwd = match given(wanted.cwd) {

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use super::Interpreter;
 use super::context::{Context, Execution};
 use super::events::KEEPALIVE;
-use super::language::{self, Language};
-use super::route::{failed, no_context, read};
+use super::language::{self, Language, LanguageError};
+use super::route::{no_context, read};
 use crate::http::{HttpError, Reply, authorize, drain, stream_body};
 
 /// The longest code. In JSON it may be longer because of escapes.
@@ -77,7 +77,7 @@ async fn context(
         }
         (Some(id), None) => contexts.get(&id).ok_or_else(|| no_context(&id)),
         (None, Some(wanted)) => {
-            let language = language::find(interpreter, &wanted).await.map_err(|error| failed(&error))?;
+            let language = language::find(interpreter, &wanted).await.map_err(LanguageError::into_http)?;
             Ok(contexts.ensure_default(interpreter, &language))
         }
         (None, None) => Ok(contexts.ensure_default(interpreter, &Language::python())),

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use http::StatusCode;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use tokio::net::unix::pipe;
 use super::Interpreter;
 use super::driver::{self, Start};
 use super::start::{self, StartError};
+use crate::http::HttpError;
 
 const PYTHON: &str = "python";
 pub(super) const JAVASCRIPT: &str = "javascript";
@@ -44,13 +46,21 @@ impl Language {
 /// Why a language cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LanguageError {
-    #[error(
-        "language '{wanted}' is not installed in this template: it needs a Jupyter kernel for '{wanted}' ({hint}). \
-         Languages that are there: {known}"
-    )]
+    #[error("language '{wanted}' is not installed in this sandbox. Available languages: {known}. {hint}")]
     Unknown { wanted: String, hint: &'static str, known: String },
     #[error("cannot look up language '{wanted}': {source}")]
     Lookup { wanted: String, source: StartError },
+}
+
+impl LanguageError {
+    /// JavaScript's SDK shows the body of a 404, and of other errors only the status.
+    pub(super) fn into_http(self) -> HttpError {
+        let status = match self {
+            Self::Unknown { .. } => StatusCode::NOT_FOUND,
+            Self::Lookup { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        HttpError::new(status, self.to_string())
+    }
 }
 
 /// A kernel as the driver lists it.
@@ -131,13 +141,14 @@ fn listed(known: &[Kernelspec]) -> String {
     languages.join(", ")
 }
 
+/// What to do about a missing language. The template is named for every language, because a client may have guessed a name.
 fn hint(name: &str) -> &'static str {
     match name {
-        JAVASCRIPT | TYPESCRIPT => "for example Deno: `deno jupyter --install`",
-        "bash" => "for example `pip install bash_kernel && python3 -m bash_kernel.install`",
-        "r" => "for example IRkernel: `R -e 'install.packages(\"IRkernel\"); IRkernel::installspec()'`",
-        "java" => "for example IJava",
-        _ => "see the list of kernels of the Jupyter project",
+        "r" => "Use the template 'code-interpreter-full', or run `sudo apt-get install -y r-cran-irkernel`",
+        "java" => "Use the template 'code-interpreter-full', or run `sudo apt-get install -y default-jdk-headless`",
+        "bash" => "To add it, run `pip install bash_kernel && python3 -m bash_kernel.install`",
+        JAVASCRIPT | TYPESCRIPT => "To add it, install Deno and run `deno jupyter --install`",
+        _ => "The template 'code-interpreter-full' also has R and Java; for others, install a Jupyter kernel",
     }
 }
 
@@ -210,6 +221,9 @@ mod tests {
         let text = error.to_string();
         for part in ["'bash'", "bash_kernel", "python, r"] {
             assert!(text.contains(part), "{text}");
+        }
+        for name in ["r", "java", "cobol"] {
+            assert!(hint(name).contains("'code-interpreter-full'"), "{name}");
         }
     }
 }

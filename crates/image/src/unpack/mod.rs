@@ -93,9 +93,9 @@ pub enum UnpackError {
 }
 
 /// Whiteouts as they appear in archives.
-const HIDDEN: &[u8] = b".wh.";
-const OPAQUE: &[u8] = b".wh..wh..opq";
-const OPAQUE_MARK: &str = "trusted.overlay.opaque";
+pub(crate) const HIDDEN: &[u8] = b".wh.";
+pub(crate) const OPAQUE: &[u8] = b".wh..wh..opq";
+pub(crate) const OPAQUE_MARK: &str = "trusted.overlay.opaque";
 /// The kernel's limit for a path.
 const MAX_NAME: usize = 4096;
 /// The maximum total length of the directory paths whose times are still to be set.
@@ -104,7 +104,7 @@ const MAX_REMEMBERED: usize = 32 << 20;
 const LAST_ID: u64 = 65_535;
 const NOBODY: u32 = 65_534;
 /// The extended attributes that are kept. Those of overlays would let an archive control how layers are combined.
-const KEPT_MARKS: &[&str] = &["user.", "security.capability", "system.posix_acl_"];
+pub(crate) const KEPT_MARKS: &[&str] = &["user.", "security.capability", "system.posix_acl_"];
 
 /// Unpacks a tar stream into a directory. The stream must already be decompressed.
 ///

@@ -55,7 +55,7 @@ fn a_new_process_takes_over_rules_and_policies() {
         assert!(!rules.contains("dport 53"), "{rules}");
         assert_eq!(network.sweep(&BTreeSet::new()).unwrap(), [Slot(0), Slot(1)].into());
         network.close().unwrap();
-        assert_eq!(leftovers(), "");
+        assert_nothing_left();
     });
 }
 
@@ -65,7 +65,7 @@ fn the_next_sandbox_on_a_slot_starts_without_policy_and_connections() {
         let (network, sandboxes) = with_sandboxes(config(), 2);
         let (_listener, far) = (world.serve_tcp(WEB), world.serve_udp(ECHO));
         let near = within(&sandboxes[0], || udp(4000));
-        let sender = arrives(&near, INTERNET, &far).unwrap();
+        let sender = arrives_in_time(&near, INTERNET, &far);
         far.send_to(b"soon", sender).unwrap();
         assert!(near.recv(&mut [0; 4]).is_ok());
         network.set_policy(Slot(0), &policy(false, &["198.51.100.7"], &[])).unwrap();
@@ -110,7 +110,7 @@ fn a_pool_that_the_host_uses_is_refused() {
         let taken = NetworkConfig { pool: "203.0.113.128/25".parse().unwrap(), ..config() };
         assert!(preflight(&taken).iter().any(|finding| matches!(finding, Finding::PoolInUse { .. })));
         assert!(matches!(Network::open(taken), Err(NetworkError::PoolInUse { .. })));
-        assert_eq!(leftovers(), "");
+        assert_nothing_left();
     });
 }
 
@@ -135,7 +135,7 @@ fn two_nodes_share_a_host() {
         first.close().unwrap();
         assert!(reaches(&other[0], INTERNET, WEB), "the second lost its way out");
         second.close().unwrap();
-        assert_eq!(leftovers(), "");
+        assert_nothing_left();
     });
 }
 
@@ -144,7 +144,7 @@ fn a_look_at_the_host_changes_nothing() {
     on_a_host(|_| {
         let found = preflight(&config());
         assert!(matches!(found[..], [Finding::ForwardingOff]), "{found:?}");
-        assert_eq!(leftovers(), "");
+        assert_nothing_left();
         let resolvers = Resolvers::new([HOST]);
         run("nft", "add table ip other");
         run("nft", "add chain ip other through { type filter hook forward priority 0 ; policy drop ; }");
@@ -178,6 +178,6 @@ fn many_threads_at_once() {
         });
         assert!(network.plumbed_slots().unwrap().is_empty() && network.policy_slots().is_empty());
         network.close().unwrap();
-        assert_eq!(leftovers(), "");
+        assert_nothing_left();
     });
 }

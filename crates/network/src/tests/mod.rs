@@ -21,6 +21,8 @@ use crate::sysctl;
 use crate::{GATEWAY, Network, NetworkConfig, NetworkError, Resolvers, Slot};
 
 const WAIT: Duration = Duration::from_millis(600);
+/// How often to wait for what must arrive.
+const TRIES: u32 = 50;
 const ECHO: u16 = 7000;
 const WEB: u16 = 80;
 const INTERNET: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -179,6 +181,11 @@ fn udp(port: u16) -> UdpSocket {
     socket
 }
 
+/// As [`arrives`], for a datagram that must arrive: on a busy machine it takes its time, and the first may be lost.
+fn arrives_in_time(from: &UdpSocket, to: Ipv4Addr, at: &UdpSocket) -> SocketAddrV4 {
+    (0..TRIES).find_map(|_| arrives(from, to, at)).expect("no datagram arrives")
+}
+
 /// Sends a datagram and returns the address from which it arrived, if it did.
 fn arrives(from: &UdpSocket, to: Ipv4Addr, at: &UdpSocket) -> Option<SocketAddrV4> {
     let port = at.local_addr().unwrap().port();
@@ -190,11 +197,30 @@ fn arrives(from: &UdpSocket, to: Ipv4Addr, at: &UdpSocket) -> Option<SocketAddrV
     }
 }
 
+/// As [`passes`], for bytes that must arrive.
+fn passes_in_time(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+    to.set_read_timeout(Some(WAIT * TRIES)).unwrap();
+    from.write_all(b"x").unwrap();
+    matches!(to.read(&mut [0; 1]), Ok(1))
+}
+
 /// Whether bytes that are written to one end arrive at the other.
 fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     to.set_read_timeout(Some(WAIT)).unwrap();
     from.write_all(b"x").unwrap();
     matches!(to.read(&mut [0; 1]), Ok(1))
+}
+
+/// The kernel removes the interfaces of a namespace that has ended in its own time.
+fn assert_nothing_left() {
+    let is_gone = (0..TRIES).any(|_| {
+        let is_gone = leftovers().is_empty();
+        if !is_gone {
+            thread::sleep(WAIT);
+        }
+        is_gone
+    });
+    assert!(is_gone, "left: {}", leftovers());
 }
 
 /// What is left of a node's network on the host.

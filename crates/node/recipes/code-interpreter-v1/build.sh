@@ -1,14 +1,20 @@
 #!/bin/bash
-# The template `code-interpreter-v1`. Runs once, as root, in a sandbox of `base`; what it leaves behind becomes the
-# template's layer. Lines of `::step n/total text` are its progress.
+# The template `code-interpreter-v1`. Runs once for each layer, as root, in a sandbox of `base`: with `core`, what it
+# leaves behind becomes a layer, and the template is usable; with `more`, in a sandbox that has the core, another one.
+# Without an argument it makes everything at once. Lines of `::step n/total text` are its progress.
 set -euo pipefail
 cd "$(dirname "$0")"
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 export PIP_BREAK_SYSTEM_PACKAGES=1 PYTHONDONTWRITEBYTECODE=
 
-# One line of packages.txt is one step, so that a slow download shows.
-mapfile -t groups < <(grep '^[^#]' packages.txt)
-total=$((${#groups[@]} + 5))
+part=${1:-all}
+core() { sed '/^\[more\]/,$d' packages.txt; }
+more() { sed '1,/^\[more\]/d' packages.txt; }
+all() { sed '/^\[more\]/d' packages.txt; }
+mapfile -t packages < <("$part" | grep '^[^#]' | tr -s ' ' '\n')
+
+# A package is a step, so that a slow download shows. How many come with those of the list is known later.
+total=$((${#packages[@]} + 5))
 done=0
 step() { echo "::step $done/$total $1"; done=$((done + 1)); }
 
@@ -45,11 +51,12 @@ mapfile -t directories < <(python3 -c 'import sysconfig; print("\n".join({syscon
 step "Fetching the installer"
 find_uv
 
-# Later groups must not change what earlier ones installed.
+# What is installed later must not change what was installed earlier.
 versions=$(mktemp)
-printf '%s\n' "${groups[@]}" | grep -oE '[A-Za-z0-9_.-]+==[^ ]+' >"$versions" || true
+all | grep -v '^#' | grep -oE '[A-Za-z0-9_.-]+==[^ ]+' >"$versions" || true
+with_uv() { "$uv" pip "$@" --system --python "$python" --constraint "$versions"; }
 install() {
-  if [ -n "$uv" ] && "$uv" pip install --quiet --system --python "$python" --constraint "$versions" "$@"; then return; fi
+  if [ -n "$uv" ] && with_uv install --quiet "$@"; then return; fi
   python3 -m pip install --quiet --no-compile --constraint "$versions" "$@"
 }
 index_answers() { python3 -m pip download --quiet --no-deps --dest /tmp/probe six; }
@@ -57,6 +64,7 @@ index_answers() { python3 -m pip download --quiet --no-deps --dest /tmp/probe si
 # A version that this Python cannot have gives way to another one, and a package that it cannot have at all is left out.
 install_one() {
   local name=${1%%[<>=~!]*}
+  step "Installing $name"
   install "$1" && return
   sed -i "/^$name==/d" "$versions"
   install "$name" && return
@@ -64,11 +72,36 @@ install_one() {
   echo "$name is not available for $(python3 --version)"
 }
 
-for group in "${groups[@]}"; do
-  step "Installing $(sed -E 's/[<>=~!][^ ]*//g' <<<"$group")"
-  read -ra packages <<<"$group"
-  install "${packages[@]}" || for package in "${packages[@]}"; do install_one "$package"; done
-done
+# Tells how many packages are unpacked, as long as uv runs.
+watch_uv() {
+  local count before=$1 seen=-1
+  while kill -0 "$2" 2>/dev/null; do
+    count=$(($(find "$UV_CACHE_DIR/archive-v0" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l) - before))
+    if [ "$count" != "$seen" ] && [ "$count" -le "$wanted" ]; then
+      seen=$count
+      echo "::step $((done + count))/$total Installing packages ($count of $wanted)"
+    fi
+    sleep 0.5
+  done
+}
+
+# All at once, which is quickest: uv downloads and unpacks in parallel.
+install_all() {
+  [ -n "$uv" ] || return
+  wanted=$(with_uv install --dry-run "$@" 2>&1 | sed -nE 's/^Would install ([0-9]+) packages?.*/\1/p')
+  [ -n "$wanted" ] || return
+  total=$((done + wanted + 3))
+  local before
+  before=$(find "$UV_CACHE_DIR/archive-v0" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+  with_uv install --quiet "$@" &
+  watch_uv "$before" $!
+  wait $! || return
+  done=$((done + wanted))
+}
+
+step "Looking for packages"
+done=$((done - 1))
+install_all "${packages[@]}" || for package in "${packages[@]}"; do install_one "$package"; done
 python3 -c 'import IPython'
 
 # On all cores. Tests are a third of the code of packages, and nobody imports them.
@@ -76,14 +109,14 @@ step "Compiling packages"
 python3 -m compileall -q -j 0 -x '/tests?/' "${directories[@]}" >/dev/null 2>&1 || true
 
 step "Registering kernels"
-if command -v deno >/dev/null; then
+if [ "$part" != more ] && command -v deno >/dev/null; then
   # Written by hand: `deno jupyter --install` knows only the home of whoever runs it, which is root here.
   mkdir -p /usr/local/share/jupyter/kernels/deno
   cat >/usr/local/share/jupyter/kernels/deno/kernel.json <<JSON
 {"argv": ["$(command -v deno)", "jupyter", "--kernel", "--conn", "{connection_file}"], "display_name": "Deno", "language": "typescript"}
 JSON
 fi
-python3 -m bash_kernel.install --sys-prefix >/dev/null 2>&1 || python3 -m bash_kernel.install --prefix /usr/local >/dev/null 2>&1 || true
+[ "$part" = more ] || python3 -m bash_kernel.install --sys-prefix >/dev/null 2>&1 || python3 -m bash_kernel.install --prefix /usr/local >/dev/null 2>&1 || true
 
 step "Cleaning up"
 apt-get clean || true

@@ -64,9 +64,7 @@ impl Build<'_> {
     async fn scratch_with(&self, file: PathBuf, name: &str) -> Result<Scratch, StepError> {
         let (templates, name) = (self.sandboxes.templates_directory(), name.to_owned());
         let placed = move || {
-            let mut bytes = [0; 12];
-            getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
-            let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
+            let scratch = Scratch::unique(&templates, "files");
             let scratch = scratch.map_err(|error| StepError::internal("create a directory for the file", error))?;
             let target = scratch.path().join(name);
             let placed = fs::hard_link(&file, &target).or_else(|_| fs::copy(&file, &target).map(drop));

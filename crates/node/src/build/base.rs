@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use isopod_image::Reference;
 use isopod_image::unpack::Bounds;
@@ -10,12 +11,13 @@ use isopod_wire::build::RegistryAuth;
 use isopod_wire::node::CreateError;
 
 use super::Build;
+use super::host_base::{is_named_by, version_of};
 use super::image_setup;
 use super::stack::{Settings, Stack};
 use super::step::{Action, digest_of};
 use super::step_error::StepError;
-use crate::template::{BASE, BUILT_PREFIX, Layer, Manifest, facts_key, find_recipe, make_layer};
-use crate::template_pool::Entry;
+use crate::template::{BASE, BUILT_PREFIX, Layer, Manifest, Template, facts_key, find_recipe, make_layer};
+use crate::template_pool::{Entry, More, TemplatePool};
 
 /// The name of the empty image.
 const SCRATCH: &str = "scratch";
@@ -27,6 +29,8 @@ struct Substitute {
     template: &'static str,
     /// A description of its contents.
     has: String,
+    /// Whether the image's name asks for just that.
+    is_named: bool,
 }
 
 impl Build<'_> {
@@ -48,6 +52,14 @@ impl Build<'_> {
         match self.stored_image(&reference, auth).await {
             Ok(found) => Ok(found),
             Err(reason) => match self.substitute(&reference) {
+                Some(substitute) if !substitute.is_named && !self.spec.allow_host_base => {
+                    Err(StepError::image(format!(
+                        "could not get the image {reference}: {reason}. This host could stand in for it with {}, which \
+                         is not what the name asks for. Add the image with `isopod image pull` or `import`, or configure \
+                         a mirror; to use the host's version, build with --allow-host-base or set images.allow_host_base",
+                        substitute.has
+                    )))
+                }
                 Some(substitute) => {
                     let message = format!(
                         "cannot get {reference} ({reason}); using this host's files instead, with {}",
@@ -93,13 +105,32 @@ impl Build<'_> {
         if let Some(reason) = &template_pool.reduced {
             return Err(StepError::image(format!("template {name} is not complete: {reason}")));
         }
-        let template = template_pool.template();
-        if let Some(layer) = template.layer() {
+        let template = self.complete(recipe.name, &template_pool).await?;
+        for layer in template.layers().iter().rev() {
             stack.chain = digest_of([stack.chain.as_str(), layer.id()]);
-            stack.layers.push(std::sync::Arc::clone(layer));
+            stack.layers.push(Arc::clone(layer));
         }
         stack.has_interpreter = template.interpreter().is_some();
         Ok((stack, settings))
+    }
+
+    /// Waits for the second layer of a recipe, so that a build always has the same layers below it.
+    async fn complete(&self, name: &str, template_pool: &TemplatePool) -> Result<Arc<Template>, StepError> {
+        let mut was_told = false;
+        loop {
+            let changed = self.sandboxes.template_pools.changed.notified();
+            match template_pool.more() {
+                More::Complete => return Ok(template_pool.template()),
+                More::Failed(reason) => {
+                    return Err(StepError::image(format!("template {name} is not complete: {reason}")));
+                }
+                More::Building if !was_told => {
+                    self.log.info(format!("waiting for the rest of template {name}")).await;
+                    was_told = true;
+                }
+                More::Building => changed.await,
+            }
+        }
     }
 
     /// Adds what sandboxes need if the stack does not start from the host's base, which already has it.
@@ -114,7 +145,8 @@ impl Build<'_> {
     fn host_stack(&self) -> Stack {
         let base = self.sandboxes.template_pools.base().template();
         let chain = digest_of(["host", &facts_key(base.facts())]);
-        Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain }
+        let layers = Vec::new();
+        Stack { on_host: true, has_interpreter: false, layers, bytes: 0, chain, has_others_layers: false }
     }
 
     /// An empty stack, except for the mount points of a sandbox's own directories. Images are stacked on it too,
@@ -130,16 +162,18 @@ impl Build<'_> {
             })
         });
         let layer = layer.map_err(|error| StepError::internal("create an empty layer", error))?;
-        let layers = vec![std::sync::Arc::new(layer)];
-        Ok(Stack { on_host: false, has_interpreter: false, layers, bytes: 0, chain: digest_of([SCRATCH]) })
+        let layers = vec![Arc::new(layer)];
+        let chain = digest_of([SCRATCH]);
+        Ok(Stack { on_host: false, has_interpreter: false, layers, bytes: 0, chain, has_others_layers: false })
     }
 
     fn built_template(&self, id: &str) -> Result<(Stack, Settings), StepError> {
         let templates = self.sandboxes.templates_directory();
         let manifest =
             Manifest::load(&templates, id).map_err(|error| StepError::internal("open the template", error))?;
-        let Manifest { template, on_host, has_interpreter, chain, onbuild, .. } = manifest;
-        let open = |id: &String| Layer::open(&templates, id).map(std::sync::Arc::new);
+        let has_others_layers = manifest.has_others_layers || manifest.scope != self.spec.cache_scope;
+        let Manifest { template, on_host, has_interpreter, chain, onbuild, container, .. } = manifest;
+        let open = |id: &String| Layer::open(&templates, id).map(Arc::new);
         let layers: Result<Vec<_>, _> = template.layers.iter().map(open).collect();
         let layers = layers.map_err(|error| StepError::internal("open the template's layers", error))?;
         let settings = Settings {
@@ -147,9 +181,11 @@ impl Build<'_> {
             user: template.user,
             workdir: template.workdir,
             onbuild,
+            container,
             ..Settings::of_docker()
         };
-        Ok((Stack { on_host, has_interpreter, layers, bytes: template.size.0, chain }, settings))
+        let bytes = template.size.0;
+        Ok((Stack { on_host, has_interpreter, layers, bytes, chain, has_others_layers }, settings))
     }
 
     /// The substitute for a well-known image that this host can offer.
@@ -158,19 +194,29 @@ impl Build<'_> {
         let facts = base.facts();
         let python = facts.python.as_deref().unwrap_or("none");
         let node = facts.node.as_deref();
-        let on_base = |has: String| Some(Substitute { template: BASE, has });
+        let is_named = |version: Option<&str>| is_named_by(reference, version, &facts.system);
+        let on_base = |has: String, is_named: bool| Some(Substitute { template: BASE, has, is_named });
         match (reference.registry(), reference.repository()) {
-            ("docker.io", "e2bdev/base" | "library/debian" | "library/ubuntu" | "library/buildpack-deps") => {
-                on_base(facts.system.clone())
+            // These are E2B's own names for what every sandbox has.
+            ("docker.io", "e2bdev/base") => on_base(facts.system.clone(), true),
+            ("docker.io", "library/debian" | "library/ubuntu" | "library/buildpack-deps") => {
+                on_base(facts.system.clone(), is_named(version_of(&facts.system)))
             }
-            ("docker.io", "library/python") => on_base(format!("{} and Python {python}", facts.system)),
+            ("docker.io", "library/python") => {
+                on_base(format!("{} and Python {python}", facts.system), is_named(facts.python.as_deref()))
+            }
             ("docker.io", "library/node") => match node {
-                Some(node) if facts.npm => on_base(format!("{} and Node.js {node}", facts.system)),
-                _ => Some(Substitute { template: "nodejs", has: format!("{} and its Node.js", facts.system) }),
+                Some(node) if facts.npm => {
+                    on_base(format!("{} and Node.js {node}", facts.system), is_named(Some(node)))
+                }
+                _ => {
+                    let has = format!("{} and its Node.js", facts.system);
+                    Some(Substitute { template: "nodejs", has, is_named: is_named(None) })
+                }
             },
             ("docker.io", "e2bdev/code-interpreter") => {
                 let has = "the packages of code-interpreter-v1".to_owned();
-                Some(Substitute { template: "code-interpreter-v1", has })
+                Some(Substitute { template: "code-interpreter-v1", has, is_named: true })
             }
             _ => None,
         }

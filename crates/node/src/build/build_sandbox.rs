@@ -22,7 +22,7 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use super::work::Work;
 use crate::guest_request;
-use crate::output_tail::OutputTail;
+use crate::output_tail::OutputLines;
 use crate::sandbox::{Sandboxes, build_spec};
 use crate::template::{Stamps, Template, commit_changes, layer_bounds};
 
@@ -31,8 +31,6 @@ const ATTEMPTS: usize = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 /// How much of a failed step's output the error includes.
 const MAX_ERROR_BYTES: usize = 2000;
-/// Longer lines are truncated.
-const MAX_LINE_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct BuildSandbox {
@@ -132,7 +130,7 @@ impl BuildSandbox {
     pub(super) async fn run(&self, start: StartProcess, log: &Log) -> Result<(), StepError> {
         let failed = |error: GuestError| StepError::step(format!("could not run it: {}", chain(&error)));
         let mut process = self.guest.start(start).await.map_err(failed)?;
-        let mut output = Output::default();
+        let mut output = OutputLines::new(MAX_ERROR_BYTES);
         while let Some(event) = process.next().await.map_err(failed)? {
             match event {
                 Event::Stdout(bytes) | Event::Stderr(bytes) | Event::Pty(bytes) => {
@@ -146,7 +144,7 @@ impl BuildSandbox {
                     }
                     return match ended.exit_code {
                         0 => Ok(()),
-                        code => Err(StepError::step(output.explain(code, ended.error.as_deref()))),
+                        code => Err(StepError::step(explain(&output, code, ended.error.as_deref()))),
                     };
                 }
                 Event::Started(_) => {}
@@ -222,45 +220,11 @@ impl Drop for BuildSandbox {
     }
 }
 
-/// Splits the output of a step into lines, and keeps the end of it for the error.
-#[derive(Debug)]
-struct Output {
-    tail: OutputTail,
-    line: Vec<u8>,
-}
-
-impl Default for Output {
-    fn default() -> Self {
-        Self { tail: OutputTail::new(MAX_ERROR_BYTES), line: Vec::new() }
-    }
-}
-
-impl Output {
-    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.tail.push(bytes);
-        let mut lines = Vec::new();
-        for byte in bytes {
-            match byte {
-                b'\n' => lines.extend(self.rest()),
-                // Progress bars overwrite their line.
-                b'\r' => self.line.clear(),
-                byte if self.line.len() < MAX_LINE_BYTES => self.line.push(*byte),
-                _ => {}
-            }
-        }
-        lines
-    }
-
-    fn rest(&mut self) -> Option<String> {
-        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim_end().to_owned();
-        (!line.is_empty()).then_some(line)
-    }
-
-    fn explain(&self, code: i32, error: Option<&str>) -> String {
-        let tail = self.tail.text();
-        let how = error.map_or_else(|| format!("exit code {code}"), |error| format!("exit code {code} ({error})"));
-        if tail.is_empty() { how } else { format!("{how}: {tail}") }
-    }
+/// Says how a step failed, with the end of its output.
+fn explain(output: &OutputLines, code: i32, error: Option<&str>) -> String {
+    let tail = output.tail.text();
+    let how = error.map_or_else(|| format!("exit code {code}"), |error| format!("exit code {code} ({error})"));
+    if tail.is_empty() { how } else { format!("{how}: {tail}") }
 }
 
 #[cfg(test)]
@@ -268,12 +232,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_told_by_lines_and_its_end_is_kept() {
-        let mut output = Output::default();
-        assert!(output.push(b"one").is_empty());
-        assert_eq!(output.push(b" line\n10%\r20%\r\n\nlast"), ["one line"]);
-        assert_eq!(output.rest().as_deref(), Some("last"));
+    fn an_error_has_the_exit_code_and_the_end_of_the_output() {
+        let mut output = OutputLines::new(MAX_ERROR_BYTES);
+        assert_eq!(explain(&output, 2, None), "exit code 2");
+        assert_eq!(explain(&output, 137, Some("killed")), "exit code 137 (killed)");
         output.push(&[b'x'; 5000]);
-        assert_eq!(output.explain(1, None), format!("exit code 1: {}", "x".repeat(MAX_ERROR_BYTES)));
+        assert_eq!(explain(&output, 1, None), format!("exit code 1: {}", "x".repeat(MAX_ERROR_BYTES)));
     }
 }

@@ -40,10 +40,41 @@ struct StageState {
     args: BTreeMap<String, String>,
 }
 
+/// The warning for ENTRYPOINT and CMD.
+const NOT_RUN_BUT_EXPORTED: &str =
+    "sandboxes do not run it; they run the template's start command. Exported images have it";
+
 impl StageState {
     fn lookup(&self, name: &str) -> Option<String> {
         self.settings.env.get(name).or_else(|| self.args.get(name)).cloned()
     }
+
+    fn set_entrypoint(&mut self, command: &Command) {
+        self.settings.container.entrypoint = self.words_of(command);
+        // The CMD of the base image was meant for its own entrypoint.
+        if !self.settings.has_cmd {
+            self.settings.container.cmd = None;
+        }
+    }
+
+    fn set_cmd(&mut self, command: &Command) {
+        self.settings.container.cmd = self.words_of(command);
+        self.settings.has_cmd = true;
+    }
+
+    /// A command as an image has it. `[]` removes what the base image has.
+    fn words_of(&self, command: &Command) -> Option<Vec<String>> {
+        let words = match command {
+            Command::Exec(words) => words.clone(),
+            Command::Shell(line) => self.settings.shell.iter().cloned().chain([line.clone()]).collect(),
+        };
+        Some(words).filter(|words| !words.is_empty())
+    }
+}
+
+/// `3000` means `3000/tcp`.
+fn with_protocol(port: String) -> String {
+    if port.contains('/') { port.to_ascii_lowercase() } else { format!("{port}/tcp") }
 }
 
 impl Build<'_> {
@@ -195,16 +226,36 @@ impl Build<'_> {
                 state.settings.onbuild.push(text.clone());
                 Ok(())
             }
-            Instruction::Entrypoint(_) | Instruction::Cmd(_) | Instruction::Healthcheck(_) => {
+            Instruction::Entrypoint(command) => {
+                self.log.warn(NOT_RUN_BUT_EXPORTED).await;
+                state.set_entrypoint(command);
+                Ok(())
+            }
+            Instruction::Cmd(command) => {
+                self.log.warn(NOT_RUN_BUT_EXPORTED).await;
+                state.set_cmd(command);
+                Ok(())
+            }
+            Instruction::Healthcheck(_) => {
                 self.log.warn("sandboxes do not run it; they run the template's start command").await;
                 Ok(())
             }
+            Instruction::Expose(ports) => {
+                for port in ports {
+                    let port = expanded(port, escape, &|name| state.lookup(name))?;
+                    state.settings.container.ports.insert(with_protocol(port));
+                }
+                Ok(())
+            }
+            Instruction::Label(labels) => {
+                for Variable { name, value } in labels {
+                    let value = expanded(value.as_deref().unwrap_or_default(), escape, &|name| state.lookup(name))?;
+                    state.settings.container.labels.insert(name.clone(), value);
+                }
+                Ok(())
+            }
             // They are metadata for people and other programs, and change nothing in a sandbox.
-            Instruction::Label(_)
-            | Instruction::Expose(_)
-            | Instruction::Volume(_)
-            | Instruction::Stopsignal(_)
-            | Instruction::Maintainer(_) => Ok(()),
+            Instruction::Volume(_) | Instruction::Stopsignal(_) | Instruction::Maintainer(_) => Ok(()),
         }
     }
 

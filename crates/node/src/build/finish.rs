@@ -28,8 +28,15 @@ impl Build<'_> {
             size: Bytes(stack.bytes),
             made_at: SystemTime::now(),
         };
-        let manifest =
-            Manifest::new(template, stack.on_host, stack.has_interpreter, stack.chain.clone(), settings.onbuild);
+        let manifest = Manifest::new(
+            template,
+            stack.on_host,
+            stack.has_interpreter,
+            stack.chain.clone(),
+            settings.onbuild,
+            settings.container,
+        );
+        let manifest = manifest.built_by(self.spec.cache_scope.clone(), stack.has_others_layers);
         self.try_start(&manifest, &stack).await?;
         // Layers were written through the page cache. A template that is reported as ready must survive a power
         // failure.

@@ -18,7 +18,7 @@ use super::step::digest_of;
 use super::step_error::{StepError, chain};
 use super::work::finished;
 use crate::images::StoredImage;
-use crate::template::{Layer, make_layer};
+use crate::template::{Container, Layer, make_layer};
 
 impl Build<'_> {
     /// Gets an image from the store or its registry. The error is a message for people.
@@ -167,6 +167,12 @@ fn settings_of(config: &RunConfig) -> Settings {
         settings.shell = shell;
     }
     settings.onbuild = config.on_build.clone().unwrap_or_default();
+    settings.container = Container {
+        entrypoint: config.entrypoint.clone(),
+        cmd: config.cmd.clone(),
+        ports: config.exposed_ports.iter().flatten().map(|(port, _)| port.clone()).collect(),
+        labels: config.labels.clone().unwrap_or_default(),
+    };
     settings
 }
 

@@ -7,7 +7,7 @@ use isopod_isolation::launch::takes_many_layers;
 use sha2::{Digest, Sha256};
 
 use super::cache::Found;
-use crate::template::Layer;
+use crate::template::{Container, Layer};
 
 /// The limit on kernels that need all layers in one mount option.
 const MAX_AT_ONCE: usize = 100;
@@ -32,6 +32,8 @@ pub(super) struct Stack {
     pub(super) bytes: u64,
     /// Equal for the same base and the same steps.
     pub(super) chain: String,
+    /// Whether layers of another team's template are among them.
+    pub(super) has_others_layers: bool,
 }
 
 impl Stack {
@@ -75,9 +77,12 @@ pub(super) struct Settings {
     pub(super) workdir: String,
     pub(super) shell: Vec<String>,
     pub(super) onbuild: Vec<String>,
+    /// For images that the template is exported as.
+    pub(super) container: Container,
     /// Whether the Dockerfile sets it.
     pub(super) has_user: bool,
     pub(super) has_workdir: bool,
+    pub(super) has_cmd: bool,
 }
 
 impl Settings {
@@ -89,8 +94,10 @@ impl Settings {
             workdir: "/".to_owned(),
             shell: vec!["/bin/sh".to_owned(), "-c".to_owned()],
             onbuild: Vec::new(),
+            container: Container::default(),
             has_user: false,
             has_workdir: false,
+            has_cmd: false,
         }
     }
 
@@ -115,8 +122,14 @@ mod tests {
 
     #[test]
     fn the_same_steps_have_the_same_key_and_others_do_not() {
-        let mut stack =
-            Stack { on_host: true, has_interpreter: false, layers: Vec::new(), bytes: 0, chain: "x".to_owned() };
+        let mut stack = Stack {
+            on_host: true,
+            has_interpreter: false,
+            layers: Vec::new(),
+            bytes: 0,
+            chain: "x".to_owned(),
+            has_others_layers: false,
+        };
         let key = stack.key(&["RUN", "a"]);
         assert_eq!(stack.key(&["RUN", "a"]), key);
         assert_ne!(stack.key(&["RUNa"]), key);

@@ -163,9 +163,7 @@ impl Build<'_> {
             Bounds { bytes: self.limits.disk.map_or(Bounds::default().bytes, |disk| disk.0), ..Bounds::default() };
         let quota = self.work.quota(bounds);
         let unpacked = move || {
-            let mut bytes = [0; 12];
-            getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
-            let scratch = Scratch::make(&templates, &format!("files-{}", hex::encode(bytes)));
+            let scratch = Scratch::unique(&templates, "files");
             let scratch = scratch.map_err(|error| StepError::internal("create a directory for the files", error))?;
             let stream = decompress(std::io::BufReader::with_capacity(1 << 18, archive));
             let stream = stream.map_err(|error| StepError::internal("open the archive", error))?;

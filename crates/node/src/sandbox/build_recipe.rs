@@ -1,5 +1,6 @@
 //! Builds a template's layer: its recipe runs in a sandbox of the base, and the changed files are committed as a layer.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,10 @@ use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 use super::Sandboxes;
 use crate::boot::ProcessIdentity;
 use crate::guest_request;
-use crate::output_tail::OutputTail;
+use crate::output_tail::{OutputLines, OutputTail};
 use crate::template::{
-    BASE, CommitError, Existing, Layer, Recipe, STEP, Step, commit_area, layer_bounds, read_progress,
+    BASE, CommitError, Existing, Layer, Part, Recipe, RecipeLayers, STEP, Step, Template, commit_area, layer_bounds,
+    read_progress, remove_layer,
 };
 
 /// A recipe that takes longer is stopped.
@@ -53,40 +55,101 @@ pub(crate) enum BuildError {
     Gone,
 }
 
+/// A layer of a recipe that is to be built.
+#[derive(Debug)]
+pub(crate) struct WantedLayer<'a> {
+    pub(crate) recipe: &'a Recipe,
+    pub(crate) part: Part,
+    pub(crate) id: &'a str,
+    /// The layer that this one is on top of.
+    pub(crate) below: Option<&'a Arc<Layer>>,
+}
+
 impl Sandboxes {
-    /// Runs a recipe and commits its changes as the layer `id`.
+    /// Runs a part of a recipe and commits its changes as a layer.
     pub(crate) async fn build_layer(
         self: &Arc<Self>,
-        recipe: &Recipe,
-        id: &str,
+        wanted: &WantedLayer<'_>,
         existing: Existing,
         on_step: impl Fn(Step),
     ) -> Result<Layer, BuildError> {
-        let incarnation = self.create(spec()).await?;
-        let built = self.run_and_commit(recipe, id, existing, &incarnation, on_step).await;
+        let below = wanted.below.cloned().into_iter().collect();
+        let template = Template::for_recipe(&self.template_pools.base().template(), below);
+        let incarnation = self.create_on(template, spec()).await?;
+        let built = self.run_and_commit(wanted, existing, &incarnation, on_step).await;
         if let Err(error) = self.kill(&incarnation).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "could not remove the sandbox of a build");
         }
         built
     }
 
+    /// Builds all layers of a recipe that do not exist, or all of them anew. `on_step` is told the steps of all layers
+    /// as steps of one build.
+    pub(crate) async fn build_all_layers(
+        self: &Arc<Self>,
+        recipe: &Recipe,
+        layers: &RecipeLayers,
+        existing: Existing,
+        on_step: impl Fn(Step),
+    ) -> Result<(), BuildError> {
+        let earlier = Cell::new(0);
+        let on_step = |step: Step| {
+            let before = earlier.get();
+            if step.done == step.total {
+                earlier.set(before + step.total);
+            }
+            on_step(Step { done: before + step.done, total: before + step.total, ..step });
+        };
+        let core = self.find_or_build_core(recipe, layers, existing, &on_step).await?;
+        if let Some(more) = &layers.more {
+            let wanted = WantedLayer { recipe, part: Part::More, id: more, below: Some(&core) };
+            self.build_layer(&wanted, existing, &on_step).await?;
+        }
+        Ok(())
+    }
+
+    /// A new core makes what was built on top of an earlier one useless.
+    pub(crate) async fn find_or_build_core(
+        self: &Arc<Self>,
+        recipe: &Recipe,
+        layers: &RecipeLayers,
+        existing: Existing,
+        on_step: impl Fn(Step),
+    ) -> Result<Arc<Layer>, BuildError> {
+        let templates = self.templates_directory();
+        if matches!(existing, Existing::Take)
+            && let Ok(layer) = Layer::open(&templates, &layers.core)
+        {
+            return Ok(Arc::new(layer));
+        }
+        let wanted = WantedLayer { recipe, part: Part::Core, id: &layers.core, below: None };
+        let core = self.build_layer(&wanted, existing, on_step).await?;
+        if let Some(Err(error)) = layers.more.as_ref().map(|more| remove_layer(&templates, more))
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, template = recipe.name, "could not remove the layer on top of an earlier core");
+        }
+        Ok(Arc::new(core))
+    }
+
     async fn run_and_commit(
         &self,
-        recipe: &Recipe,
-        id: &str,
+        wanted: &WantedLayer<'_>,
         existing: Existing,
         incarnation: &Incarnation,
         on_step: impl Fn(Step),
     ) -> Result<Layer, BuildError> {
         let directory = self.guest_directory(incarnation).ok_or(BuildError::Gone)?;
-        let run = run_recipe(recipe, self.state_path(), &directory, on_step);
+        let run = run_recipe(wanted, self.state_path(), &directory, on_step);
         tokio::time::timeout(DEADLINE, run).await.map_err(|_| BuildError::TooLong)??;
         self.pause(incarnation, PauseMode::Filesystem).await?;
         let area = incarnation.execution.as_str();
         let area = self.provisioner.host.disk.area(area)?.path().to_owned();
-        let (templates, id) = (self.provisioner.host.state.templates(), id.to_owned());
+        let templates = self.provisioner.host.state.templates();
+        let (id, below) = (wanted.id.to_owned(), wanted.below.map(|layer| layer.id().to_owned()));
         let quota = Quota::new(layer_bounds(None));
-        Ok(tokio::task::spawn_blocking(move || commit_area(&area, &templates, &id, existing, &quota)).await??)
+        let commit = move || commit_area(&area, &templates, &id, below.as_deref(), existing, &quota);
+        Ok(tokio::task::spawn_blocking(commit).await??)
     }
 
     /// What a build must know about its sandbox.
@@ -157,15 +220,20 @@ pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<S
     }
 }
 
-async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: impl Fn(Step)) -> Result<(), BuildError> {
+async fn run_recipe(
+    wanted: &WantedLayer<'_>,
+    state: &Path,
+    directory: &File,
+    on_step: impl Fn(Step),
+) -> Result<(), BuildError> {
     let guest = guest_request::client(directory).with_user("root");
-    for (name, text) in recipe.texts(state) {
+    for (name, text) in wanted.recipe.texts(state) {
         guest.write_file(&format!("{PLACE}/{name}"), text.as_bytes().to_vec()).await?;
     }
     // Standard error goes to the same stream, so that an error includes everything.
-    let line = format!("exec bash {PLACE}/build.sh 2>&1");
+    let line = format!("exec bash {PLACE}/build.sh {} 2>&1", wanted.part.argument());
     let mut process = guest.start(StartProcess::new("/bin/bash").args(["-c"]).arg(line).user("root")).await?;
-    let mut output = Tail::default();
+    let mut output = OutputLines::new(MAX_ERROR_BYTES);
     while let Some(event) = process.next().await? {
         match event {
             Event::Stdout(bytes) | Event::Stderr(bytes) | Event::Pty(bytes) => {
@@ -173,7 +241,7 @@ async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: im
             }
             Event::End(ended) if ended.exit_code == 0 => return Ok(()),
             Event::End(ended) => {
-                return Err(BuildError::Recipe { status: ended.exit_code, output: output.text() });
+                return Err(BuildError::Recipe { status: ended.exit_code, output: without_steps(&output.tail) });
             }
             Event::Started(_) => {}
         }
@@ -181,39 +249,9 @@ async fn run_recipe(recipe: &Recipe, state: &Path, directory: &File, on_step: im
     Err(BuildError::Gone)
 }
 
-/// The end of an output, and its lines as they arrive.
-#[derive(Debug)]
-struct Tail {
-    kept: OutputTail,
-    line: Vec<u8>,
-}
-
-impl Default for Tail {
-    fn default() -> Self {
-        Self { kept: OutputTail::new(MAX_ERROR_BYTES), line: Vec::new() }
-    }
-}
-
-impl Tail {
-    /// Returns the lines that these bytes complete.
-    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.kept.push(bytes);
-        let mut lines = Vec::new();
-        for byte in bytes {
-            match byte {
-                b'\n' => lines.push(String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned()),
-                // An endless line is not a progress line.
-                _ if self.line.len() < MAX_ERROR_BYTES => self.line.push(*byte),
-                _ => {}
-            }
-        }
-        lines
-    }
-
-    fn text(&self) -> String {
-        let text = self.kept.text();
-        text.lines().filter(|line| !line.starts_with(STEP)).collect::<Vec<_>>().join("\n")
-    }
+/// The end of an output, without the lines that tell the progress.
+fn without_steps(tail: &OutputTail) -> String {
+    tail.text().lines().filter(|line| !line.starts_with(STEP)).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -222,17 +260,8 @@ mod tests {
 
     #[test]
     fn an_error_has_the_output_without_the_progress() {
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::new(MAX_ERROR_BYTES);
         tail.push(b"::step 0/2 Looking\nERROR: no index\n::step 1/2 Going\nERROR: gone\n");
-        assert_eq!(tail.text(), "ERROR: no index\nERROR: gone");
-    }
-
-    #[test]
-    fn a_tail_gives_whole_lines_and_keeps_the_end() {
-        let mut tail = Tail::default();
-        assert!(tail.push(b"::step 1/2 ").is_empty());
-        assert_eq!(tail.push(b"one\ntwo\nthr"), ["::step 1/2 one", "two"]);
-        tail.push(&[b'x'; 5000]);
-        assert_eq!(tail.text(), "x".repeat(MAX_ERROR_BYTES));
+        assert_eq!(without_steps(&tail), "ERROR: no index\nERROR: gone");
     }
 }

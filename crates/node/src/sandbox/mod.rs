@@ -32,7 +32,7 @@ use std::sync::Arc;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{Incarnation, NodeState};
 
-pub(crate) use build_recipe::build_spec;
+pub(crate) use build_recipe::{WantedLayer, build_spec};
 use dial::SpareSockets;
 pub(crate) use sandboxes::{Sandboxes, SandboxesConfig};
 pub(crate) use workspace::maintain_workspaces;

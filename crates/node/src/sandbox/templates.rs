@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use isopod_wire::node::CreateError;
 
-use super::Sandboxes;
+use super::{Sandboxes, WantedLayer};
 use crate::home::HomeKind;
 use crate::pool::{Pool, PoolSize};
-use crate::template::{BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Recipe, Step, Template, find_recipe};
-use crate::template_pool::{Entry, TemplatePool};
+use crate::template::{
+    BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe,
+};
+use crate::template_pool::{Entry, More, TemplatePool};
 
 /// How long a create waits for a template that is being built. The official SDKs give up after 60 seconds, and the server's
 /// own limit for a create lies in between.
@@ -41,8 +43,7 @@ impl Sandboxes {
             let sandboxes = Arc::downgrade(self);
             tokio::spawn(async move {
                 let Some(sandboxes) = sandboxes.upgrade() else { return };
-                let opened = sandboxes.find_or_build(recipe).await;
-                sandboxes.open_built(recipe, opened);
+                sandboxes.open_recipe(recipe).await;
             });
         }
     }
@@ -79,14 +80,58 @@ impl Sandboxes {
         CreateError::TemplateNotReady { template: recipe.name.to_owned(), progress }
     }
 
-    async fn find_or_build(self: &Arc<Self>, recipe: &'static Recipe) -> Result<Layer, String> {
-        let base = self.template_pools.base().template();
-        let id = recipe.layer_id(base.facts(), self.state_path());
-        let templates = self.provisioner.host.state.templates();
-        if let Ok(layer) = Layer::open(&templates, &id) {
-            return Ok(layer);
+    /// Opens the template of a recipe as soon as it has the core, and then adds the rest.
+    async fn open_recipe(self: &Arc<Self>, recipe: &'static Recipe) {
+        let layers = recipe.layers(self.template_pools.base().template().facts(), self.state_path());
+        let top = layers.more.as_ref().unwrap_or(&layers.core);
+        if let Ok(stack) = Layer::open_stack(&self.templates_directory(), top) {
+            self.open_built(recipe, Ok(stack), More::Complete);
+            return;
         }
-        tracing::info!(template = recipe.name, "building a template, which takes some minutes");
+        let core = match self.build_core(recipe, &layers).await {
+            Ok(core) => core,
+            Err(reason) => return self.open_built(recipe, Err(reason), More::Complete),
+        };
+        let Some(more) = &layers.more else { return self.open_built(recipe, Ok(vec![core]), More::Complete) };
+        self.open_built(recipe, Ok(vec![Arc::clone(&core)]), More::Building);
+        let wanted = WantedLayer { recipe, part: Part::More, id: more, below: Some(&core) };
+        let on_step =
+            |step: Step| tracing::debug!(template = recipe.name, done = step.done, total = step.total, step.message);
+        let built = self.build_layer(&wanted, Existing::Take, on_step).await;
+        self.add_more(recipe, &core, built.map_err(|error| error.to_string()));
+    }
+
+    /// Puts the second layer of a recipe on top of the core. Sandboxes that exist stay as they are.
+    fn add_more(self: &Arc<Self>, recipe: &'static Recipe, core: &Arc<Layer>, built: Result<Layer, String>) {
+        let Some(Entry::Open(template_pool)) = self.template_pools.get(recipe.name) else { return };
+        match built {
+            // Otherwise the host has another Python since, and another core is being built.
+            Ok(more) if template_pool.template().layers().iter().any(|layer| layer.id() == core.id()) => {
+                let stack = vec![Arc::new(more), Arc::clone(core)];
+                let interpreter = recipe.has_interpreter.then(Interpreter::default);
+                template_pool.replace(self.template_pools.base().template().derive(recipe.name, stack, interpreter));
+                template_pool.set_more(More::Complete);
+                tracing::info!(template = recipe.name, "the template is complete");
+                self.warm_up(&template_pool);
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                tracing::warn!(template = recipe.name, reason, "could not add the rest of a template");
+                template_pool.set_more(More::Failed(reason));
+            }
+        }
+        self.template_pools.changed.notify_waiters();
+    }
+
+    async fn build_core(
+        self: &Arc<Self>,
+        recipe: &'static Recipe,
+        layers: &RecipeLayers,
+    ) -> Result<Arc<Layer>, String> {
+        let is_new = Layer::open(&self.templates_directory(), &layers.core).is_err();
+        if is_new {
+            tracing::info!(template = recipe.name, "building a template, which takes a while");
+        }
         let began = Instant::now();
         let sandboxes = Arc::downgrade(self);
         let on_step = move |step: Step| {
@@ -95,31 +140,35 @@ impl Sandboxes {
                 sandboxes.template_pools.set(recipe.name, Entry::Building(step));
             }
         };
-        let built = self.build_layer(recipe, &id, Existing::Take, on_step).await.map_err(|error| error.to_string())?;
-        tracing::info!(template = recipe.name, seconds = began.elapsed().as_secs(), "built a template");
-        Ok(built)
+        let built = self.find_or_build_core(recipe, layers, Existing::Take, on_step).await;
+        let core = built.map_err(|error| error.to_string())?;
+        if is_new {
+            tracing::info!(template = recipe.name, seconds = began.elapsed().as_secs(), "built a template");
+        }
+        Ok(core)
     }
 
     /// Opens the template of a recipe. If the recipe failed, a template with an interpreter is still usable without its
     /// layer.
-    fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Layer, String>) {
+    fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Vec<Arc<Layer>>, String>, more: More) {
         if self.template_pools.is_closed() {
             return;
         }
-        let (layer, reduced) = match built {
-            Ok(layer) => (Some(Arc::new(layer)), None),
+        let (layers, reduced) = match built {
+            Ok(layers) => (layers, None),
             Err(reason) => {
                 tracing::warn!(template = recipe.name, reason, "could not build a template");
-                (None, Some(reason))
+                (Vec::new(), Some(reason))
             }
         };
-        if layer.is_none() && !recipe.has_interpreter {
+        if layers.is_empty() && !recipe.has_interpreter {
             return self.template_pools.forget(recipe.name);
         }
         let interpreter = recipe.has_interpreter.then(Interpreter::default);
-        let template = self.template_pools.base().template().derive(recipe.name, layer, interpreter);
+        let template = self.template_pools.base().template().derive(recipe.name, layers, interpreter);
         let pool = Pool::new(Arc::clone(&self.provisioner), Arc::clone(&template), self.limits, self.pool_size);
         let template_pool = TemplatePool::new(recipe.name, template, pool, reduced);
+        template_pool.set_more(more);
         self.template_pools.set(recipe.name, Entry::Open(Arc::clone(&template_pool)));
         self.warm_up(&template_pool);
     }
@@ -200,15 +249,15 @@ impl Sandboxes {
                 continue;
             }
             let Some(recipe) = find_recipe(&old.name) else { continue };
-            let id = recipe.layer_id(base.facts(), self.state_path());
-            let is_for_this_host = old.layer().is_none_or(|layer| layer.id() == id);
+            let core = recipe.layers(base.facts(), self.state_path()).core;
+            let is_for_this_host = old.layers().last().is_none_or(|layer| layer.id() == core);
             if !is_for_this_host {
                 // Its packages are for another Python. The next create builds it again.
                 self.template_pools.forget(recipe.name);
                 continue;
             }
             let interpreter = old.interpreter().map(|_| Interpreter::default());
-            template_pool.replace(base.derive(recipe.name, old.layer().cloned(), interpreter));
+            template_pool.replace(base.derive(recipe.name, old.layers().to_vec(), interpreter));
             self.warm_up(&template_pool);
         }
     }

@@ -1,4 +1,4 @@
-//! Committed layers: `<id>/{root,usr,in-use}` in the templates directory, which several state directories may share. A
+//! Committed layers: `<id>/{root,usr,in-use}`, and `below` if it needs another, in the templates directory, which several state directories may share. A
 //! visible layer is complete. Every [`Layer`] holds a shared lock on `in-use`. A layer is removed only under an
 //! exclusive lock, and only if no record names a sandbox that uses it.
 
@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_disk::remove_tree;
@@ -24,6 +25,11 @@ const POLL: Duration = Duration::from_millis(10);
 const TEMPORARY: &str = ".tmp-";
 /// After that prefix: a layer that was replaced by a newer one.
 const OLD: &str = "old-";
+
+/// The file in a layer's directory that names the layer below it, if the layer is of no use without that one.
+const BELOW: &str = "below";
+/// How many layers may depend on each other in this way.
+const MAX_BELOW: usize = 8;
 
 /// Why a layer is not available.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +83,15 @@ impl Layer {
         Ok(Self { id: id.to_owned(), root: directory.join("root"), _held: held })
     }
 
+    /// Opens a layer and those that it depends on, topmost first.
+    pub(crate) fn open_stack(templates: &Path, id: &str) -> Result<Vec<Arc<Self>>, LayerError> {
+        let mut stack = vec![Arc::new(Self::open(templates, id)?)];
+        for below in layers_below(templates, id)? {
+            stack.push(Arc::new(Self::open(templates, &below)?));
+        }
+        Ok(stack)
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -89,6 +104,22 @@ impl Layer {
     pub(crate) fn usr(&self) -> PathBuf {
         self.root.with_file_name("usr")
     }
+}
+
+/// The layers that a layer depends on, the nearest first.
+pub(super) fn layers_below(templates: &Path, id: &str) -> Result<Vec<String>, LayerError> {
+    let mut below = Vec::new();
+    let mut next = id.to_owned();
+    while below.len() < MAX_BELOW {
+        let path = templates.join(&next).join(BELOW);
+        next = match fs::read_to_string(&path) {
+            Ok(name) => name,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(LayerError::on("read", &path)(error)),
+        };
+        below.push(next.clone());
+    }
+    Ok(below)
 }
 
 /// The right to create the layer with this id. Others wait for it and then find the layer.
@@ -121,6 +152,12 @@ pub(super) fn begin_making(templates: &Path, id: &str, quota: &Quota) -> Result<
 }
 
 impl Making {
+    /// Notes that the layer is of no use without another one.
+    pub(super) fn set_below(&self, below: &str) -> Result<(), LayerError> {
+        let path = self.directory.join(BELOW);
+        fs::write(&path, below).map_err(LayerError::on("write", &path))
+    }
+
     /// Publishes the layer. Replaces an older layer of that name.
     pub(super) fn publish(self, templates: &Path, id: &str) -> Result<Layer, LayerError> {
         let marker = self.directory.join(IN_USE);
@@ -180,7 +217,14 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn make(templates: &Path, name: &str) -> Result<Self, LayerError> {
+    /// Creates a directory with a name of its own that begins with this.
+    pub(crate) fn unique(templates: &Path, prefix: &str) -> Result<Self, LayerError> {
+        let mut bytes = [0; 12];
+        getrandom::fill(&mut bytes).expect("the kernel provides random numbers after boot");
+        Self::make(templates, &format!("{prefix}-{}", hex::encode(bytes)))
+    }
+
+    fn make(templates: &Path, name: &str) -> Result<Self, LayerError> {
         // Nobody else uses this name, so there is no wait.
         let making = begin_making(templates, name, &Quota::new(Bounds::default()))?;
         Ok(Self { making: Some(making), lock: lock_path(templates, name) })
@@ -342,6 +386,24 @@ mod tests {
         let stopped = Quota::new(Bounds::default()).stopped_by(|| Some("enough".to_owned()));
         let refused = begin_making(templates.path(), "a-1", &stopped).unwrap_err();
         assert!(matches!(refused, LayerError::Stopped(_)), "{refused}");
+    }
+
+    #[test]
+    fn a_layer_is_opened_with_those_that_it_depends_on() {
+        let templates = tempfile::tempdir().unwrap();
+        make(templates.path(), "core-1");
+        let more = begin_making(templates.path(), "more-1", &Quota::new(Bounds::default())).unwrap();
+        more.set_below("core-1").unwrap();
+        more.publish(templates.path(), "more-1").unwrap();
+        let ids = |id: &str| -> Result<Vec<String>, LayerError> {
+            Ok(Layer::open_stack(templates.path(), id)?.iter().map(|layer| layer.id().to_owned()).collect())
+        };
+        assert_eq!(ids("more-1").unwrap(), ["more-1", "core-1"]);
+        assert_eq!(ids("core-1").unwrap(), ["core-1"]);
+        remove_layer(templates.path(), "core-1").unwrap();
+        assert!(matches!(ids("more-1"), Err(LayerError::Missing(id)) if id == "core-1"));
+        fs::write(templates.path().join("more-1").join(BELOW), "more-1").unwrap();
+        assert_eq!(ids("more-1").unwrap().len(), 1 + MAX_BELOW, "a damaged file does not hang");
     }
 
     #[test]

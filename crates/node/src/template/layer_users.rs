@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::layer::{LayerError, layers_below};
 use super::manifest::{BUILT_PREFIX, Manifest, ManifestError};
 use crate::generation_name::GenerationName;
 use crate::layer_users::LayerUsers;
@@ -21,7 +22,8 @@ impl LayerUsers {
         for used in self.generations()? {
             let is_used = match GenerationName::parse(&used).top {
                 Some(id) if id.starts_with(BUILT_PREFIX) => self.layers_of(templates, id)?.iter().any(|on| on == layer),
-                top => top == Some(layer),
+                Some(top) => top == layer || below(templates, top)?.iter().any(|on| on == layer),
+                None => false,
             };
             if is_used {
                 return Ok(true);
@@ -39,4 +41,11 @@ impl LayerUsers {
             Err(error) => Err(error.into_io()),
         }
     }
+}
+
+fn below(templates: &Path, layer: &str) -> io::Result<Vec<String>> {
+    layers_below(templates, layer).map_err(|error| match error {
+        LayerError::Store { source, .. } => source,
+        other => io::Error::other(other),
+    })
 }

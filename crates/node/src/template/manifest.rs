@@ -1,5 +1,6 @@
 //! The manifest of a built template: `<id>.json` next to the layers, written atomically.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -56,18 +57,49 @@ pub(crate) struct Manifest {
     pub(crate) chain: String,
     /// Instructions for builds that start from it.
     pub(crate) onbuild: Vec<String>,
+    /// For images that it is exported as.
+    #[serde(default, skip_serializing_if = "Container::is_empty")]
+    pub(crate) container: Container,
+    /// Who built it, as [`BuildSpec::cache_scope`](isopod_wire::build::BuildSpec::cache_scope) says.
+    #[serde(default)]
+    pub(crate) scope: Option<String>,
+    /// Whether its layers may be another scope's. Earlier versions did not record it.
+    #[serde(default = "yes")]
+    pub(crate) has_others_layers: bool,
+}
+
+/// What an image says to those who run containers. It changes nothing in a sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Container {
+    pub(crate) entrypoint: Option<Vec<String>>,
+    pub(crate) cmd: Option<Vec<String>>,
+    /// Such as `3000/tcp`.
+    pub(crate) ports: BTreeSet<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Container {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Manifest {
-    /// The id is a hash of everything except size and time.
+    /// The id is a hash of everything except size, time and who built it.
     pub(crate) fn new(
         mut template: BuiltTemplate,
         on_host: bool,
         has_interpreter: bool,
         chain: String,
         onbuild: Vec<String>,
+        container: Container,
     ) -> Self {
-        let identity = serde_json::json!([
+        let mut identity = serde_json::json!([
             FORMAT,
             template.layers,
             template.env,
@@ -80,9 +112,19 @@ impl Manifest {
             has_interpreter,
             onbuild,
         ]);
+        // Templates of earlier versions have none, and keep their ids.
+        if let (serde_json::Value::Array(parts), false) = (&mut identity, container.is_empty()) {
+            parts.push(serde_json::json!([container.entrypoint, container.cmd, container.ports, container.labels]));
+        }
         let hash = Sha256::digest(identity.to_string().as_bytes());
         template.id = format!("{BUILT_PREFIX}{}", hex::encode(&hash[..16]));
-        Self { format: FORMAT, template, on_host, has_interpreter, chain, onbuild }
+        let (scope, has_others_layers) = (None, false);
+        Self { format: FORMAT, template, on_host, has_interpreter, chain, onbuild, container, scope, has_others_layers }
+    }
+
+    /// Records who built it.
+    pub(crate) fn built_by(self, scope: Option<String>, has_others_layers: bool) -> Self {
+        Self { scope, has_others_layers, ..self }
     }
 
     pub(crate) fn load(templates: &Path, id: &str) -> Result<Self, ManifestError> {

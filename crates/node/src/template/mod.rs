@@ -16,10 +16,10 @@ pub(crate) use commit_layer::{CommitError, Existing, Stamps, commit_area, commit
 use isopod_isolation::launch::{KeptLayers, RootLayers, RootStyle};
 pub(crate) use layer::{Layer, LayerError, Scratch, make_layer};
 pub use layer::{LayerInfo, layer_names, list_layers, remove_layer, remove_unfinished};
-pub(crate) use manifest::{BUILT_PREFIX, Manifest, ManifestError};
+pub(crate) use manifest::{BUILT_PREFIX, Container, Manifest, ManifestError};
 pub(crate) use progress::{STEP, Step, read_progress};
 pub use python_packages::{PackageDifference, package_differences};
-pub(crate) use recipe::{Recipe, facts_key, find_recipe, recipes};
+pub(crate) use recipe::{Part, Recipe, RecipeLayers, facts_key, find_recipe, recipes};
 pub use recipe::{RecipeInfo, has_recipe, list_recipes};
 
 use crate::base::{
@@ -85,15 +85,15 @@ impl Template {
         }))
     }
 
-    /// A template on the same base.
-    pub(crate) fn derive(&self, name: &str, layer: Option<Arc<Layer>>, interpreter: Option<Interpreter>) -> Arc<Self> {
-        let top = layer.as_ref().map(|layer| layer.id());
+    /// A template on the same base, with these layers, topmost first.
+    pub(crate) fn derive(&self, name: &str, layers: Vec<Arc<Layer>>, interpreter: Option<Interpreter>) -> Arc<Self> {
+        let top = layers.first().map(|layer| layer.id());
         let generation = GenerationName { base: self.base_generation(), top }.to_string();
         Arc::new(Self {
             name: name.to_owned(),
             base: self.base.clone(),
             host: self.host.clone(),
-            layers: layer.into_iter().collect(),
+            layers,
             built: None,
             style: RootStyle::default(),
             generation,
@@ -125,6 +125,12 @@ impl Template {
         }))
     }
 
+    /// The template in which a recipe runs: the base with these layers of the same recipe, topmost first.
+    pub(crate) fn for_recipe(base: &Self, layers: Vec<Arc<Layer>>) -> Arc<Self> {
+        let template = base.derive(BASE, layers, None);
+        Arc::new(Self { style: RootStyle { no_redirects: true, ..RootStyle::default() }, ..(*template).clone() })
+    }
+
     /// The template of a running build: these layers, topmost first, on the base or on nothing.
     pub(crate) fn for_build(base: &Self, on_host: bool, layers: Vec<Arc<Layer>>) -> Arc<Self> {
         let base_of = base.base.clone().filter(|_| on_host);
@@ -144,17 +150,17 @@ impl Template {
     /// The generation that a running sandbox uses.
     pub(crate) fn generation_of(state: &StateRoot, name: &str, generation: &str) -> Result<Arc<Self>, TemplateError> {
         let GenerationName { base, top } = GenerationName::parse(generation);
-        let layer = match top {
+        let layers = match top {
             Some(built) if built.starts_with(BUILT_PREFIX) => return Self::built_on(state, base, built),
-            Some(layer) => Some(Arc::new(Layer::open(&state.templates(), layer)?)),
-            None => None,
+            Some(layer) => Layer::open_stack(&state.templates(), layer)?,
+            None => Vec::new(),
         };
         let interpreter = find_recipe(name).filter(|recipe| recipe.has_interpreter).map(|_| Interpreter::default());
         Ok(Arc::new(Self {
             name: name.to_owned(),
             base: Some(open_generation(&state.layers(), base)?),
             host: HostRoot::default(),
-            layers: layer.into_iter().collect(),
+            layers,
             built: None,
             style: RootStyle::default(),
             generation: generation.to_owned(),
@@ -204,8 +210,9 @@ impl Template {
         &self.base.as_ref().expect("the base and recipes have a base").facts
     }
 
-    pub(crate) fn layer(&self) -> Option<&Arc<Layer>> {
-        self.layers.first()
+    /// The layers on top of the base, topmost first.
+    pub(crate) fn layers(&self) -> &[Arc<Layer>] {
+        &self.layers
     }
 
     /// The manifest, if a build created it.

@@ -33,11 +33,13 @@ impl fmt::Display for PackageDifference {
     }
 }
 
-/// Compares the code interpreter that was built for this host with E2B's. `None` if there is none yet.
+/// Compares the code interpreter that was built for this host with E2B's. `None` if it is not complete yet.
 pub fn package_differences(state: &StateRoot, facts: &BaseFacts) -> Option<Vec<PackageDifference>> {
-    let id = find_recipe(TEMPLATE)?.layer_id(facts, state.path());
-    let layer = state.templates().join(id);
-    layer.is_dir().then(|| compare(LIST, &installed(&layer)))
+    let layers = find_recipe(TEMPLATE)?.layers(facts, state.path());
+    let ids = std::iter::once(layers.core).chain(layers.more);
+    let paths: Vec<_> = ids.map(|id| state.templates().join(id)).collect();
+    let is_built = paths.iter().all(|layer| layer.is_dir());
+    is_built.then(|| compare(LIST, &paths.iter().flat_map(|layer| installed(layer)).collect()))
 }
 
 fn compare(list: &str, installed: &BTreeMap<String, String>) -> Vec<PackageDifference> {

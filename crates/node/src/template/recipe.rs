@@ -11,6 +11,36 @@ use crate::base::BaseFacts;
 /// Where an operator puts files of their own in the place of a recipe's: `recipes/<name>/<file>` below the state directory.
 const OWN_FILES: &str = "recipes";
 
+/// The line of a recipe's file after which comes what the second layer has.
+const MORE: &str = "[more]";
+
+/// A layer of a recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What the template needs to be usable.
+    Core,
+    /// The rest, on top of the core.
+    More,
+}
+
+impl Part {
+    /// The argument that tells the script what to install.
+    pub(crate) fn argument(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::More => "more",
+        }
+    }
+}
+
+/// The names of the layers that a recipe gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecipeLayers {
+    pub(crate) core: String,
+    /// `None` if the recipe has one layer.
+    pub(crate) more: Option<String>,
+}
+
 /// How a template is made.
 #[derive(Debug)]
 pub(crate) struct Recipe {
@@ -21,6 +51,10 @@ pub(crate) struct Recipe {
     script: &'static str,
     /// Files that the script finds in its directory: name and text.
     pub(crate) files: &'static [(&'static str, &'static str)],
+    /// The recipe whose script this one runs first. The operator's files of that one are also this one's.
+    extends: Option<&'static str>,
+    /// The file with a line `[more]`, if what follows it becomes a second layer.
+    divided: Option<&'static str>,
     /// Whether its sandboxes have a code interpreter.
     pub(crate) has_interpreter: bool,
 }
@@ -32,7 +66,32 @@ static RECIPES: &[Recipe] = &[
         summary: "Python with packages for data work, JavaScript, TypeScript and Bash, and a code interpreter",
         script: include_str!("../../recipes/code-interpreter-v1/build.sh"),
         files: &[("packages.txt", include_str!("../../recipes/code-interpreter-v1/packages.txt"))],
+        extends: None,
+        divided: Some("packages.txt"),
         has_interpreter: true,
+    },
+    Recipe {
+        name: "code-interpreter-full",
+        aliases: &[],
+        summary: "code-interpreter-v1 with R and Java",
+        script: include_str!("../../recipes/code-interpreter-full/build.sh"),
+        files: &[
+            ("code-interpreter-v1.sh", include_str!("../../recipes/code-interpreter-v1/build.sh")),
+            ("packages.txt", include_str!("../../recipes/code-interpreter-v1/packages.txt")),
+        ],
+        extends: Some("code-interpreter-v1"),
+        divided: None,
+        has_interpreter: true,
+    },
+    Recipe {
+        name: "desktop",
+        aliases: &[],
+        summary: "Xfce on a virtual screen with a browser, for E2B's desktop SDKs",
+        script: include_str!("../../recipes/desktop/build.sh"),
+        files: &[],
+        extends: None,
+        divided: None,
+        has_interpreter: false,
     },
     Recipe {
         name: "nodejs",
@@ -40,6 +99,8 @@ static RECIPES: &[Recipe] = &[
         summary: "Node.js and npm",
         script: include_str!("../../recipes/nodejs/build.sh"),
         files: &[],
+        extends: None,
+        divided: None,
         has_interpreter: false,
     },
 ];
@@ -73,6 +134,11 @@ pub fn has_recipe(name: &str) -> bool {
     find_recipe(name).is_some()
 }
 
+/// Whether an operator may replace a file of a recipe. Scripts are ours.
+fn is_replaceable(name: &str) -> bool {
+    Path::new(name).extension().is_none_or(|extension| extension != "sh")
+}
+
 /// The operator's file. One that cannot be read is reported, and not used.
 fn own_text(path: &Path) -> Option<String> {
     match fs::read_to_string(path) {
@@ -89,19 +155,23 @@ fn own_text(path: &Path) -> Option<String> {
 impl Recipe {
     /// The script, and what it finds beside itself: the operator's own file if there is one.
     pub(crate) fn texts(&self, state: &Path) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
-        let own = state.join(OWN_FILES).join(self.name);
-        let files = self
-            .files
-            .iter()
-            .map(move |(name, text)| (*name, own_text(&own.join(name)).map_or(Cow::Borrowed(*text), Cow::Owned)));
+        let own = state.join(OWN_FILES);
+        let owners: Vec<_> = std::iter::once(self.name).chain(self.extends).collect();
+        let own_text = move |name: &str| owners.iter().find_map(|owner| own_text(&own.join(owner).join(name)));
+        let files = self.files.iter().map(move |(name, text)| {
+            let own = is_replaceable(name).then(|| own_text(name)).flatten();
+            (*name, own.map_or(Cow::Borrowed(*text), Cow::Owned))
+        });
         std::iter::once(("build.sh", Cow::Borrowed(self.script))).chain(files)
     }
 
-    /// The name of the layer that this recipe gives on such a host. Packages for one Python do not work with another,
+    /// The names of the layers that this recipe gives on such a host. Packages for one Python do not work with another,
     /// and libraries of one distribution not with another's; nothing else of the host matters.
-    pub(crate) fn layer_id(&self, facts: &BaseFacts, state: &Path) -> String {
+    pub(crate) fn layers(&self, facts: &BaseFacts, state: &Path) -> RecipeLayers {
         let mut hash = Sha256::new();
+        let mut has_more = false;
         for (name, text) in self.texts(state) {
+            has_more |= self.divided == Some(name) && text.lines().any(|line| line.trim() == MORE);
             hash.update(name.as_bytes());
             hash.update([0]);
             hash.update(text.as_bytes());
@@ -112,7 +182,9 @@ impl Recipe {
         hash.update(minor(facts.python.as_deref().unwrap_or("none")).as_bytes());
         hash.update([0]);
         hash.update(facts.node.as_deref().map_or("none", major).as_bytes());
-        format!("{}-{}", self.name, hex::encode(&hash.finalize()[..8]))
+        let hash = hex::encode(&hash.finalize()[..8]);
+        let more = has_more.then(|| format!("{}-more-{hash}", self.name));
+        RecipeLayers { core: format!("{}-{hash}", self.name), more }
     }
 }
 
@@ -144,28 +216,52 @@ mod tests {
     fn a_layer_is_used_again_until_python_or_the_system_change() {
         let state = tempfile::tempdir().unwrap();
         let recipe = find_recipe("python3").unwrap();
-        let id = |python: &str| recipe.layer_id(&facts(python), state.path());
+        let id = |python: &str| recipe.layers(&facts(python), state.path());
         let first = id("3.11.2-6");
         assert_eq!(id("3.11.9"), first);
         assert_ne!(id("3.12.1"), first);
         let ubuntu = BaseFacts { system: "Ubuntu".to_owned(), ..facts("3.11.2") };
-        assert_ne!(recipe.layer_id(&ubuntu, state.path()), first);
-        assert_ne!(find_recipe("nodejs").unwrap().layer_id(&facts("3.11.2-6"), state.path()), first);
+        assert_ne!(recipe.layers(&ubuntu, state.path()), first);
+        assert_ne!(find_recipe("nodejs").unwrap().layers(&facts("3.11.2-6"), state.path()), first);
     }
 
     #[test]
     fn an_operators_own_list_of_packages_gives_another_layer() {
         let state = tempfile::tempdir().unwrap();
         let recipe = find_recipe("python3").unwrap();
-        let before = recipe.layer_id(&facts("3.11.2"), state.path());
+        let before = recipe.layers(&facts("3.11.2"), state.path());
+        assert_ne!(before.more.as_ref(), Some(&before.core));
+        assert!(before.more.is_some());
         let own = state.path().join("recipes/code-interpreter-v1");
         fs::create_dir_all(&own).unwrap();
         fs::write(own.join("packages.txt"), "ipython\n").unwrap();
-        assert_ne!(recipe.layer_id(&facts("3.11.2"), state.path()), before);
+        let own_layers = recipe.layers(&facts("3.11.2"), state.path());
+        assert_ne!(own_layers.core, before.core);
+        assert_eq!(own_layers.more, None, "nothing follows what the operator chose");
         let texts: Vec<_> = recipe.texts(state.path()).collect();
         assert_eq!(texts.last().map(|(name, text)| (*name, text.as_ref())), Some(("packages.txt", "ipython\n")));
         fs::write(own.join("build.sh"), "exit 1\n").unwrap();
         assert!(recipe.texts(state.path()).all(|(_, text)| text != "exit 1\n"), "the script is ours");
+    }
+
+    #[test]
+    fn a_recipe_that_extends_another_takes_its_own_list_first_and_then_the_others() {
+        let state = tempfile::tempdir().unwrap();
+        let recipe = find_recipe("code-interpreter-full").unwrap();
+        let text = |wanted: &str| {
+            let mut texts = recipe.texts(state.path());
+            texts.find(|(name, _)| *name == wanted).map(|(_, text)| text.into_owned())
+        };
+        let script = find_recipe("code-interpreter-v1").unwrap().script;
+        assert_eq!(text("code-interpreter-v1.sh").as_deref(), Some(script));
+        for owner in ["code-interpreter-v1", "code-interpreter-full"] {
+            let own = state.path().join(OWN_FILES).join(owner);
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("packages.txt"), owner).unwrap();
+            fs::write(own.join("code-interpreter-v1.sh"), "exit 1\n").unwrap();
+            assert_eq!(text("packages.txt").as_deref(), Some(owner));
+        }
+        assert_eq!(text("code-interpreter-v1.sh").as_deref(), Some(script), "the script is ours");
     }
 
     #[test]

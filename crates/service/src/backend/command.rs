@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
+use isopod_guest_client::{MemoryBudget, Reservation};
 use tokio::time::Instant;
 
 use super::BackendError;
@@ -132,14 +133,21 @@ impl CommandStream {
     /// Waits for the end and keeps up to `max_bytes` of each stream.
     ///
     /// # Errors If the stream broke. The command may still be running.
-    pub async fn collect(mut self, max_bytes: usize) -> Result<Output, BackendError> {
+    pub async fn collect(self, max_bytes: usize) -> Result<Output, BackendError> {
+        self.collect_within(max_bytes, &mut MemoryBudget::unlimited().reserve()).await
+    }
+
+    /// Like [`Self::collect`], but also drops output that doesn't fit into this reservation.
+    ///
+    /// # Errors Like [`Self::collect`].
+    pub async fn collect_within(mut self, max_bytes: usize, memory: &mut Reservation) -> Result<Output, BackendError> {
         let started = Instant::now();
         let (mut stdout, mut stderr) = (Kept::new(max_bytes), Kept::new(max_bytes));
         while let Some(event) = self.next().await {
             match event? {
                 CommandEvent::Started(_) => {}
-                CommandEvent::Stdout(bytes) => stdout.push(&bytes),
-                CommandEvent::Stderr(bytes) => stderr.push(&bytes),
+                CommandEvent::Stdout(bytes) => stdout.push(&bytes, memory),
+                CommandEvent::Stderr(bytes) => stderr.push(&bytes, memory),
                 CommandEvent::Ended(end) => return Ok(Output::of(stdout, stderr, end)),
             }
         }
@@ -188,10 +196,11 @@ impl Kept {
         Self { bytes: Vec::new(), max_bytes, left_out: false }
     }
 
-    fn push(&mut self, more: &[u8]) {
-        let room = self.max_bytes - self.bytes.len();
-        self.bytes.extend_from_slice(&more[..more.len().min(room)]);
-        self.left_out |= more.len() > room;
+    fn push(&mut self, more: &[u8], memory: &mut Reservation) {
+        let room = (self.max_bytes - self.bytes.len()).min(more.len());
+        let kept = if memory.grow(room) { room } else { 0 };
+        self.bytes.extend_from_slice(&more[..kept]);
+        self.left_out |= more.len() > kept;
     }
 }
 

@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_guest_client::interpreter::{Executed, RunCode};
+use isopod_guest_client::{MemoryBudget, Reservation};
 use isopod_wire::SandboxId;
 
 pub use command::{Command, CommandEnd, CommandEvent, CommandLine, CommandStream, Output};
@@ -55,8 +57,42 @@ pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
 
     /// Runs a command to its end and keeps its output, up to [`Command::max_output`].
     async fn execute(&self, id: &SandboxId, command: Command) -> Result<Output, BackendError> {
+        self.execute_within(id, command, &mut MemoryBudget::unlimited().reserve()).await
+    }
+
+    /// Like [`Self::execute`], but also drops output that doesn't fit into this reservation.
+    async fn execute_within(
+        &self,
+        id: &SandboxId,
+        command: Command,
+        memory: &mut Reservation,
+    ) -> Result<Output, BackendError> {
         let max_bytes = command.max_output;
-        self.start(id, command).await?.collect(max_bytes).await
+        self.start(id, command).await?.collect_within(max_bytes, memory).await
+    }
+
+    /// Runs code in the sandbox's interpreter to its end, within its timeout. Drops results that don't fit into this
+    /// reservation or exceed the backend's own limit.
+    async fn run_code(
+        &self,
+        _id: &SandboxId,
+        _code: RunCode,
+        _memory: &mut Reservation,
+    ) -> Result<Executed, BackendError> {
+        Err(BackendError::invalid(format!("the {} backend has no code interpreter", self.name())))
+    }
+
+    /// Whether a program in the sandbox listens on this port.
+    async fn is_listening(&self, id: &SandboxId, port: u16) -> Result<bool, BackendError> {
+        let mut connect =
+            Command::argv("/bin/bash", ["-c", "exec 3<>\"/dev/tcp/127.0.0.1/$1\"", "bash", &port.to_string()]);
+        connect.timeout = Duration::from_secs(5);
+        Ok(self.execute(id, connect).await?.exit_code == 0)
+    }
+
+    /// The host name of a port. `None` if it is below this server's own domain.
+    async fn host(&self, _id: &SandboxId, _port: u16) -> Result<Option<String>, BackendError> {
+        Ok(None)
     }
 
     /// Writes a file as this user. Creates parent directories and replaces an existing file.

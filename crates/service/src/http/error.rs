@@ -11,6 +11,12 @@ impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
         let (code, message) = (error.code(), error.to_string());
         let status = match &error {
+            ServiceError::InStep { .. } => return step_error(error),
+            ServiceError::StepFailed(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ServiceError::TooManyGuesses(wait) => {
+                return Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code(code).retry_in(*wait);
+            }
+            ServiceError::Gone(_) => StatusCode::GONE,
             ServiceError::NotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::NotOwner | ServiceError::ScopeForbids | ServiceError::Policy(_) => StatusCode::FORBIDDEN,
             ServiceError::Elsewhere(_) => StatusCode::MISDIRECTED_REQUEST,
@@ -26,9 +32,18 @@ impl From<ServiceError> for ApiError {
         match error {
             ServiceError::Quota(quota) => answer.with_details(json!(quota)),
             ServiceError::NotRunning(status) => answer.with_details(json!({ "status": status.text() })),
+            ServiceError::StepFailed(failed) => answer.with_details(json!(failed)),
             ServiceError::Elsewhere(server) => answer.with_details(json!({ "server": server })),
             _ => answer,
         }
+    }
+}
+
+/// The error of the step, with its name among the details.
+fn step_error(error: ServiceError) -> ApiError {
+    match error {
+        ServiceError::InStep { step, error } => ApiError::from(*error).with_detail("step", json!(step)),
+        other => ApiError::internal(&other),
     }
 }
 

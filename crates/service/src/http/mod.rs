@@ -9,11 +9,17 @@ mod error;
 mod execute;
 mod execute_stream;
 mod files;
+mod fragment_body;
+mod fragments;
 mod git;
 mod health;
 mod names;
+mod published;
+mod quotas;
 mod sandbox_create;
 mod sandboxes;
+mod script_run;
+mod short_url_open;
 mod sse;
 mod start_task;
 mod tasks;
@@ -50,12 +56,18 @@ pub fn routes() -> Routes<Arc<Service>> {
 }
 
 fn audited_routes() -> Routes<Arc<Service>> {
-    sandbox_routes().merge(task_routes()).merge(record_routes())
+    let records = record_routes().merge(team_routes()).merge(quota_routes());
+    sandbox_routes().merge(fragment_routes()).merge(task_routes()).merge(records)
 }
 
-/// The health route needs no key and is not audited.
+/// These routes need no key and are not audited.
 fn open_routes() -> Routes<Arc<Service>> {
-    Routes::new().route("/api/v1/health", [get(reads(Nothing), "Whether the service works", health::health)])
+    Routes::new().route("/api/v1/health", [get(reads(Nothing), "Whether the service works", health::health)]).route(
+        "/s/{id}",
+        [get(reads(Nothing), "Go to the preview behind a short URL", short_url_open::open)
+            .may_refuse(&[410, 421, 429, 500, 503])
+            .never_refuses(400)],
+    )
 }
 
 /// Whatever the service is asked may concern a sandbox on another server, or fail at its backend.
@@ -118,6 +130,47 @@ fn sandbox_routes() -> Routes<Arc<Service>> {
             [post(changes(AgentKey, "sandbox.resume"), "Let a paused sandbox run again", sandboxes::resume)],
         )
         .merge(git_routes())
+        .may_refuse(SERVICE_REFUSALS)
+}
+
+fn fragment_routes() -> Routes<Arc<Service>> {
+    Routes::new()
+        .route(
+            "/api/v1/fragments",
+            [post(
+                changes(AgentKey, "fragment.run"),
+                "Run a fragment in a new sandbox: install, write, run the code or start the app",
+                fragments::run,
+            )],
+        )
+        .route(
+            "/api/v1/fragments/published",
+            [
+                post(
+                    changes(AgentKey, "fragment.publish"),
+                    "Give the preview of a sandbox a short URL for a while",
+                    published::publish,
+                ),
+                get(reads(AgentKey).audited_as("fragment.list_published"), "List short URLs", published::list),
+            ],
+        )
+        .route(
+            "/api/v1/fragments/published/{id}",
+            [delete(
+                changes(AgentKey, "fragment.unpublish"),
+                "Remove a short URL; the sandbox lives on",
+                published::unpublish,
+            )],
+        )
+        .route(
+            "/sandbox/run",
+            [post(
+                changes(AgentKey, "script.run"),
+                "Run a script in a sandbox of its own, which ends with it",
+                script_run::run,
+            )],
+        )
+        .may_refuse(&[422])
         .may_refuse(SERVICE_REFUSALS)
 }
 
@@ -233,6 +286,10 @@ fn record_routes() -> Routes<Arc<Service>> {
             )
             .may_refuse(&[429])],
         )
+}
+
+fn team_routes() -> Routes<Arc<Service>> {
+    Routes::new()
         .route("/api/v1/teams", [get(reads(AdminKey).audited_as("team.list"), "List teams, for admins", teams::list)])
         .route(
             "/api/v1/teams/{id}",
@@ -247,6 +304,38 @@ fn record_routes() -> Routes<Arc<Service>> {
                     changes(AdminKey, "team.remove_member"),
                     "Take someone out of a team, for admins",
                     teams::remove_member,
+                ),
+            ],
+        )
+}
+
+fn quota_routes() -> Routes<Arc<Service>> {
+    Routes::new()
+        .route(
+            "/api/v1/quota",
+            [get(reads(AgentKey).audited_as("quota.get"), "The limits of your team, and what it uses", quotas::own)],
+        )
+        .route(
+            "/api/v1/quotas",
+            [get(reads(AdminKey).audited_as("quota.list"), "The limits of all teams, for admins", quotas::list)],
+        )
+        .route(
+            "/api/v1/tiers",
+            [get(reads(AdminKey).audited_as("tier.list"), "The tiers of the settings, for admins", quotas::tiers)],
+        )
+        .route(
+            "/api/v1/teams/{id}/quota",
+            [
+                get(reads(AdminKey).audited_as("team.get_quota"), "The limits of a team, for admins", quotas::get),
+                put(
+                    changes(AdminKey, "team.set_quota"),
+                    "Give a team a tier or limits of its own, for admins",
+                    quotas::set,
+                ),
+                delete(
+                    changes(AdminKey, "team.reset_quota"),
+                    "Take a team's tier and limits away, for admins",
+                    quotas::reset,
                 ),
             ],
         )

@@ -43,6 +43,10 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(9, "0009_key_scopes"),
     migration!(10, "0010_service"),
     migration!(11, "0011_servers"),
+    migration!(12, "0012_run_services"),
+    migration!(13, "0013_team_quotas"),
+    migration!(14, "0014_views"),
+    migration!(15, "0015_short_urls"),
 ];
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ mod audit;
 mod commands;
 mod quota;
 mod sandboxes;
+mod short_urls;
 mod tasks;
+mod team_quota;
+mod tiers;
 mod usage;
 
 use super::{Store, StoreError};
@@ -17,9 +20,12 @@ pub use agents::AgentRow;
 pub use audit::{AuditChain, AuditLine, Verified};
 pub use audit::{AuditEntry, AuditQuery, ChainEnd};
 pub use commands::{CommandQuery, CommandRow, GitRow, StoredCommand};
-pub use quota::{QuotaExceeded, QuotaLimits, QuotaOwner, Quotas};
+pub use quota::{QuotaExceeded, QuotaLimits, QuotaOwner, QuotaUsage, Quotas};
 pub use sandboxes::{RecordedEnd, ServiceQuery, ServiceSandbox, Status, Taken};
+pub use short_urls::{ShortUrl, ShortUrlClaim, ShortUrlLimits};
 pub use tasks::TaskRow;
+pub use team_quota::TeamQuota;
+pub use tiers::{EffectiveQuota, Tiers};
 pub use usage::{Reading, UsageGroup, UsageRow};
 
 /// A record. A batch of records is written completely or not at all.

@@ -20,6 +20,32 @@ pub struct QuotaLimits {
     pub memory_mib: Option<u32>,
 }
 
+impl QuotaLimits {
+    /// These limits, and others where these have none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            concurrent: self.concurrent.or(others.concurrent),
+            per_hour: self.per_hour.or(others.per_hour),
+            cpu_seconds_per_day: self.cpu_seconds_per_day.or(others.cpu_seconds_per_day),
+            memory_mib: self.memory_mib.or(others.memory_mib),
+        }
+    }
+}
+
+/// How much of its limits an owner uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaUsage {
+    /// The number of sandboxes that run.
+    pub concurrent: i64,
+    /// The number of sandboxes created in the last hour.
+    pub per_hour: i64,
+    /// The CPU time of sandboxes created in the last day, in seconds.
+    pub cpu_seconds_per_day: i64,
+    /// The memory limits of the sandboxes that run, in MiB.
+    pub memory_mib: i64,
+}
+
 /// The limits of all owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
@@ -92,13 +118,10 @@ async fn exceeded_by(
     owner: QuotaOwner,
     limits: &QuotaLimits,
     claimant: &Claimant<'_>,
-    filter: Option<(&'static str, &str)>,
+    filter: Filter<'_>,
 ) -> Result<Option<QuotaExceeded>, sqlx::Error> {
-    let now = Timestamp::now().0;
     if limits.concurrent.is_some() || limits.memory_mib.is_some() {
-        let what = "count(*), CAST(coalesce(sum(s.memory_mib), 0) AS BIGINT)";
-        let running = " AND s.destroyed_at IS NULL AND s.status IN ('creating', 'running')";
-        let (count, memory) = count_of(connection, what, claimant.team, filter, running, None).await?;
+        let (count, memory) = running(connection, claimant.team, filter).await?;
         if let Some(found) = over(owner, "concurrent", limits.concurrent, count, 1) {
             return Ok(Some(found));
         }
@@ -107,19 +130,55 @@ async fn exceeded_by(
         }
     }
     if limits.per_hour.is_some() && claimant.is_new {
-        let since = Some(now - HOUR_MS);
-        let (count, _) = count_of(connection, "count(*), 0", claimant.team, filter, "", since).await?;
+        let count = created_in_an_hour(connection, claimant.team, filter).await?;
         if let Some(found) = over(owner, "per_hour", limits.per_hour, count, 1) {
             return Ok(Some(found));
         }
     }
     if limits.cpu_seconds_per_day.is_some() {
-        let since = Some(now - 24 * HOUR_MS);
-        let what = "CAST(coalesce(sum(u.cpu_micros), 0) AS BIGINT), 0";
-        let (micros, _) = count_of(connection, what, claimant.team, filter, "", since).await?;
-        return Ok(over(owner, "cpu_seconds_per_day", limits.cpu_seconds_per_day, micros / 1_000_000, 1));
+        let seconds = cpu_seconds_in_a_day(connection, claimant.team, filter).await?;
+        return Ok(over(owner, "cpu_seconds_per_day", limits.cpu_seconds_per_day, seconds, 1));
     }
     Ok(None)
+}
+
+/// What a whole team uses.
+pub(super) async fn usage_of(connection: &mut Transaction, team: &TeamId) -> Result<QuotaUsage, sqlx::Error> {
+    let (concurrent, memory_mib) = running(connection, team, None).await?;
+    let per_hour = created_in_an_hour(connection, team, None).await?;
+    let cpu_seconds_per_day = cpu_seconds_in_a_day(connection, team, None).await?;
+    Ok(QuotaUsage { concurrent, per_hour, cpu_seconds_per_day, memory_mib })
+}
+
+/// A column and the value that it must have, or the whole team.
+type Filter<'a> = Option<(&'static str, &'a str)>;
+
+/// The number of running sandboxes, and their memory in MiB.
+async fn running(connection: &mut Transaction, team: &TeamId, filter: Filter<'_>) -> Result<(i64, i64), sqlx::Error> {
+    let what = "count(*), CAST(coalesce(sum(s.memory_mib), 0) AS BIGINT)";
+    let running = " AND s.destroyed_at IS NULL AND s.status IN ('creating', 'running')";
+    count_of(connection, what, team, filter, running, None).await
+}
+
+async fn created_in_an_hour(
+    connection: &mut Transaction,
+    team: &TeamId,
+    filter: Filter<'_>,
+) -> Result<i64, sqlx::Error> {
+    let since = Some(Timestamp::now().0 - HOUR_MS);
+    let (count, _) = count_of(connection, "count(*), 0", team, filter, "", since).await?;
+    Ok(count)
+}
+
+async fn cpu_seconds_in_a_day(
+    connection: &mut Transaction,
+    team: &TeamId,
+    filter: Filter<'_>,
+) -> Result<i64, sqlx::Error> {
+    let since = Some(Timestamp::now().0 - 24 * HOUR_MS);
+    let what = "CAST(coalesce(sum(u.cpu_micros), 0) AS BIGINT), 0";
+    let (micros, _) = count_of(connection, what, team, filter, "", since).await?;
+    Ok(micros / 1_000_000)
 }
 
 fn over(owner: QuotaOwner, what: &'static str, limit: Option<u32>, used: i64, more: i64) -> Option<QuotaExceeded> {
@@ -132,7 +191,7 @@ async fn count_of(
     connection: &mut Transaction,
     what: &'static str,
     team: &TeamId,
-    filter: Option<(&'static str, &str)>,
+    filter: Filter<'_>,
     condition: &'static str,
     since: Option<i64>,
 ) -> Result<(i64, i64), sqlx::Error> {

@@ -194,11 +194,10 @@ impl Store {
     /// Finds a sandbox by the service's id or by the backend's, whichever team owns it. If several match, returns the
     /// newest.
     pub async fn find_service_sandbox(&self, id: &str) -> Result<Option<ServiceSandbox>, StoreError> {
-        let mut query = select();
-        query.push("id = ").push_bind(id).push(" OR sandbox = ").push_bind(id);
-        query.push(" ORDER BY created_at DESC LIMIT 1");
-        let row = query.build().fetch_optional(&self.read).await.map_err(StoreError::doing("read a sandbox"))?;
-        row.as_ref().map(read).transpose()
+        // Sorted here: for an order with a limit, PostgreSQL walks the index of that order instead of those of the ids.
+        let rows = select_by_id(id).build().fetch_all(&self.read).await.map_err(StoreError::doing("read a sandbox"))?;
+        let found: Result<Vec<_>, _> = rows.iter().map(read).collect();
+        Ok(found?.into_iter().max_by_key(|row| row.created_at))
     }
 
     pub async fn list_service_sandboxes(&self, wanted: &ServiceQuery) -> Result<Vec<ServiceSandbox>, StoreError> {
@@ -277,6 +276,13 @@ fn select() -> QueryBuilder<'static> {
     query
 }
 
+/// By either of its ids.
+fn select_by_id(id: &str) -> QueryBuilder<'_> {
+    let mut query = select();
+    query.push("id = ").push_bind(id).push(" OR sandbox = ").push_bind(id);
+    query
+}
+
 fn insert_query(row: &ServiceSandbox) -> QueryBuilder<'static> {
     let mut query = QueryBuilder::new("INSERT INTO service_sandboxes (");
     query.push(COLUMNS).push(") VALUES (");
@@ -329,4 +335,56 @@ fn read(row: &Row) -> Result<ServiceSandbox, StoreError> {
         running_at: row.get::<Option<i64>>(19).map(Timestamp),
         destroyed_at: row.get::<Option<i64>>(20).map(Timestamp),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(team: &TeamId, number: i64) -> ServiceSandbox {
+        ServiceSandbox {
+            id: format!("i{number}"),
+            team: team.clone(),
+            server: "alpha".to_owned(),
+            agent: None,
+            task: None,
+            // Two rows have the same sandbox.
+            sandbox: Some(format!("j{}", number / 2).parse().unwrap()),
+            template: "base".to_owned(),
+            status: Status::Running,
+            reason: None,
+            repo_url: None,
+            branch_name: None,
+            cpu_millis: None,
+            memory_mib: 1,
+            metadata: BTreeMap::new(),
+            timeout: Duration::from_secs(60),
+            create_key: format!("create-{number}"),
+            idempotency: None,
+            created_at: Timestamp(1000 + number),
+            running_at: None,
+            destroyed_at: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_is_found_by_the_indexes_of_its_ids_and_of_several_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_test(dir.path()).await;
+        let team = store.ensure_team().await.unwrap();
+        for number in 0..3000 {
+            store.insert_service_sandbox(&row(&team, number), &Quotas::default()).await.unwrap();
+        }
+        let is_postgres = crate::testing::postgres::is_wanted();
+        let (word, column) = if is_postgres { ("EXPLAIN ", 0) } else { ("EXPLAIN QUERY PLAN ", 3) };
+        let plan = select_by_id("i7").explained(word).fetch_all(&store.read).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| row.get(column)).collect();
+        let text = plan.join("; ");
+        assert!(text.contains("service_sandboxes_sandbox") && !text.contains("SCAN"), "{text}");
+        assert!(!text.contains("service_sandboxes_all") && !text.contains("Seq Scan"), "{text}");
+
+        assert_eq!(store.find_service_sandbox("i7").await.unwrap().unwrap().id, "i7");
+        assert_eq!(store.find_service_sandbox("j3").await.unwrap().unwrap().id, "i7", "the newest of two");
+        assert!(store.find_service_sandbox("k").await.unwrap().is_none());
+    }
 }

@@ -123,9 +123,14 @@ feature('languages', 'Bash', { core: true }, () =>
   })
 )
 
-// For a response with status 500, this SDK shows only the status.
-feature('languages', 'a missing language is refused', () =>
+feature('languages', 'a missing language says what is there', () =>
   withSandbox(async (sandbox) => {
-    await rejects(sandbox.runCode('1', { language: 'klingon' }), sdk.SandboxError)
+    const language = 'klingon'
+    for (const call of [() => sandbox.runCode('1', { language }), () => sandbox.createCodeContext({ language })]) {
+      const { message } = await rejects(call(), sdk.NotFoundError)
+      for (const part of ["'klingon'", 'bash, ', 'javascript, ', 'python, ', "'code-interpreter-full'"]) {
+        assert(message.includes(part), message)
+      }
+    }
   })
 )

@@ -19,6 +19,8 @@ pub(super) struct Cleaned {
     run_id: String,
     /// Whether there was a sandbox.
     killed: bool,
+    /// The sandboxes that are gone now.
+    sandbox_ids: Vec<String>,
 }
 
 pub(super) async fn cleanup(
@@ -28,9 +30,12 @@ pub(super) async fn cleanup(
 ) -> Result<Json<Cleaned>, ApiError> {
     let run = parse_run(&run_id)?;
     // This also ends a workflow of this name, and its own cleanup may be the one that removes the sandbox.
-    let had_one = app.fleet.store.find_session_of(&caller.team, &run).await?.is_some_and(|row| row.sandbox.is_some());
+    let before = app.sessions.sandboxes_of_owner(&caller.team, &run).await?;
     let cancelled = cancel_run(&app, &caller, &run_id).await?;
-    let disposed = app.sessions.dispose(&caller.team, &run).await?;
-    let killed = disposed.killed || (cancelled && had_one);
-    Ok(Json(Cleaned { status: "cleaned", run_id, killed }))
+    let mut gone = app.sessions.dispose(&caller.team, &run).await?.killed;
+    if cancelled {
+        gone.extend(before.into_iter().filter(|id| !gone.contains(id)).collect::<Vec<_>>());
+    }
+    let sandbox_ids = gone.iter().map(ToString::to_string).collect();
+    Ok(Json(Cleaned { status: "cleaned", run_id, killed: !gone.is_empty(), sandbox_ids }))
 }

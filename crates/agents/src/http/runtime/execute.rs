@@ -11,6 +11,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::super::runtime_runs::refuse_ended;
+use super::tool_log::CallLog;
 use super::{parse_path, parse_run};
 use crate::Agents;
 use crate::sessions::{Action, RelPath, ToolCall, ToolResult, parse_timeout};
@@ -62,7 +63,11 @@ pub(super) async fn execute(
     let call = body.parse()?.checked()?;
     refuse_ended(&app, &caller, &run_id).await?;
     let agent = call.agent.clone();
-    let result = app.sessions.execute(&caller.team, &run, call).await?;
+    let (tool, arguments) = call.action.shown();
+    let mut log = CallLog(app.runs.tool_log(&caller.team, &run, agent.as_deref(), tool, &arguments));
+    let result = app.sessions.execute(&caller.team, &run, call, &mut log).await;
+    log.end(&result);
+    let result = result?;
     let subject = Subject { agent, ..Subject::sandbox(&result.sandbox_id) };
     Ok((Extension(subject), Json(result)))
 }

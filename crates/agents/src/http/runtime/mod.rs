@@ -9,6 +9,7 @@ mod files;
 mod library;
 mod session;
 mod stream;
+mod tool_log;
 mod tools;
 
 pub(super) use client_id::ClientId;
@@ -65,8 +66,14 @@ fn run_routes() -> Routes<Arc<Agents>> {
                 delete(changes(TeamKey, "run.remove_file"), "Take a file out of the input of a run", files::remove),
             ],
         )
-        .route("/runtime/{run_id}/cleanup", [delete(changes(TeamKey, "run.cleanup"), END_A_RUN, cleanup::cleanup)])
-        .route("/cleanup/{run_id}", [delete(changes(TeamKey, "run.cleanup"), END_A_RUN, cleanup::cleanup)])
+        .route(
+            "/runtime/{run_id}/cleanup",
+            [delete(changes(TeamKey, "run.cleanup"), END_A_RUN, cleanup::cleanup).may_refuse(&[409, 421])],
+        )
+        .route(
+            "/cleanup/{run_id}",
+            [delete(changes(TeamKey, "run.cleanup"), END_A_RUN, cleanup::cleanup).may_refuse(&[409, 421])],
+        )
 }
 
 const END_A_RUN: &str = "End a run: its sandbox is removed";

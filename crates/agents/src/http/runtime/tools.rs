@@ -12,8 +12,9 @@ use utoipa::ToSchema;
 use super::super::runtime_runs::refuse_ended;
 use super::execute::checked_agent;
 use super::parse_run;
+use super::tool_log::CallLog;
 use crate::Agents;
-use crate::sessions::{UseError, schemas};
+use crate::sessions::UseError;
 
 pub(super) enum Call {}
 
@@ -29,8 +30,8 @@ pub(super) struct Tools {
     tools: Value,
 }
 
-pub(super) async fn list(_: Caller) -> Json<Tools> {
-    Json(Tools { tools: schemas() })
+pub(super) async fn list(State(app): State<Arc<Agents>>, _: Caller) -> Json<Tools> {
+    Json(Tools { tools: app.sessions.tools() })
 }
 
 /// The body has the arguments from the model. The query names the agent.
@@ -44,7 +45,10 @@ pub(super) async fn call(
     let run = parse_run(&run_id)?;
     let agent = checked_agent(query.text("agent_id").map(str::to_owned))?;
     refuse_ended(&app, &caller, &run_id).await?;
-    match app.sessions.use_tool(&caller.team, &run, &name, body.0, agent).await {
+    let mut log = CallLog(app.runs.tool_log(&caller.team, &run, agent.as_deref(), &name, &body.0));
+    let used = app.sessions.use_tool(&caller.team, &run, &name, body.0, agent, &mut log).await;
+    log.end(&used);
+    match used {
         Ok(value) => Ok(Json(value)),
         Err(UseError::Session(error)) => Err(error.into()),
         Err(error @ UseError::Unknown(_)) => Err(ApiError::not_found(error.to_string()).with_error(error.to_string())),

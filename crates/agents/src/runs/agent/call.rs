@@ -21,6 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum AgentError {
     #[error("the node has no agent URL, and the server has no agent service")]
     NoService,
+    #[error("this server has no agent service to make plans; set `runs.agent_url` in its settings")]
+    NoPlanner,
     #[error("the agent cannot be reached")]
     Target(#[source] TargetError),
     #[error("could not connect to the agent")]

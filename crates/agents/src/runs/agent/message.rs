@@ -3,12 +3,14 @@
 use isopod_store::NodeSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::names;
 use crate::runs::graph::Strategy;
 
 /// The request that invokes an agent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AgentInvocation)]
 pub(crate) struct Invocation {
     pub(crate) run_id: String,
     pub(crate) agent_id: String,
@@ -16,6 +18,7 @@ pub(crate) struct Invocation {
     pub(crate) prompt: String,
     pub(crate) user_directive: String,
     /// The outputs of the nodes that this one depends on, by their ids.
+    #[schema(value_type = Object)]
     pub(crate) input_data: Map<String, Value>,
     pub(crate) parent_signature: Option<String>,
     pub(crate) cached_content_id: Option<String>,

@@ -1,4 +1,4 @@
-//! Agents behind URLs: one POST invokes a node, and an agent service is notified when a run has ended.
+//! Agents behind URLs: one POST invokes a node, and each agent service is told when a run has ended.
 
 mod call;
 mod message;
@@ -6,15 +6,15 @@ mod message;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use isopod_outbound::Policy;
-use serde_json::Value;
+use isopod_outbound::{OutboundError, Policy, TargetError};
+use serde_json::{Value, json};
 
 pub(crate) use call::AgentError;
 use call::Caller;
 pub(crate) use message::{AgentReply, Delegation, Invocation};
 
 use isopod_outbound::Trust;
-use isopod_store::RunId;
+use isopod_store::{AgentService, RunId};
 
 /// Calls agents.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Agents {
 }
 
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// A model thinks for a while.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Agents {
     pub(crate) fn new(trust: Trust, service: Option<String>, policy: Policy) -> Self {
@@ -36,6 +38,14 @@ impl Agents {
     /// Whether an agent without a URL can be invoked.
     pub(crate) fn has_service(&self) -> bool {
         self.service.is_some()
+    }
+
+    /// The service of an agent with this URL.
+    pub(crate) fn service_of(&self, url: Option<&str>) -> AgentService {
+        match url.map(|url| url.trim_end_matches('/')) {
+            Some(url) if self.service.as_deref() != Some(url) => AgentService::At(url.to_owned()),
+            _ => AgentService::Configured,
+        }
     }
 
     /// Invokes an agent and reads its reply. There is no timeout: drop the future to stop waiting.
@@ -50,20 +60,49 @@ impl Agents {
         serde_json::from_slice(&body).map_err(|source| AgentError::InvalidReply { source, body: beginning(&body) })
     }
 
-    /// Notifies the agent service, if there is one, that a run has ended. It is not an error if the service does not
-    /// know the run.
-    pub(crate) async fn clean_up(&self, run: &RunId) -> Result<(), AgentError> {
-        let Some(service) = &self.service else { return Ok(()) };
-        let (url, open) = (format!("{service}/runtime/{run}/cleanup"), Policy::open());
-        let call = self.caller.call(Method::DELETE, &url, Vec::new(), &open);
+    /// Asks the configured service for a workflow.
+    pub(crate) async fn plan(&self, text: &str) -> Result<Value, AgentError> {
+        let service = self.service.as_deref().ok_or(AgentError::NoPlanner)?;
+        let body = json!({ "text": text }).to_string().into_bytes();
+        let (url, open) = (format!("{service}/plan"), Policy::open());
+        let call = self.caller.call(Method::POST, &url, body, &open);
+        let (status, body) =
+            tokio::time::timeout(PLAN_TIMEOUT, call).await.map_err(|_| AgentError::Timeout(PLAN_TIMEOUT))??;
+        if !status.is_success() {
+            return Err(AgentError::Status { status, body: beginning(&body) });
+        }
+        serde_json::from_slice(&body).map_err(|source| AgentError::InvalidReply { source, body: beginning(&body) })
+    }
+
+    /// Tells a service that a run has ended. It is not an error if the service doesn't know the run, or if it has nothing
+    /// to clean up and so no such route, or if the policy forbids its address, so that it was never called.
+    pub(crate) async fn clean_up(&self, service: &AgentService, run: &RunId) -> Result<(), AgentError> {
+        match self.tell_ended(service, run).await {
+            Err(AgentError::Target(TargetError::Outbound(OutboundError::Internal { .. }))) => Ok(()),
+            told => told,
+        }
+    }
+
+    async fn tell_ended(&self, service: &AgentService, run: &RunId) -> Result<(), AgentError> {
+        let (base, policy) = match (service, self.service.as_deref()) {
+            (AgentService::At(url), _) => (url.as_str(), &self.policy),
+            (AgentService::Configured, Some(url)) => (url, &Policy::open()),
+            (AgentService::Configured, None) => return Ok(()),
+        };
+        let url = format!("{base}/runtime/{run}/cleanup");
+        let call = self.caller.call(Method::DELETE, &url, Vec::new(), policy);
         let (status, body) =
             tokio::time::timeout(CLEANUP_TIMEOUT, call).await.map_err(|_| AgentError::Timeout(CLEANUP_TIMEOUT))??;
-        if status.is_success() || status == StatusCode::NOT_FOUND {
+        if status.is_success() || HAS_NOTHING.contains(&status) {
             return Ok(());
         }
         Err(AgentError::Status { status, body: beginning(&body) })
     }
 }
+
+/// How a service answers that doesn't know the run or the route.
+const HAS_NOTHING: [StatusCode; 4] =
+    [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::GONE, StatusCode::NOT_IMPLEMENTED];
 
 /// Enough of a reply to recognise it.
 fn beginning(body: &[u8]) -> String {

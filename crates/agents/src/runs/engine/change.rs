@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use isopod_store::clock::Timestamp;
-use isopod_store::{EventKind, InvocationRow, NodeRow, NodeState, RunEvent, RunTurn};
+use isopod_store::{AgentService, EventKind, InvocationRow, NodeRow, NodeState, RunEvent, RunTurn};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -18,6 +18,8 @@ pub(super) struct Changes {
     removed: Vec<String>,
     invocations: Vec<InvocationRow>,
     events: Vec<RunEvent>,
+    /// Agent services to record, so that they are told of the end.
+    pub(super) services: Vec<AgentService>,
     /// Nodes to start once the turn is recorded.
     pub(super) started: Vec<String>,
     /// Replies to send once the turn is recorded.
@@ -69,6 +71,7 @@ impl RunTask {
             removed: std::mem::take(&mut self.changes.removed),
             invocations: std::mem::take(&mut self.changes.invocations),
             events: std::mem::take(&mut self.changes.events),
+            services: std::mem::take(&mut self.changes.services),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! graphs.
 
 use isopod_store::secrets::new_uuid;
-use isopod_store::{EventKind, NodeSpec};
+use isopod_store::{EventKind, NodeSpec, Work};
 use serde_json::json;
 
 use super::load::new_row;
@@ -20,7 +20,18 @@ impl RunTask {
         }
         let data = json!({ "action": "delegate", "reason": delegation.reason });
         self.event(EventKind::SystemIntervention, Some(id), data);
-        self.splice(id, delegation.strategy(), &delegation.new_nodes, &delegation.prune_nodes);
+        let new_nodes = self.at_service_of(id, &delegation.new_nodes);
+        self.splice(id, delegation.strategy(), &new_nodes, &delegation.prune_nodes);
+    }
+
+    /// Agents without a URL are at the service of the agent that asks for them.
+    fn at_service_of(&self, id: &str, new_nodes: &[NodeSpec]) -> Vec<NodeSpec> {
+        let url = self.nodes.get(id).and_then(|node| node.spec.agent.clone());
+        let at_service = |node: &NodeSpec| match node.work() {
+            Work::Agent { url: None } => NodeSpec { agent: url.clone(), ..node.clone() },
+            _ => node.clone(),
+        };
+        new_nodes.iter().map(at_service).collect()
     }
 
     pub(super) fn spawn_agent(&mut self, id: &str, node: NodeSpec) {

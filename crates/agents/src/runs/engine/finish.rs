@@ -1,7 +1,7 @@
 //! Ends a run: aborts what is running, and records the terminal state together with the cleanup.
 
 use isopod_store::clock::Timestamp;
-use isopod_store::{EventKind, NodeState, RunStatus};
+use isopod_store::{AgentService, EventKind, NodeState, RunStatus};
 use serde_json::json;
 
 use super::{Outcome, RunTask};
@@ -35,6 +35,7 @@ impl RunTask {
         // This comes before the end is recorded, so that nothing of this run can use a sandbox after its cleanup has
         // started.
         self.performing.shutdown().await;
+        self.record_output();
         self.changes.started.clear();
         self.close_running();
         let Some(end) = self.end.clone() else { return };
@@ -42,6 +43,10 @@ impl RunTask {
             End::Completed => (RunStatus::Completed, "completed", None),
             End::Failed { reason, error } => (RunStatus::Failed, reason, Some(error)),
         };
+        // The agent service of the settings is told of every run, because agents may have used it by themselves.
+        if self.shared.agents.has_service() {
+            self.changes.services.push(AgentService::Configured);
+        }
         let data = json!({ "status": status.text(), "reason": reason, "error": error });
         self.event(EventKind::RunEnded, None, data);
         self.row.status = status;

@@ -12,8 +12,10 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::output::MAX_RUN;
 use super::{Request, RunTask};
 use crate::runs::graph::{Graph, GraphError, GraphNode};
+use crate::runs::live_output::LiveOutput;
 use crate::runs::shared::Shared;
 use crate::runs::workflow::Workflow;
 
@@ -30,6 +32,7 @@ pub(crate) struct NewRun {
 pub(in crate::runs) struct TaskHandles {
     pub(in crate::runs) commands: mpsc::Sender<Request>,
     pub(in crate::runs) seen: watch::Receiver<i64>,
+    pub(in crate::runs) output: Arc<LiveOutput>,
 }
 
 /// How many commands may be queued.
@@ -50,6 +53,7 @@ pub(in crate::runs) fn new_task(
     let graph = Graph::new(nodes.iter().map(as_graph_node).collect())?;
     let (commands, receiver) = mpsc::channel(COMMANDS);
     let (seen, watching) = watch::channel(row.last_seq);
+    let output = Arc::<LiveOutput>::default();
     let retrying: HashSet<String> =
         nodes.iter().filter(|node| node.next_at.is_some()).map(|node| node.spec.id.clone()).collect();
     let task = RunTask {
@@ -64,10 +68,13 @@ pub(in crate::runs) fn new_task(
         performing: JoinSet::new(),
         commands: receiver,
         seen,
+        output: Arc::clone(&output),
+        output_at: tokio::time::Instant::now(),
+        output_room: MAX_RUN,
         changes: super::Changes::default(),
         end: None,
     };
-    Ok((task, TaskHandles { commands, seen: watching }))
+    Ok((task, TaskHandles { commands, seen: watching, output }))
 }
 
 pub(in crate::runs) fn new_row(spec: NodeSpec, place: i64) -> NodeRow {

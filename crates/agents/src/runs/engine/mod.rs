@@ -14,6 +14,7 @@ mod delegate;
 mod finish;
 mod handle;
 mod load;
+mod output;
 mod perform;
 mod settle;
 mod soft;
@@ -29,13 +30,15 @@ use tokio::task::JoinSet;
 pub(crate) use handle::{Command, Refusal, Request};
 pub(crate) use perform::Outcome;
 
-use isopod_store::{NodeRow, RunRow};
+use isopod_store::{NodeRow, RunRow, TeamId};
 
 use super::graph::{Graph, Verdict};
+use super::live_output::LiveOutput;
 use super::shared::Shared;
 use change::Changes;
 pub(crate) use finish::End;
 pub(super) use load::{NewRun, TaskHandles, new_task};
+use output::{is_only_output, output_due};
 
 /// A run and everything that only its task may touch.
 pub(super) struct RunTask {
@@ -54,6 +57,12 @@ pub(super) struct RunTask {
     commands: mpsc::Receiver<Request>,
     /// The number of the last recorded event. Written here, read by watchers.
     seen: watch::Sender<i64>,
+    /// What tool calls write while they run.
+    output: Arc<LiveOutput>,
+    /// Not earlier does output become events.
+    output_at: tokio::time::Instant,
+    /// How much more output becomes events.
+    output_room: usize,
     changes: Changes,
     /// Decided, but possibly not recorded yet.
     end: Option<End>,
@@ -68,6 +77,10 @@ struct OpenAttempt {
 }
 
 impl RunTask {
+    pub(super) fn team(&self) -> &TeamId {
+        &self.row.team
+    }
+
     /// Runs to the end, or until the server stops. Then the run stays as recorded.
     pub(super) async fn run(mut self) {
         loop {
@@ -102,6 +115,7 @@ impl RunTask {
                 None => return false,
             },
             () = tokio::time::sleep(wake) => self.expire(),
+            () = output_due(&self.output, self.output_at) => self.record_output(),
         }
         while let Some(done) = self.performing.try_join_next() {
             self.settle_joined(done);
@@ -135,7 +149,10 @@ impl RunTask {
             wait = (wait * 2).min(Duration::from_secs(5));
         }
         self.seen.send_replace(self.row.last_seq);
-        self.shared.mirror.notify(&self.row.id);
+        if !is_only_output(&turn) {
+            self.shared.mirror.notify(&self.row.id);
+        }
+        self.shared.live_logs.publish(&self.row.id, &turn.events);
         for (reply, answer) in self.changes.replies.drain(..) {
             // The caller may be gone.
             let _ = reply.send(answer);

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use isopod_store::{NodeSpec, RunId, TeamId, Work};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::RunTask;
 use crate::runs::agent::{AgentError, AgentReply, Delegation, Invocation};
 use crate::runs::executor::{ExecutorCall, ExecutorResult, ExecutorWork};
+use crate::runs::invocation::invocation;
+use crate::runs::live_output::ToolLog;
 use crate::runs::shared::Shared;
 
 /// The outcome of one attempt at a node.
@@ -39,8 +41,11 @@ impl RunTask {
             let (spec, shared) = (node.spec.clone(), Arc::clone(&self.shared));
             let (team, run) = (self.row.team.clone(), self.row.id.clone());
             let invocation = matches!(spec.work(), Work::Agent { .. }).then(|| self.invocation_of(&spec));
+            let log = self
+                .tool_call_of(&id)
+                .map(|(tool, arguments)| ToolLog::begin(Arc::clone(&self.output), Some(id.clone()), tool, &arguments));
             self.performing.spawn(async move {
-                let work = AssertUnwindSafe(perform(&shared, &team, &run, &spec, invocation));
+                let work = AssertUnwindSafe(perform(&shared, &team, &run, &spec, invocation, log));
                 let outcome =
                     work.catch_unwind().await.unwrap_or_else(|_| Outcome::failed("internal error of the server"));
                 (spec.id, outcome)
@@ -49,35 +54,7 @@ impl RunTask {
     }
 
     fn invocation_of(&self, spec: &NodeSpec) -> Invocation {
-        let parents = || spec.depends_on.iter().filter_map(|id| Some((id, self.nodes.get(id)?.output.as_ref()?)));
-        let field = |output: &Value, name: &str| output.get(name).and_then(Value::as_str).map(str::to_owned);
-        let made = parents().flat_map(|(_, output)| output["files_generated"].as_array().into_iter().flatten());
-        let made = made.filter_map(Value::as_str).map(str::to_owned);
-        let input_data: Map<String, Value> =
-            parents().map(|(id, output)| (id.clone(), output["output"].clone())).collect();
-        Invocation {
-            run_id: self.row.id.to_string(),
-            agent_id: spec.id.clone(),
-            model: spec.model_text().to_owned(),
-            prompt: spec.prompt.clone(),
-            user_directive: spec.user_directive.clone().unwrap_or_default(),
-            input_data,
-            parent_signature: parents().find_map(|(_, output)| field(output, "thought_signature")),
-            cached_content_id: parents().find_map(|(_, output)| field(output, "cached_content_id")),
-            thinking_level: (spec.model.as_deref() == Some("thinking")).then_some(5),
-            file_paths: self.row.settings.attached_files.iter().cloned().chain(made).collect(),
-            tools: spec.tools.clone(),
-            allow_delegation: spec.allow_delegation,
-            graph_view: self.graph_view(),
-        }
-    }
-
-    /// The graph as text, for an agent that may change it.
-    fn graph_view(&self) -> String {
-        let line = |node: &crate::runs::graph::GraphNode| {
-            format!("[{}] {} <- {}", node.state.text(), node.id, node.depends_on.join(", "))
-        };
-        self.graph.nodes().iter().take(500).map(line).collect::<Vec<_>>().join("\n")
+        invocation(&self.row, spec, |id| self.nodes.get(id), &self.graph)
     }
 }
 
@@ -87,6 +64,7 @@ async fn perform(
     run: &RunId,
     spec: &NodeSpec,
     invocation: Option<Invocation>,
+    log: Option<ToolLog>,
 ) -> Outcome {
     let timeout = spec.attempt_timeout();
     let work = match (spec.work(), invocation) {
@@ -104,14 +82,28 @@ async fn perform(
         (Work::Agent { .. }, None) => return Outcome::failed("the invocation of the agent is missing"),
     };
     let call = ExecutorCall { node: spec.id.clone(), work, timeout };
-    match tokio::time::timeout(timeout + GRACE, shared.executor.execute(team, run, call)).await {
+    let Some(mut log) = log else { return Outcome::failed("the log of the call is missing") };
+    let outcome = match tokio::time::timeout(timeout + GRACE, shared.executor.execute(team, run, call, &mut log)).await
+    {
         Ok(Ok(result)) => result.into(),
         Ok(Err(error)) => Outcome::failed(isopod_wire::error_chain(&error)),
         Err(_) => Outcome::failed(format!("the node took longer than {timeout:?}")),
-    }
+    };
+    log.end(outcome.success, &outcome.text());
+    outcome
 }
 
 impl Outcome {
+    /// What it says in one text.
+    fn text(&self) -> String {
+        let result = self.output.get("result").unwrap_or(&self.output);
+        match (&self.error, result) {
+            (Some(error), _) => error.clone(),
+            (None, Value::String(text)) => text.clone(),
+            (None, other) => other.to_string(),
+        }
+    }
+
     fn failed(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }

@@ -19,6 +19,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 impl RunTask {
     /// The task itself never fails, because panics in it are caught. It is aborted only after the run has ended.
     pub(super) fn settle_joined(&mut self, done: Result<(String, Outcome), JoinError>) {
+        self.record_output();
         if let Ok((id, outcome)) = done {
             self.settle(&id, outcome);
         }

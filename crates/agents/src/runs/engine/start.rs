@@ -88,13 +88,21 @@ impl RunTask {
                 "error_message": null,
             }),
         });
+        self.record_service_of(id);
         self.event(EventKind::AgentStarted, Some(id), json!({ "attempt": attempt, "invocation_id": open.id }));
         self.open.insert(id.to_owned(), open);
         self.changes.started.push(id.to_owned());
     }
 
+    /// Records the service of an agent before it is called.
+    fn record_service_of(&mut self, id: &str) {
+        let Some(Work::Agent { url }) = self.nodes.get(id).map(|node| node.spec.work()) else { return };
+        let service = self.shared.agents.service_of(url);
+        self.changes.services.push(service);
+    }
+
     /// The tool call that a code or command node is about to make. Agents report theirs afterwards.
-    fn tool_call_of(&self, id: &str) -> Option<(&'static str, Value)> {
+    pub(super) fn tool_call_of(&self, id: &str) -> Option<(&'static str, Value)> {
         match self.nodes.get(id)?.spec.work() {
             Work::Code { code, language } => Some(("execute_python", json!({ "code": code, "language": language }))),
             Work::Command(command) => Some(("run_command", json!({ "command": command }))),

@@ -61,6 +61,7 @@ impl Service {
             "broken" => response(500, "trouble"),
             "refuse" => response(200, &json!({ "success": false, "error": "I will not" }).to_string()),
             "null" if count == 1 => response(200, &good(json!("[STATUS: NULL]")).to_string()),
+            "nothing" => response(200, &good(json!("  ")).to_string()),
             "delegate" => response(
                 200,
                 &with(
@@ -103,14 +104,15 @@ struct Stage {
     _dir: tempfile::TempDir,
     server: TestServer,
     service: Arc<Service>,
+    home: String,
 }
 
 async fn stage() -> Stage {
     let service = Arc::new(Service::default());
     let home = service.start().await;
     let dir = tempfile::tempdir().unwrap();
-    let server = TestServer::begin_with(dir.path(), &Arc::default(), Killer::never(), Some(home)).await;
-    Stage { _dir: dir, server, service }
+    let server = TestServer::begin_with(dir.path(), &Arc::default(), Killer::never(), Some(home.clone())).await;
+    Stage { _dir: dir, server, service, home }
 }
 
 #[tokio::test]
@@ -153,6 +155,8 @@ async fn agents_that_hang_lie_break_or_refuse_fail_their_node() {
     }
     let nobody = server.start("nodes: [{id: a, agent: 'http://127.0.0.1:1/'}]").await;
     assert_eq!(server.ended(&nobody).await.1, "node_failed");
+    let state = server.state(&nobody).await;
+    assert_eq!((&state["cleaned_up"], &state["cleanup_failed"]), (&json!(false), &json!(true)), "{state}");
     let again = server.start("nodes: [{id: a, prompt: broken once, retries: 1}]").await;
     assert_eq!(server.ended(&again).await.1, "completed");
 }
@@ -219,10 +223,75 @@ async fn an_empty_answer_waits_for_a_person_instead_of_failing() {
 }
 
 #[tokio::test]
+async fn an_agent_whose_parents_gave_nothing_waits_for_a_person() {
+    let stage = stage().await;
+    let (server, service) = (&stage.server, &stage.service);
+    let id = server.start("agents: [{id: a, prompt: nothing}, {id: b, prompt: fine, depends_on: [a]}]").await;
+    server.until(&id, RunStatus::AwaitingApproval).await;
+    assert_eq!(service.command(), ["a"]);
+    server.command(&id, Command::Resume).await.unwrap();
+    assert_eq!(server.ended(&id).await.1, "completed");
+    assert_eq!(service.command(), ["a", "b"]);
+    let fed = "agents: [{id: a, prompt: nothing}, {id: c, prompt: fine}, {id: b, prompt: fine, depends_on: [a, c]}]";
+    assert_eq!(server.ended(&server.start(fed).await).await.1, "completed", "one parent with output is enough");
+}
+
+#[tokio::test]
 async fn an_agent_without_a_url_is_refused_where_no_service_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let server = TestServer::begin(dir.path(), &Arc::default()).await;
     let workflow = Workflow::parse("nodes: [{id: a, prompt: x}]").unwrap();
     let refused = server.runs.start(RunId::random(), server.team.clone(), "public".to_owned(), workflow).await;
     assert!(matches!(refused, Err(StartError::NoAgent(_))));
+}
+
+/// Services that only nodes name, one of them twice, and one that is called by delegation only.
+#[tokio::test]
+async fn every_service_that_a_run_called_is_told_of_its_end_once() {
+    let stage = stage().await;
+    let (first, second) = (Arc::new(Service::default()), Arc::new(Service::default()));
+    let (one, two) = (first.start().await, second.start().await);
+    let flow = format!(
+        "nodes: [{{id: a, agent: '{one}', prompt: delegate, allow_delegation: true}}, \
+         {{id: b, agent: '{one}/', depends_on: [a]}}, {{id: c, agent: '{two}', prompt: fine, depends_on: [b]}}, \
+         {{id: d, prompt: fine, depends_on: [c]}}, {{id: never, agent: 'http://127.0.0.1:1', depends_on: [d], approval: true}}]"
+    );
+    let id = stage.server.start(&flow).await;
+    stage.server.until(&id, RunStatus::AwaitingApproval).await;
+    stage.server.command(&id, Command::Stop).await.unwrap();
+    assert_eq!(stage.server.ended(&id).await.1, "stopped");
+    assert_eq!(first.command(), ["a", "extra", "last", "b"], "agents without a URL are where their delegator is");
+    assert_eq!((second.command(), stage.service.command()), (vec!["c".to_owned()], vec!["d".to_owned()]));
+    for service in [&first, &second, &stage.service] {
+        let told = format!("/runtime/{id}/cleanup");
+        assert_eq!(*service.cleanups.lock().unwrap(), [told.clone(), told], "the first answer is 503");
+    }
+    let state = stage.server.state(&id).await;
+    assert_eq!((&state["cleaned_up"], &state["cleanup_failed"]), (&json!(true), &json!(false)), "{state}");
+    let services = state["agent_services"].as_array().unwrap();
+    assert_eq!(services.len(), 3, "{services:?}");
+    assert!(services.iter().all(|service| service["cleanup"] == "done" && service["attempts"] == 2), "{services:?}");
+    assert!(!state.to_string().contains(&stage.home), "the operator's URL is not shown");
+}
+
+/// It is recorded which services a run has called before it calls them.
+#[tokio::test]
+async fn the_next_server_tells_the_services_of_a_run_that_ended_before() {
+    let service = Arc::new(Service::default());
+    let url = service.start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let world = Arc::default();
+    // The steps are the commits of the start, of the first node and of the end, and then the removal of the sandbox.
+    let killer = Killer::at(6);
+    let server = TestServer::begin_with(dir.path(), &world, Arc::clone(&killer), None).await;
+    let id = server.start(&format!("nodes: [{{id: a, agent: '{url}', prompt: fine}}]")).await;
+    killer.has_killed().await;
+    assert!(server.row(&id).await.status.is_terminal(), "it has ended");
+    assert_eq!(server.store.cleanup_done(&id).await.unwrap(), Some(false));
+    drop(server);
+    assert_eq!(*service.cleanups.lock().unwrap(), Vec::<String>::new());
+    let server = TestServer::begin(dir.path(), &world).await;
+    assert_eq!(server.ended(&id).await.1, "completed");
+    assert_eq!(service.command(), ["a"]);
+    assert_eq!(service.cleanups.lock().unwrap().len(), 2, "503, then 200");
 }

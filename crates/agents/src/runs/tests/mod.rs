@@ -4,6 +4,7 @@ mod agents;
 mod approvals;
 mod endings;
 mod faults;
+mod live_output;
 mod world;
 
 use std::path::Path;
@@ -54,8 +55,10 @@ impl TestServer {
             executor: Arc::new(world::FakeExecutor { world: Arc::clone(world), killer }),
             agents: Agents::new(Trust::new(Vec::new()), home, isopod_outbound::Policy::open()),
             mirror: Mirror::default(),
+            live_logs: live_logs::LiveLogs::default(),
             retry_wait: Duration::from_millis(1),
             cleanup_wait: Duration::from_millis(1),
+            cleanup_deadline: Duration::from_millis(50),
             stop: stop.clone(),
         });
         runs.take_over_all().await.unwrap();

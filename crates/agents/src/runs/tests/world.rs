@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::runs::executor::{Disposed, Executor, ExecutorCall, ExecutorError, ExecutorResult, ExecutorWork};
 use crate::runs::ledger::Ledger;
+use crate::sessions::{OutputKind, OutputSink};
 
 #[derive(Debug, Default)]
 pub(super) struct World {
@@ -69,7 +70,7 @@ impl World {
     }
 }
 
-/// The executor of [`World`]. A command says what happens: `ok`, `fail`, `fail N` (N times, then it succeeds), `hang`.
+/// The executor of [`World`]. A command says what happens: `ok`, `fail`, `fail N` (N times, then it succeeds), `hang`, `say WORDS`.
 pub(super) struct FakeExecutor {
     pub(super) world: Arc<World>,
     pub(super) killer: Arc<Killer>,
@@ -77,7 +78,13 @@ pub(super) struct FakeExecutor {
 
 #[async_trait]
 impl Executor for FakeExecutor {
-    async fn execute(&self, team: &TeamId, run: &RunId, call: ExecutorCall) -> Result<ExecutorResult, ExecutorError> {
+    async fn execute(
+        &self,
+        team: &TeamId,
+        run: &RunId,
+        call: ExecutorCall,
+        sink: &mut dyn OutputSink,
+    ) -> Result<ExecutorResult, ExecutorError> {
         let ExecutorWork::Command(command) = &call.work else { panic!("the tests have commands only") };
         let key = (run.clone(), call.node.clone());
         {
@@ -97,7 +104,14 @@ impl Executor for FakeExecutor {
         tokio::task::yield_now().await;
         match command.split_once(' ').unwrap_or((command, "")) {
             ("ok", text) => Ok(ExecutorResult { success: true, output: json!(text), ..ExecutorResult::default() }),
-            ("hang", _) => std::future::pending().await,
+            ("hang", text) => {
+                sink.write(OutputKind::Stdout, text);
+                std::future::pending().await
+            }
+            ("say", text) => {
+                text.split(' ').for_each(|word| sink.write(OutputKind::Stdout, &format!("{word}\n")));
+                Ok(ExecutorResult { success: true, output: json!({ "result": text }), ..ExecutorResult::default() })
+            }
             ("panic", _) => panic!("the executor panics, as it was told to"),
             (_, times) => {
                 let mut seen = self.world.seen.lock().unwrap();

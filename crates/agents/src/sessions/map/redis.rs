@@ -23,12 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::Stream;
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{OwnerKind, TeamId, TeamOwner};
 use isopod_wire::compat;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, cmd};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Msg, Pipeline, RedisError, cmd};
 use tokio::time::Instant;
 
 use super::{Entry, LockError, LockToken, SessionMap};
@@ -96,6 +97,16 @@ impl RedisMap {
         let Some(mut connection) = self.connection().await else { return false };
         let asked = tokio::time::timeout(COMMAND_TIMEOUT, commands.query_async::<()>(&mut connection)).await;
         self.judge(asked.unwrap_or_else(|_| Err(timed_out()))).is_some()
+    }
+
+    /// Listens to a channel, on a connection of its own.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<impl Stream<Item = Msg> + Unpin + use<>, RedisError> {
+        let subscribing = async {
+            let mut listener = self.client.get_async_pubsub().await?;
+            listener.subscribe(channel).await?;
+            Ok(listener.into_on_message())
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, subscribing).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
     async fn connection(&self) -> Option<MultiplexedConnection> {

@@ -147,8 +147,10 @@ async fn redis_has_the_keys_that_others_read() {
     let hashes = [("a/b.csv".to_owned(), Some("0cc1".to_owned())), ("gone".to_owned(), None)];
     map.put_hashes(&run, &hashes, until).await;
     assert_eq!(server.ask(&["GET", "raro:e2b_session:run-1"]), "isandbox");
-    let left: u64 = server.ask(&["TTL", "raro:e2b_session:run-1"]).parse().unwrap();
-    assert!((3500..=3600).contains(&left), "{left}");
+    for key in ["raro:e2b_session:run-1", "raro:e2b_files:run-1:a/b.csv"] {
+        let left: u64 = server.ask(&["TTL", key]).parse().unwrap();
+        assert!((3500..=3600).contains(&left), "{key} expires in {left} s");
+    }
     assert_eq!(server.ask(&["GET", "raro:e2b_files:run-1:a/b.csv"]), "0cc1");
     // A run of the same name in another team writes none of these keys.
     let theirs = TeamOwner::new(&TeamId("second".to_owned()), &run.owner);

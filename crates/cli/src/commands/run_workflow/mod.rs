@@ -3,6 +3,7 @@
 
 mod layout;
 mod plain;
+mod printed;
 mod tree;
 
 use std::io::{IsTerminal as _, Read as _};

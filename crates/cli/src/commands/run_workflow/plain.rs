@@ -4,7 +4,7 @@ use isopod_client::sandbox::RunEvent;
 use serde_json::Value;
 
 use super::Watcher;
-use crate::commands::runs::event_line;
+use crate::commands::runs::event_lines;
 use crate::printable::printable;
 use crate::say::print_json;
 
@@ -17,7 +17,7 @@ impl Watcher for Plain {
     }
 
     fn event(&mut self, event: &RunEvent) {
-        say!("{}", event_line(event));
+        event_lines(event).iter().for_each(|line| say!("{line}"));
     }
 
     fn end(&mut self, state: &Value) {

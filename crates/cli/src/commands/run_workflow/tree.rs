@@ -1,5 +1,5 @@
-//! A run as a tree on the terminal: one line per node, further in the more come before it, moving while it runs. What nodes
-//! print goes above the tree, how far the run is stands below it.
+//! A run as a tree on the terminal: one line per node, further in the more come before it, moving while it runs. The last
+//! line that a node has printed stands beside it and the lines before go above the tree. How far the run is stands below.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Watcher;
 use super::layout::places;
+use super::printed::Printed;
 use crate::commands::runs::field;
 use crate::commands::show::printable;
 
@@ -18,10 +19,6 @@ const TICK: Duration = Duration::from_millis(100);
 const MAX_LINES: usize = 40;
 /// Of a terminal that does not say how high it is.
 const USUAL_HEIGHT: usize = 24;
-/// Lines of a node's output that are shown. `isopod runs show` has all of it.
-const MAX_OUTPUT: usize = 20;
-/// What agents are told about files; here they stand beside the node.
-const FILES_NOTE: &str = "[SYSTEM: The following files were generated/updated";
 /// Further in, names would leave the screen.
 const DEEPEST: usize = 12;
 
@@ -40,6 +37,7 @@ struct Node {
     stage: Stage,
     /// None where there is no room for it.
     bar: Option<ProgressBar>,
+    printed: Printed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +76,11 @@ impl Watcher for Tree {
             "SystemIntervention" if event.payload["action"] == "pause" => {
                 self.still(id, Stage::Waiting, "⏸", &text("reason"));
             }
+            "IntermediateLog" if event.payload["category"] == "TOOL_OUTPUT" => {
+                self.print(id, event.payload["message"].as_str().unwrap_or_default());
+            }
+            // The tree shows by itself that a call has begun or ended.
+            "IntermediateLog" if is_about_a_call(&event.payload) => {}
             "IntermediateLog" => self.note(&format!("{} │ {}", printable(id), text("message"))),
             _ => {}
         }
@@ -133,14 +136,15 @@ impl Tree {
             bar.set_message(printable(id));
             bar.tick();
         }
-        self.nodes.insert(id.to_owned(), Node { depth, stage: Stage::Pending, bar });
+        self.nodes.insert(id.to_owned(), Node { depth, stage: Stage::Pending, bar, printed: Printed::default() });
     }
 
     fn moving(&mut self, id: &str) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.stage = Stage::Running;
+        node.printed = Printed::default();
         if let Some(bar) = &node.bar {
-            bar.set_style(style("{prefix}{spinner} {msg} {elapsed}"));
+            bar.set_style(style("{prefix}{spinner} {elapsed} {wide_msg}"));
             bar.set_message(printable(id));
             bar.reset_elapsed();
             bar.enable_steady_tick(TICK);
@@ -148,22 +152,27 @@ impl Tree {
     }
 
     fn completed(&mut self, id: &str, payload: &Value) {
-        let text = text_of(&payload["output"]);
-        let is_shown = |line: &&str| !line.trim().is_empty() && !line.starts_with(FILES_NOTE);
-        let all: Vec<&str> = text.lines().filter(is_shown).collect();
-        // One line has room beside the node's name.
-        if all.len() > 1 {
-            let shown = all.iter().take(MAX_OUTPUT).map(|line| format!("{} │ {}", printable(id), printable(line)));
-            shown.for_each(|line| self.note(&line));
-            if all.len() > MAX_OUTPUT {
-                self.note(&format!("{} │ … {} more lines", printable(id), all.len() - MAX_OUTPUT));
-            }
+        // What came while it ran is above the tree already.
+        if self.nodes.get(id).is_none_or(|node| node.printed.is_empty()) {
+            self.print(id, &text_of(&payload["output"]));
         }
-        let mut words = if let [only] = all.as_slice() { printable(only) } else { String::new() };
+        let (rest, only) = self.nodes.get_mut(id).map(|node| node.printed.finish()).unwrap_or_default();
+        rest.iter().for_each(|line| self.note(&format!("{} │ {line}", printable(id))));
+        let mut words = only.unwrap_or_default();
         for file in payload["files_generated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             words += &format!(" → {}", printable(file));
         }
         self.still(id, Stage::Done, "✓", words.trim());
+    }
+
+    /// Shows what a node prints while it runs.
+    fn print(&mut self, id: &str, text: &str) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let above = node.printed.push(text);
+        if let (Some(bar), Some(last)) = (&node.bar, node.printed.last()) {
+            bar.set_message(format!("{}  {last}", printable(id)));
+        }
+        above.iter().for_each(|line| self.note(&format!("{} │ {line}", printable(id))));
     }
 
     fn still(&mut self, id: &str, stage: Stage, mark: &str, words: &str) {
@@ -207,6 +216,10 @@ fn new_bar() -> ProgressBar {
 /// Our own templates are right; a plain spinner is what is left should one be not.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+fn is_about_a_call(payload: &Value) -> bool {
+    payload["category"] == "TOOL_CALL" || payload["category"] == "TOOL_RESULT"
 }
 
 /// What a node gave, for people.

@@ -10,7 +10,7 @@ use isopod_client::Client;
 use serde_json::Value;
 
 pub(super) use artifacts::fetch as fetch_artifacts;
-pub(super) use logs::line as event_line;
+pub(super) use logs::lines as event_lines;
 
 use super::remote::{client, explain};
 use super::show::{print_table, printable};
@@ -97,6 +97,9 @@ fn show(state: &Value, json: bool) -> anyhow::Result<()> {
             say!("{label:<10}  {}", field(state, name));
         }
     }
+    for line in unconfirmed(state) {
+        say!("{line}");
+    }
     say!("");
     let row = |node: &Value| {
         let depends_on = node["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -113,11 +116,49 @@ fn show(state: &Value, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A line for each agent service that has not cleaned up after an ended run.
+fn unconfirmed(state: &Value) -> Vec<String> {
+    if state["cleaned_up"].is_null() {
+        return Vec::new();
+    }
+    let services = state["agent_services"].as_array().into_iter().flatten();
+    let line = |service: &Value| {
+        let url =
+            if service["url"].is_null() { "the server's agent service".to_owned() } else { field(service, "url") };
+        let error: String = field(service, "error").chars().take(200).collect();
+        let (cleanup, attempts) = (field(service, "cleanup"), field(service, "attempts"));
+        format!("{cleanup:<10}  {url}, attempts: {attempts}, last error: {error}")
+    };
+    services.filter(|service| service["cleanup"] != "done").map(line).collect()
+}
+
 /// A field for people.
 pub(super) fn field(value: &Value, name: &str) -> String {
     match &value[name] {
         Value::Null => "-".to_owned(),
         Value::String(text) => printable(text),
         other => printable(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn services_that_have_not_cleaned_up_are_shown_with_their_errors() {
+        let services = json!([
+            { "url": "http://a", "cleanup": "done", "attempts": 1, "error": null },
+            { "url": "http://b", "cleanup": "cleanup_failed", "attempts": 9, "error": "the agent returned 500" },
+            { "url": null, "cleanup": "pending", "attempts": 1, "error": "\u{1b}[2Jno" },
+        ]);
+        let lines = unconfirmed(&json!({ "cleaned_up": false, "agent_services": services }));
+        assert_eq!(lines[0], "cleanup_failed  http://b, attempts: 9, last error: the agent returned 500");
+        assert!(lines[1].starts_with("pending     the server's agent service, attempts: 1, last error: "));
+        assert!(lines.len() == 2 && !lines[1].contains('\u{1b}'), "{lines:?}");
+        let running = json!({ "cleaned_up": null, "agent_services": services });
+        assert_eq!(unconfirmed(&running), Vec::<String>::new(), "a run that goes on has nothing to clean up");
     }
 }

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use isopod_agents::SessionSettings;
-use isopod_control::TeamLimits;
+use isopod_agents::{RunsConfig, SearchSettings, SessionSettings};
 use isopod_control::files::FileLimits;
+use isopod_control::{DefaultMounts, EVERY_TEAM, TeamLimits};
 use isopod_server::ServerConfig;
 use isopod_store::Retention;
+use isopod_wire::node::Secret;
 use isopod_wire::{Bytes, FeatureGrants};
 use serde::{Deserialize, Deserializer};
 
+use super::quotas_table::QuotasTable;
 use super::service_table::ServiceTable;
 use crate::args::{BackendKind, StoreArgs, TunableArgs};
 use crate::commands::storage::Choice;
@@ -48,7 +50,9 @@ pub(super) struct SettingsFile {
     pub(super) storage: StorageTable,
     pub(super) files: FilesTable,
     pub(super) runs: RunsTable,
+    pub(super) tools: ToolsTable,
     pub(super) service: ServiceTable,
+    pub(super) quotas: QuotasTable,
     pub(super) images: ImagesTable,
     pub(super) outbound: OutboundTable,
 }
@@ -69,6 +73,8 @@ pub(super) struct ImagesTable {
     pub(super) mirrors: Vec<String>,
     /// Teams get what the same steps of other teams' builds made.
     pub(super) share_build_cache: bool,
+    /// As `isopod template build --allow-host-base`, for all builds.
+    pub(super) allow_host_base: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -123,6 +129,44 @@ pub(super) struct RunsTable {
     /// As `--agent-host` and `--agent-port` in one.
     pub(super) agent_url: Option<String>,
     pub(super) allow_internal_agents: bool,
+    cleanup_deadline_seconds: Option<u64>,
+}
+
+impl RunsTable {
+    pub(super) fn apply(&self, runs: &mut RunsConfig) {
+        runs.allow_internal_agents = self.allow_internal_agents;
+        if let Some(seconds) = self.cleanup_deadline_seconds {
+            runs.cleanup_deadline = Duration::from_secs(seconds);
+        }
+    }
+}
+
+/// Tools of agents that need another service.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ToolsTable {
+    search: SearchTable,
+}
+
+/// The key does not stand in here: it comes from the environment.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SearchTable {
+    url: Option<String>,
+    key_header: Option<String>,
+}
+
+impl ToolsTable {
+    /// With the key of the search service, if there is one.
+    pub(super) fn apply(&self, key: Option<String>, sessions: &mut SessionSettings) -> anyhow::Result<()> {
+        let SearchTable { url, key_header } = &self.search;
+        if url.is_none() && key_header.is_some() {
+            bail!("tools.search has a key_header but no url");
+        }
+        let key = key.filter(|key| !key.is_empty()).map(Secret);
+        sessions.search = url.clone().map(|url| SearchSettings { url, key, key_header: key_header.clone() });
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -257,9 +301,27 @@ pub(super) struct FilesTable {
     #[serde(deserialize_with = "size")]
     execution_quota: Option<Bytes>,
     retention_hours: Option<u64>,
+    default_mount: Option<DefaultMountSetting>,
+}
+
+/// For every team, or by team and template.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum DefaultMountSetting {
+    EveryTeam(String),
+    Table(BTreeMap<String, String>),
 }
 
 impl FilesTable {
+    pub(super) fn default_mounts(&self) -> anyhow::Result<DefaultMounts> {
+        let table = match &self.default_mount {
+            None => BTreeMap::new(),
+            Some(DefaultMountSetting::EveryTeam(id)) => BTreeMap::from([(EVERY_TEAM.to_owned(), id.clone())]),
+            Some(DefaultMountSetting::Table(table)) => table.clone(),
+        };
+        DefaultMounts::parse(table).context("files.default_mount")
+    }
+
     pub(super) fn apply(&self, limits: &mut FileLimits) {
         limits.max_file_size = self.max_file_size.map_or(limits.max_file_size, |size| size.0);
         limits.execution_quota = self.execution_quota.map_or(limits.execution_quota, |size| size.0);
@@ -319,6 +381,22 @@ mod tests {
     }
 
     #[test]
+    fn a_search_service_has_a_url_and_perhaps_a_key() {
+        let search = |text: &str, key: Option<&str>| {
+            let mut sessions = SessionSettings::default();
+            let applied = SettingsFile::parse(text).unwrap().tools.apply(key.map(str::to_owned), &mut sessions);
+            applied.map(|()| sessions.search)
+        };
+        assert!(search("", Some("key")).unwrap().is_none(), "a key alone is no service");
+        let found = search("[tools.search]\nurl = 'http://x/'\nkey_header = 'X-Key'", Some("key")).unwrap().unwrap();
+        assert_eq!((found.url.as_str(), found.key_header.as_deref()), ("http://x/", Some("X-Key")));
+        assert_eq!(found.key, Some(Secret("key".to_owned())));
+        assert_eq!(search("tools.search.url = 'http://x/'", Some("")).unwrap().unwrap().key, None);
+        assert!(search("tools.search.key_header = 'X-Key'", None).is_err());
+        assert!(SettingsFile::parse("tools.search.key = 'in the file'").is_err());
+    }
+
+    #[test]
     fn the_example_in_the_docs_can_be_pasted() {
         let page = include_str!("../../../../../docs/operations.md");
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -328,6 +406,45 @@ mod tests {
             let table = example.split(line).next().unwrap().rsplit("\n[").next().unwrap();
             let header = table.split_once("]\n").map_or(String::new(), |(name, _)| format!("[{name}]\n"));
             assert!(SettingsFile::parse(&format!("{header}{line}")).is_ok(), "{header}{line}");
+        }
+    }
+
+    #[test]
+    fn the_settings_page_lists_every_key_and_no_other() {
+        let page = include_str!("../../../../../docs/settings.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut listed: Vec<String> = rows.map(str::to_owned).collect();
+        listed.sort_unstable();
+        let mut known = keys_below("");
+        known.sort_unstable();
+        assert!(known.len() > 70, "{known:?}");
+        assert_eq!(listed, known);
+    }
+
+    /// All keys that the file may have. The refusal of a key that no table has names those that it does have.
+    fn keys_below(table: &str) -> Vec<String> {
+        let refused = SettingsFile::parse(&format!("{table}'?' = 1")).unwrap_err();
+        let Some(("", expected)) = refused.message().split_once("unknown field `?`, expected ") else {
+            return vec![table.trim_end_matches('.').to_owned()];
+        };
+        expected.split('`').skip(1).step_by(2).flat_map(|key| keys_below(&format!("{table}{key}."))).collect()
+    }
+
+    #[test]
+    fn the_origins_in_the_quick_start_can_be_pasted() {
+        let page = include_str!("../../../../../docs/quick-start.md");
+        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let file = SettingsFile::parse(example).unwrap();
+        assert_eq!(file.allowed_origins, ["https://app.example", "http://192.0.2.7:8080"]);
+    }
+
+    #[test]
+    fn the_files_on_the_server_page_can_be_pasted() {
+        let page = include_str!("../../../../../docs/server.md");
+        let files: Vec<&str> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(files.len(), 3);
+        for file in files {
+            SettingsFile::parse(file).expect(file);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! `isopod serve`: E2B on one port.
 
 mod backend;
+#[cfg(test)]
+mod env_example;
 mod file;
 mod greeting;
 mod names;
+mod quotas_table;
 mod service_table;
 mod settings;
 
@@ -146,7 +149,7 @@ async fn serve_node(
     config.local_names = names.names.clone();
     config.control.unacknowledged = isopod_isolation::sys::socket::unacknowledged;
     config.service.remote = remote_backend;
-    config.control.workspace = Some(storage.workspace(&settings.storage));
+    config.control.workspace = Some(settings.with_default_mounts(storage.workspace(&settings.storage))?);
     let runs_programs = names.listener.is_some();
     let greeting = Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref(), runs_programs };
     let running = RunningServer { api_url: greeting.api_url() }.record(&state)?;

@@ -7,10 +7,10 @@ use anyhow::{Context, bail};
 use isopod_control::{TeamTokens, TokenKey};
 use isopod_server::ServerConfig;
 use isopod_service::CommandPolicy;
-use isopod_store::service::QuotaLimits;
 use isopod_wire::node::Secret;
 use serde::Deserialize;
 
+use super::quotas_table::QuotaTable;
 use crate::env_names;
 
 #[derive(Debug, Default, Deserialize)]
@@ -24,17 +24,17 @@ pub(super) struct ServiceTable {
     team: QuotaTable,
     agent: QuotaTable,
     task: QuotaTable,
+    short_urls: ShortUrlTable,
     commands: CommandsTable,
     pub(super) tokens: TokensTable,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct QuotaTable {
-    concurrent: Option<u32>,
-    per_hour: Option<u32>,
-    cpu_seconds_per_day: Option<u32>,
-    memory_mb: Option<u32>,
+struct ShortUrlTable {
+    live: Option<u32>,
+    per_day: Option<u32>,
+    wrong_per_minute: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,21 +73,15 @@ impl ServiceTable {
         }
         (service.quotas.team, service.quotas.agent) = (self.team.limits(), self.agent.limits());
         service.quotas.task = self.task.limits();
+        let ShortUrlTable { live, per_day, wrong_per_minute } = self.short_urls;
+        service.short_urls.live = live.unwrap_or(service.short_urls.live);
+        service.short_urls.per_day = per_day.unwrap_or(service.short_urls.per_day);
+        // With no guess at all, nobody could open a link.
+        service.guesses_per_minute = wrong_per_minute.map_or(service.guesses_per_minute, |guesses| guesses.max(1));
         service.policy = CommandPolicy { allow: self.commands.allow.clone(), deny: self.commands.deny.clone() };
         let secret = std::env::var(env_names::TEAM_TOKEN_SECRET).ok().filter(|secret| !secret.is_empty());
         config.control.team_tokens = self.tokens.resolve(secret)?;
         Ok(())
-    }
-}
-
-impl QuotaTable {
-    fn limits(self) -> QuotaLimits {
-        QuotaLimits {
-            concurrent: self.concurrent,
-            per_hour: self.per_hour,
-            cpu_seconds_per_day: self.cpu_seconds_per_day,
-            memory_mib: self.memory_mb,
-        }
     }
 }
 

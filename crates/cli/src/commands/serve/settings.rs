@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use isopod_control::files::FileLimits;
+use isopod_control::workspace::Workspace;
 use isopod_node::{PoolSize, RegistrySettings};
 use isopod_outbound::Policy;
 use isopod_server::ServerConfig;
@@ -18,6 +19,7 @@ use crate::commands::default_state_dir;
 use crate::commands::node_config::{parse_mirrors, parse_outbound, parse_private_networks};
 use crate::commands::storage::Choice;
 use crate::commands::tls::checked_domain;
+use crate::env_names;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3000);
 const DEFAULT_DOMAIN: &str = "isopod.localhost";
@@ -148,6 +150,13 @@ impl Settings {
         limits.execution_quota
     }
 
+    /// The workspace with the operator's default mounts, which ask for it.
+    pub(super) fn with_default_mounts(&self, workspace: Workspace) -> anyhow::Result<Workspace> {
+        let mounts = self.file.files.default_mounts()?;
+        let is_wanted = self.storage.is_asked_for || !mounts.is_empty();
+        Ok(workspace.with_default_mounts(mounts).by_metadata(is_wanted))
+    }
+
     /// What is not about the server's own start.
     pub(super) fn apply(&self, config: &mut ServerConfig) -> anyhow::Result<()> {
         let file = &self.file;
@@ -156,6 +165,7 @@ impl Settings {
         config.control.outbound = self.outbound.clone();
         config.control.sandbox_networks.clone_from(&self.sandbox_networks);
         config.control.share_build_cache = file.images.share_build_cache;
+        config.control.allow_host_base = file.images.allow_host_base;
         config.control.open_metrics = self.open_metrics;
         config.control.allow_internal_webhooks = file.webhooks.allow_internal;
         if let Some(path) = &file.webhooks.ca_file {
@@ -163,15 +173,17 @@ impl Settings {
                 std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
         }
         config.agents.runs.agent_url.clone_from(&self.agent_url);
-        config.agents.runs.allow_internal_agents = file.runs.allow_internal_agents;
+        file.runs.apply(&mut config.agents.runs);
         file.sandbox.apply(config)?;
         file.team.apply(&mut config.control.team_limits);
         file.retention.apply(&mut config.control.retention);
         file.sessions.apply(&mut config.agents.sessions);
+        file.tools.apply(std::env::var(env_names::SEARCH_KEY).ok(), &mut config.agents.sessions)?;
         config.agents.sessions.redis_url.clone_from(&self.redis_url);
         config.agents.sessions.shared_files.clone_from(&self.run_files);
         file.files.apply(&mut config.control.files);
         file.service.apply(config)?;
+        config.control.tiers = file.quotas.tiers()?;
         Ok(())
     }
 }

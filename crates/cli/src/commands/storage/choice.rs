@@ -56,6 +56,16 @@ impl Choice {
     }
 }
 
+impl Choice {
+    /// The bucket that it is stored in, if it is in one.
+    pub(crate) fn bucket(&self) -> Option<&str> {
+        match &self.settings.store {
+            StoreSettings::S3(settings) => Some(&settings.bucket),
+            StoreSettings::Directory(_) => None,
+        }
+    }
+}
+
 fn checked_base_path(text: &str) -> anyhow::Result<String> {
     let path = text.trim_end_matches('/');
     let is_plain = path.starts_with('/') && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));

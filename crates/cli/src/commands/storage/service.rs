@@ -121,6 +121,7 @@ impl Storage {
     pub(crate) fn workspace(&self, choice: &Choice) -> Workspace {
         Workspace::new(self.client().root())
             .at(&choice.base_path)
+            .in_bucket(choice.bucket().map(str::to_owned))
             .by_metadata(choice.is_asked_for)
             .started_by(Arc::new(self.clone()))
     }

@@ -75,6 +75,7 @@ fn wanted(args: &TemplateBuildArgs, project: &Project) -> anyhow::Result<Dockerf
         args: args.build_arg.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect(),
         target: args.target.clone(),
         no_cache: args.no_cache,
+        allow_host_base: args.allow_host_base,
     })
 }
 

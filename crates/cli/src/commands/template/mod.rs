@@ -3,6 +3,7 @@
 
 mod build;
 mod check;
+mod export;
 mod init;
 mod ls;
 mod pack;
@@ -38,6 +39,7 @@ pub(super) async fn run(state_dir: &Path, args: TemplateArgs) -> anyhow::Result<
         TemplateCommand::Ls(args) => ls::run(args).await,
         TemplateCommand::Show(args) => show::run(args).await,
         TemplateCommand::Rm(args) => rm::run(args).await,
+        TemplateCommand::Export(args) => export::run(args).await,
         TemplateCommand::Tag(args) => tag::run(args).await,
     }
 }

@@ -80,6 +80,11 @@ impl TlsFiles {
         self.directory.join(BUNDLE)
     }
 
+    /// Tells one authority from the next in lists of trusted ones. `None` if there is no complete one.
+    pub(super) fn authority_name(&self) -> Option<String> {
+        Some(format!("isopod-{}", self.read_record()?.authority_made_at))
+    }
+
     pub(super) fn certificate(&self) -> PathBuf {
         self.directory.join(CERTIFICATE)
     }

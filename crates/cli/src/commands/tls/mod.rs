@@ -4,6 +4,8 @@ mod authority;
 mod bundles;
 mod files;
 mod names;
+mod person;
+mod trust;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ use crate::failure::Hint;
 use crate::privilege::require_root;
 use files::{Made, TlsFiles};
 use names::Names;
+use person::Person;
+use trust::{Browsers, Trusted};
 
 pub(super) use bundles::system_bundle;
 pub(super) use names::checked_domain;
@@ -25,6 +29,8 @@ pub(super) fn run(state_dir: &Path, args: &TlsArgs) -> anyhow::Result<ExitCode> 
     match &args.command {
         TlsCommand::Init(init) => init_files(state_dir, init),
         TlsCommand::Ca { bundle } => print_authority(state_dir, *bundle),
+        TlsCommand::Trust { remove: false } => trust(state_dir),
+        TlsCommand::Trust { remove: true } => distrust(state_dir),
     }
 }
 
@@ -107,9 +113,70 @@ fn print_authority(state_dir: &Path, bundle: bool) -> anyhow::Result<ExitCode> {
     let directory = state_dir.join("tls");
     let path = directory.join(if bundle { files::BUNDLE } else { files::AUTHORITY });
     if !path.exists() {
-        return Err(Hint::new("there is no authority yet", "isopod tls init makes one"));
+        return Err(no_authority());
     }
     let text = std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
     crate::say::print(format_args!("{text}"));
     Ok(ExitCode::SUCCESS)
+}
+
+fn trust(state_dir: &Path) -> anyhow::Result<ExitCode> {
+    require_root()?;
+    let authority = known_authority(state_dir)?.ok_or_else(no_authority)?;
+    authority.add_to_system()?;
+    say!("Programs that use this machine's list of authorities trust the server.");
+    match authority.add_to_browsers(&Person::who_asks()?)? {
+        Browsers::Changed(count) => say!("So do Chromium, Chrome and Firefox ({}); restart them.", lists(count)),
+        Browsers::NoCertutil => say!("Browsers have lists of their own: install libnss3-tools and run this again."),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn distrust(state_dir: &Path) -> anyhow::Result<ExitCode> {
+    require_root()?;
+    let authority = known_authority(state_dir)?.ok_or_else(no_authority)?;
+    let was_there = authority.remove_from_system()?;
+    let browsers = authority.remove_from_browsers(&Person::who_asks()?);
+    match (was_there, browsers) {
+        (false, Browsers::Changed(0) | Browsers::NoCertutil) => say!("This machine does not trust the authority."),
+        (_, Browsers::Changed(count)) => {
+            say!("This machine no longer trusts the authority, nor do {} of browsers.", lists(count));
+        }
+        (true, Browsers::NoCertutil) => say!(
+            "This machine no longer trusts the authority. To remove it from browsers, install libnss3-tools and run this again."
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends what [`trust`] began, for an uninstall. What fails is told, and does not stop it.
+pub(super) fn forget_trust(state_dir: &Path) {
+    let forget = || -> anyhow::Result<()> {
+        let Some(authority) = known_authority(state_dir)? else { return Ok(()) };
+        if authority.remove_from_system()? {
+            authority.remove_from_browsers(&Person::who_asks()?);
+        }
+        Ok(())
+    };
+    if let Err(error) = forget() {
+        tracing::warn!("could not remove the certificate authority from those that this machine trusts: {error:#}");
+    }
+}
+
+/// The authority of the state directory, if it has one.
+fn known_authority(state_dir: &Path) -> anyhow::Result<Option<Trusted>> {
+    let directory = state_dir.join("tls");
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    let files = TlsFiles::open(directory)?;
+    Ok(files.authority_name().map(|name| Trusted::new(name, files.authority())))
+}
+
+fn no_authority() -> anyhow::Error {
+    Hint::new("there is no authority yet", "isopod tls init makes one")
+}
+
+fn lists(count: usize) -> String {
+    if count == 1 { "1 list".to_owned() } else { format!("{count} lists") }
 }

@@ -45,7 +45,7 @@ impl Controller {
 
     async fn resume(&mut self, from: From, timeout: Duration, auto_pause: Option<bool>) -> Result<(), ActError> {
         let incarnation = self.incarnation()?;
-        let slot = self.fleet.slots.take_for_resume(&self.row.team)?;
+        let slot = self.fleet.slot_for_resume(&self.row.team).await?;
         let mut intent = self.row.clone();
         intent.state = State::Resuming(from.mode());
         // The new deadline is part of the intent, because a server that adopts the half-resumed sandbox needs it.

@@ -66,11 +66,12 @@ pub(crate) enum Existing {
     Replace,
 }
 
-/// Copies a writable layer and publishes the copy under `id`.
+/// Copies a writable layer and publishes the copy under `id`. It depends on the layer `below`, if there is one.
 pub(crate) fn commit_area(
     area: &Path,
     templates: &Path,
     id: &str,
+    below: Option<&str>,
     existing: Existing,
     quota: &Quota,
 ) -> Result<Layer, CommitError> {
@@ -79,6 +80,7 @@ pub(crate) fn commit_area(
         let left_out = if part == "root" { LEFT_OUT } else { &[] };
         copy_tree(&area.join(part), &making.directory.join(part), left_out, &Names::default(), quota).map(drop)
     });
+    let copied = copied.and_then(|()| Ok(below.map_or(Ok(()), |below| making.set_below(below))?));
     match copied {
         Ok(()) => match existing {
             Existing::Take => Ok(making.publish_or_take(templates, id)?),

@@ -30,9 +30,15 @@ fn a_kept_layer_has_what_was_written_with_owners_modes_and_times() {
     std::fs::create_dir_all(area.join("root/etc")).unwrap();
     std::fs::write(area.join("root/etc/resolv.conf"), "nameserver x").unwrap();
 
-    let layer =
-        commit_area(&area, &scratch.path().join("templates"), "t-1", Existing::Take, &Quota::new(layer_bounds(None)))
-            .unwrap();
+    let layer = commit_area(
+        &area,
+        &scratch.path().join("templates"),
+        "t-1",
+        None,
+        Existing::Take,
+        &Quota::new(layer_bounds(None)),
+    )
+    .unwrap();
 
     let copied = std::fs::metadata(layer.usr().join("bin/tool")).unwrap();
     assert_eq!((copied.mode() & 0o7777, copied.gid(), copied.nlink()), (0o4755, 50, 2));
@@ -83,6 +89,7 @@ fn nothing_is_left_of_a_layer_that_cannot_be_copied() {
             &scratch.path().join("missing"),
             &templates,
             "t-1",
+            None,
             Existing::Take,
             &Quota::new(layer_bounds(None))
         )
@@ -277,14 +284,14 @@ fn a_layer_that_somebody_else_finished_first_is_taken() {
     std::fs::create_dir_all(area.join("usr")).unwrap();
     let quota = Quota::new(layer_bounds(None));
     std::fs::write(area.join("root/maker"), "first").unwrap();
-    let first = commit_area(&area, &templates, "t-1", Existing::Take, &quota).unwrap();
+    let first = commit_area(&area, &templates, "t-1", None, Existing::Take, &quota).unwrap();
     std::fs::write(area.join("root/maker"), "second").unwrap();
 
-    commit_area(&area, &templates, "t-1", Existing::Replace, &quota).expect_err("a locked layer was replaced");
-    let second = commit_area(&area, &templates, "t-1", Existing::Take, &quota).unwrap();
+    commit_area(&area, &templates, "t-1", None, Existing::Replace, &quota).expect_err("a locked layer was replaced");
+    let second = commit_area(&area, &templates, "t-1", None, Existing::Take, &quota).unwrap();
     assert_eq!(std::fs::read(second.root().join("maker")).unwrap(), b"first");
 
     drop((first, second));
-    let third = commit_area(&area, &templates, "t-1", Existing::Replace, &quota).unwrap();
+    let third = commit_area(&area, &templates, "t-1", None, Existing::Replace, &quota).unwrap();
     assert_eq!(std::fs::read(third.root().join("maker")).unwrap(), b"second");
 }

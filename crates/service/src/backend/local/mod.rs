@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::{Stream, StreamExt as _, stream};
-use isopod_control::lifecycle::{ActError, Fleet, Refusal, Sandbox, View};
+use isopod_control::lifecycle::{ActError, Fleet, Life, Refusal, Sandbox, View};
 use isopod_control::templates::Catalogue;
-use isopod_guest_client::Guest;
+use isopod_guest_client::interpreter::{Executed, RunCode};
+use isopod_guest_client::{Guest, Reservation};
 use isopod_wire::SandboxId;
-use isopod_wire::node::PauseMode;
+use isopod_wire::node::{PauseMode, Target};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -47,15 +48,30 @@ impl LocalBackend {
     /// The guest of a running sandbox, and a token that is cancelled when it stops. A paused sandbox is resumed if it
     /// allows that.
     async fn guest(&self, id: &SandboxId) -> Result<(Guest, CancellationToken), BackendError> {
+        let (view, life) = self.running(id).await?;
+        let inside = life.guest_connection(&self.fleet.node, view.row.access_token.as_ref());
+        Ok((inside.guest, life.gate.clone()))
+    }
+
+    async fn running(&self, id: &SandboxId) -> Result<(Arc<View>, Arc<Life>), BackendError> {
         let sandbox = self.find(id)?;
         let mut view = sandbox.view();
         if view.life.is_none() {
             sandbox.wake().await.map_err(|error| of_act(id, error))?;
             view = sandbox.view();
         }
-        let life = view.life.as_ref().ok_or_else(|| stopped(id))?;
-        let inside = life.guest_connection(&self.fleet.node, view.row.access_token.as_ref());
-        Ok((inside.guest, life.gate.clone()))
+        let life = view.life.clone().ok_or_else(|| stopped(id))?;
+        Ok((view, life))
+    }
+
+    async fn listens(&self, id: &SandboxId, life: &Life, target: Target) -> Result<bool, BackendError> {
+        life.is_listening(&self.fleet.node, target).await.map_err(|error| BackendError::Unavailable {
+            message: format!("sandbox {id} cannot be reached"),
+            retry_after: None,
+            effect: Effect::None,
+            place: Place::Sandbox,
+            source: Some(Box::new(error)),
+        })
     }
 }
 
@@ -85,6 +101,26 @@ impl Backend for LocalBackend {
         let (guest, gate) = self.guest(id).await?;
         let events = while_running(id, &gate, guest_calls::start(&guest, command)).await?;
         Ok(CommandStream::new(until_stopped(id, gate, events)))
+    }
+
+    async fn run_code(
+        &self,
+        id: &SandboxId,
+        code: RunCode,
+        memory: &mut Reservation,
+    ) -> Result<Executed, BackendError> {
+        let (view, life) = self.running(id).await?;
+        if !self.listens(id, &life, Target::Interpreter).await? {
+            return Err(BackendError::invalid(NO_INTERPRETER));
+        }
+        let inside = life.guest_connection(&self.fleet.node, view.row.access_token.as_ref());
+        let interpreter = inside.interpreter.with_memory(self.fleet.memory.of(&view.row.team));
+        while_running(id, &life.gate, guest_calls::run_code(&interpreter, code, memory)).await
+    }
+
+    async fn is_listening(&self, id: &SandboxId, port: u16) -> Result<bool, BackendError> {
+        let (_, life) = self.running(id).await?;
+        self.listens(id, &life, Target::Port(port)).await
     }
 
     async fn write_file(
@@ -132,6 +168,8 @@ impl Backend for LocalBackend {
         }
     }
 }
+
+const NO_INTERPRETER: &str = "the template has no code interpreter; use code-interpreter-v1 or a template built on it";
 
 /// Returns `None` while it is being created or removed.
 fn shown(view: &View) -> Option<BackendSandbox> {

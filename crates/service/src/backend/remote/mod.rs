@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use isopod_client::sandbox::{ListSandboxes, SandboxDetail, SandboxInfo, SandboxState};
 use isopod_client::{ApiError, Client, GuestError, NewSandbox, Sandbox};
+use isopod_guest_client::Reservation;
+use isopod_guest_client::interpreter::{Executed, RunCode};
 use isopod_wire::SandboxId;
 
 use super::{
@@ -111,6 +113,20 @@ impl Backend for RemoteBackend {
     async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
         let handle = self.handle(id).await?;
         self.explained(id, guest_calls::start(handle.guest(), command).await).await
+    }
+
+    async fn run_code(
+        &self,
+        id: &SandboxId,
+        code: RunCode,
+        memory: &mut Reservation,
+    ) -> Result<Executed, BackendError> {
+        let handle = self.handle(id).await?;
+        self.explained(id, guest_calls::run_code(handle.interpreter(), code, memory).await).await
+    }
+
+    async fn host(&self, id: &SandboxId, port: u16) -> Result<Option<String>, BackendError> {
+        Ok(Some(self.handle(id).await?.host(port)))
     }
 
     async fn write_file(

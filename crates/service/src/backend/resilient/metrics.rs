@@ -18,6 +18,10 @@ pub enum Verb {
     List,
     /// Start a command.
     Execute,
+    /// Run code in its interpreter.
+    RunCode,
+    /// Get the host name of a port.
+    Host,
     /// Write a file.
     WriteFile,
     /// Read a file.
@@ -40,6 +44,8 @@ impl Verb {
             Self::Status => "status",
             Self::List => "list",
             Self::Execute => "execute",
+            Self::RunCode => "run_code",
+            Self::Host => "host",
             Self::WriteFile => "write_file",
             Self::ReadFile => "read_file",
             Self::Pause => "pause",

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_guest_client::Reservation;
+use isopod_guest_client::interpreter::{Executed, RunCode};
 use isopod_wire::SandboxId;
 
 use super::{Backend, BackendError, BackendSandbox, Command, CommandStream, CreateSpec, FileBody, FileRead};
@@ -124,6 +126,23 @@ impl Backend for Resilient {
 
     async fn start(&self, id: &SandboxId, command: Command) -> Result<CommandStream, BackendError> {
         self.call(Verb::Execute, Repeat::IfNotDone, || self.inner.start(id, command.clone())).await
+    }
+
+    async fn run_code(
+        &self,
+        id: &SandboxId,
+        code: RunCode,
+        memory: &mut Reservation,
+    ) -> Result<Executed, BackendError> {
+        self.tries(Verb::RunCode, Repeat::Never).attempt(self.inner.run_code(id, code, memory)).await
+    }
+
+    async fn is_listening(&self, id: &SandboxId, port: u16) -> Result<bool, BackendError> {
+        self.call(Verb::Execute, Repeat::Always, || self.inner.is_listening(id, port)).await
+    }
+
+    async fn host(&self, id: &SandboxId, port: u16) -> Result<Option<String>, BackendError> {
+        self.call(Verb::Host, Repeat::Always, || self.inner.host(id, port)).await
     }
 
     async fn write_file(

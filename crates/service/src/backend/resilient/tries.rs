@@ -68,14 +68,14 @@ impl<'a> Tries<'a> {
     }
 }
 
-/// Applies the deadline. An upload has none: its sender checks that it makes progress.
+/// Applies the deadline. An upload has none: its sender checks that it makes progress. Code has its own timeout.
 async fn within<T>(
     verb: Verb,
     config: &ResilienceConfig,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
     let limit = match verb {
-        Verb::WriteFile => return call.await,
+        Verb::WriteFile | Verb::RunCode => return call.await,
         Verb::Create => config.create_timeout,
         _ => config.call_timeout,
     };

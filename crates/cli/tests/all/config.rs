@@ -1,0 +1,99 @@
+//! The settings file of the server, and what comes before what.
+
+use crate::served;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use isopod_testkit::StateDir;
+use serde_json::Value;
+use served::{BINARY, Served};
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_file_that_is_not_understood_is_refused() {
+    let state = StateDir::new(BINARY);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("isopod.toml");
+    for (text, expected) in [
+        ("lisen = '127.0.0.1:1'", "unknown field `lisen`"),
+        ("[tls]\ncert = 'only.pem'", "only one of tls.cert and tls.key"),
+        ("[sandbox]\nmemory = '1x'", "not a size"),
+        ("listen = '0.0.0.0:3000'", "not encrypted"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let refused = state.isopod().run(&["serve", "--config", path.to_str().unwrap()]);
+        assert_eq!(refused.code(), 125, "{text}");
+        assert!(refused.stderr().contains(expected), "{text}: {}", refused.stderr());
+    }
+    let missing = state.isopod().run(&["serve", "--config", "/no/such/file"]);
+    assert!(missing.stderr().contains("could not read /no/such/file"), "{}", missing.stderr());
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let state = StateDir::new(BINARY);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("isopod.toml");
+    let (flag, variable, file) = (free_port(), free_port(), free_port());
+    let text = format!(
+        "listen = '127.0.0.1:{file}'\n[pool]\nready = 1\nprepared = 0\n[sandbox]\ncpus = 1.0\nmemory = '256M'\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let config = path.to_str().unwrap();
+    let listens_on = |arguments: &[&str], environment: Option<String>, expected: u16| {
+        let mut command = state.isopod().command(&[&["serve"], arguments].concat());
+        command.env("ISOPOD_CONFIG", config);
+        match environment {
+            Some(address) => command.env("ISOPOD_LISTEN", address),
+            None => command.env_remove("ISOPOD_LISTEN"),
+        };
+        let server = Served::start_command(&state, command);
+        assert_eq!(server.port(), expected.to_string());
+        server
+    };
+    let variable_text = || Some(format!("127.0.0.1:{variable}"));
+    let key = "e2b_0000000000000000000000000000000000000000";
+    listens_on(&["--api-key", key, "--listen", &format!("127.0.0.1:{flag}")], variable_text(), flag).stop();
+    listens_on(&["--api-key", key], variable_text(), variable).stop();
+    let server = listens_on(&["--api-key", key], None, file);
+
+    let with_key = |arguments: &[&str]| {
+        let output = server.command(arguments).env("E2B_API_KEY", key).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let id = with_key(&["create", "--detach"]);
+    let detail: Value = serde_json::from_str(&with_key(&["info", "--json", id.trim()])).unwrap();
+    assert_eq!((detail["cpuCount"].as_u64(), detail["memoryMB"].as_u64()), (Some(1), Some(256)));
+    with_key(&["kill", "--all"]);
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[test]
+fn log_lines_are_json_on_request_and_never_coloured_in_a_pipe() {
+    let state = StateDir::new(BINARY);
+    let lines_of = |format: &str| {
+        let mut command = state.isopod().command(&["--log-format", format, "serve", "--listen", "127.0.0.1:0"]);
+        command.args(["--prepare", "none", "--pool-ready", "0", "--pool-prepared", "0"]).env("ISOPOD_LOG", "info");
+        let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("E2B_API_KEY")));
+        let pid = rustix::process::Pid::from_child(&server);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        said.for_each(drop);
+        String::from_utf8(server.wait_with_output().unwrap().stderr).unwrap()
+    };
+    let json = lines_of("json");
+    let events: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(!events.is_empty());
+    assert!(events.iter().all(|event| event["level"].is_string() && event["timestamp"].is_string()), "{json}");
+    assert_eq!(lines_of("auto").lines().next().map(|line| line.starts_with('{')), Some(true));
+    let text = lines_of("text");
+    assert!(!text.is_empty() && !text.contains(['\u{1b}', '{']), "{text}");
+    assert!(state.isopod().run(&["--log-format", "xml", "doctor"]).stderr().contains("possible values"));
+}

@@ -1,0 +1,179 @@
+//! The packages of `cargo xtask dist`, each installed, used and removed as a stranger would, on a system that has only what
+//! its distribution's minimum has, and Python.
+//!
+//! By default on Debian 13; `ISOPOD_FULL=1` takes all distributions. Needs mmdebstrap, npm and the archives.
+
+use crate::userland;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use isopod_testkit::{Finished, require_root};
+use userland::distributions;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+/// All packages of the program under test, in one directory.
+static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    std::fs::create_dir_all(&directory).unwrap();
+    // As a release build does.
+    let stripped = directory.join("isopod");
+    let strip = Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(BINARY).output();
+    Finished::from(strip.expect("binutils is installed")).ok();
+    let mut dist = Command::new(env!("CARGO"));
+    dist.args(["run", "--quiet", "--package", "xtask", "--", "dist", "--binary"]).arg(&stripped);
+    dist.arg("--output").arg(&directory);
+    let made: Finished = dist.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap().into();
+    made.ok();
+    directory
+});
+
+/// Waits for the server of `isopod env` and for its answer. The script runs by `sh -e`.
+const START: &str = r#"
+start() {
+    isopod serve --listen "127.0.0.1:$PORT" --prepare none --env-domains none > /tmp/serve.log 2>&1 &
+    server=$!
+    until isopod env --api-url "http://127.0.0.1:$PORT" > /tmp/variables 2>/tmp/env.log; do
+        kill -0 $server || { cat /tmp/serve.log >&2; exit 1; }
+        sleep 0.1
+    done
+    . /tmp/variables
+}
+stop() {
+    kill $server
+    wait $server || true
+}
+"#;
+
+fn script(steps: &str) -> String {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    format!("PORT={port} SHELL=/bin/sh\n{START}\n{steps}")
+}
+
+/// The quick start of the documentation, with the SDK from its index.
+const QUICK_START: &str = r#"
+cat > /tmp/app.py <<'APP'
+from e2b import Sandbox
+
+sandbox = Sandbox.create(template="base")
+print(sandbox.commands.run("echo hello").stdout, end="")
+sandbox.files.write("note.txt", "kept until the sandbox ends")
+print(sandbox.files.read("note.txt"))
+sandbox.kill()
+APP
+"#;
+
+#[test]
+fn the_debian_package_is_installed_upgraded_removed_and_purged() {
+    require_root();
+    for distribution in distributions() {
+        let userland = distribution.fresh("deb");
+        let run = |steps: &str| userland.run(&PACKAGES, "/packages", &script(steps)).ok();
+        let output = run(r#"
+            dpkg --install /packages/isopod_*_amd64.deb >&2
+            grep -q 'ExecStart=/usr/bin/isopod serve' /usr/lib/systemd/system/isopod.service
+            zcat /usr/share/man/man1/isopod-run.1.gz | grep -o '^.TH isopod-run'
+            bash -c '. /usr/share/bash-completion/completions/isopod; complete -p isopod' | cut -d' ' -f1
+            start
+            id=$(isopod create --detach --timeout 600)
+            isopod exec "$id" -- sh -c 'echo before > kept; nohup sleep 600 >/dev/null 2>&1 & echo $!' > /tmp/sleeper
+            # An upgrade replaces the program below the server; the next server adopts the sandbox.
+            dpkg --install /packages/isopod_*_amd64.deb >&2
+            stop
+            start
+            isopod exec "$id" -- sh -c "cat kept; kill -0 $(cat /tmp/sleeper) && echo alive"
+            # Removing it keeps the sandbox and its state.
+            dpkg --remove isopod >&2
+            test ! -e /usr/bin/isopod
+            test -d /var/lib/isopod
+            stop"#);
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(lines[0].contains("isopod-run"), "{}: {output}", distribution.name);
+        assert_eq!(lines[1..], ["complete", "before", "alive"], "{}", distribution.name);
+        run("dpkg --purge isopod >&2");
+        for path in ["/usr/bin/isopod", "/var/lib/isopod-removed", "/usr/share/doc/isopod", "/etc/isopod"] {
+            assert!(!userland.has(path), "{}: {path} is still there", distribution.name);
+        }
+        userland.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_wheel_brings_the_program_and_runs_the_quick_start() {
+    require_root();
+    for distribution in distributions() {
+        let userland = distribution.fresh("wheel");
+        let steps = format!(
+            r#"{QUICK_START}
+            python3 -m venv /opt/venv
+            /opt/venv/bin/pip install --quiet /packages/isopod-*.whl e2b >&2
+            PATH=/opt/venv/bin:$PATH
+            python -c 'import isopod; print(isopod.find_program())'
+            python -m isopod --version
+            start
+            python /tmp/app.py
+            stop
+            isopod uninstall --yes >&2
+            pip uninstall --quiet --yes isopod >&2
+            test ! -e /opt/venv/bin/isopod"#
+        );
+        let output = userland.run(&PACKAGES, "/packages", &script(&steps)).ok();
+        let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
+        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends"];
+        assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
+        userland.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_tarball_works_from_any_directory() {
+    require_root();
+    for distribution in distributions() {
+        let userland = distribution.fresh("tarball");
+        let steps = "cd /packages && sha256sum --check --quiet SHA256SUMS
+            mkdir /opt/isopod && tar -xzf /packages/isopod-*-x86_64-linux.tar.gz -C /opt/isopod --strip-components=1
+            PATH=/opt/isopod/bin:$PATH
+            test -s /opt/isopod/share/man/man1/isopod.1 && test -s /opt/isopod/share/zsh/site-functions/_isopod
+            isopod run -- sh -c '. /etc/os-release; echo $PRETTY_NAME'
+            isopod uninstall --yes >&2";
+        let output = userland.run(&PACKAGES, "/packages", &script(steps)).ok();
+        assert!(output.starts_with(distribution.name), "{output}");
+        userland.assert_nothing_left();
+    }
+}
+
+/// With this machine's npm: the ones of the distributions bring hundreds of packages along.
+#[test]
+fn npm_installs_the_program_and_npx_runs_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let package = PACKAGES.join(format!("isopod-{}.tgz", env!("CARGO_PKG_VERSION")));
+    let npm = |program: &str, arguments: &[&str]| -> Finished {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(directory.path()).env("npm_config_cache", directory.path().join("cache"));
+        command.output().expect("npm is installed").into()
+    };
+    npm("npm", &["install", "--offline", "--no-save", package.to_str().unwrap()]).ok();
+    let said = npm("npx", &["--offline", "isopod", "--version"]).ok();
+    assert_eq!(said.trim(), format!("isopod {}", env!("CARGO_PKG_VERSION")));
+    npm("npm", &["uninstall", "--offline", "isopod"]).ok();
+    assert!(!directory.path().join("node_modules/isopod").exists());
+}
+
+#[test]
+fn the_bill_of_materials_names_what_is_in_the_program() {
+    let file = PACKAGES.join(format!("isopod-{}.cdx.json", env!("CARGO_PKG_VERSION")));
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let components = document["components"].as_array().unwrap();
+    let named = |name: &str| components.iter().find(|component| component["name"] == name);
+    assert!(named("rustls").is_some() && named("isopod-node").is_some());
+    assert!(named("proptest").is_none(), "only tests use it");
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
+    for component in components {
+        let (name, version) = (component["name"].as_str().unwrap(), component["version"].as_str().unwrap());
+        assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name} {version}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{name} has no license");
+    }
+}

@@ -1,0 +1,42 @@
+//! Everything that the server does, over real TCP, mostly with a node in plain Rust.
+//!
+//! One binary, because linking is what building tests takes the time for. `cargo xtask test server::runs` runs one file.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod support;
+
+mod agent_routes;
+mod audit;
+mod backends;
+mod cleanup;
+mod default_mounts;
+mod delivery;
+mod edge;
+mod executions;
+mod faults;
+mod file_storage;
+mod fragments;
+mod lifecycle;
+mod live_output;
+mod logs;
+mod openapi;
+mod quotas;
+mod recheck;
+mod routes;
+mod runs;
+mod sandboxes;
+mod service;
+mod sessions;
+mod silent_bodies;
+mod stalled;
+mod store_trouble;
+mod templates;
+mod tls;
+mod toolkit;
+mod two_servers;
+mod unknown_fields;
+mod views;
+mod volumes;
+mod web_search;
+mod webhooks;

@@ -1,0 +1,22 @@
+//! A server with a node in plain Rust, for tests over real TCP.
+
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, reason = "every test uses another part")]
+
+pub mod backend;
+pub mod builder;
+pub mod client;
+pub mod fault_proxy;
+pub mod guest;
+pub mod hostile;
+pub mod node;
+pub mod outside;
+pub mod runs;
+pub mod server;
+
+pub use backend::FakeBackend;
+pub use client::{Answer, Client};
+pub use fault_proxy::{Fault, FaultProxy};
+pub use node::FakeNode;
+pub use server::Server;
+
+pub use isopod_store::testing::{postgres, redis};

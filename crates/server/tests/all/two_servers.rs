@@ -1,0 +1,212 @@
+//! Several servers on one PostgreSQL: each has its own sandboxes, nothing is done twice, and a database outage loses
+//! neither a record nor a sandbox.
+
+use crate::support;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use isopod_server::ServerConfig;
+use isopod_store::Scope;
+use serde_json::{Value, json};
+
+use support::Server;
+use support::outside::serve_http;
+use support::postgres::{Postgres, database_for};
+use support::server::until;
+
+/// Two servers that start at the same time on an empty database.
+async fn two(change: impl Fn(&mut ServerConfig) + Send + Sync + Copy + 'static) -> (Server, Server, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let url = database_for(dir.path()).await;
+    let (alpha, beta) =
+        tokio::join!(Server::start_on((url.clone(), "alpha"), change), Server::start_on((url, "beta"), change));
+    (alpha, beta, dir)
+}
+
+#[tokio::test]
+async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
+    let (alpha, beta, _dir) = two(|_| {}).await;
+    let id = alpha.create(json!({ "metadata": { "isopod.session": "s" } })).await;
+    let refused = [
+        beta.client.get(&format!("/sandboxes/{id}")).await,
+        beta.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await,
+        beta.client.delete(&format!("/sandboxes/{id}")).await,
+        // Its session cannot be taken twice either.
+        beta.client.post("/v2/sandboxes", json!({ "templateID": "base", "metadata": { "isopod.session": "s" } })).await,
+    ];
+    for answer in refused {
+        assert_eq!((answer.status, &answer.json["error_code"]), (421, &json!("on_another_server")), "{answer:?}");
+        assert_eq!(answer.json["details"]["server"], "alpha");
+    }
+    let inside = beta.client.inside(&id, 8080, "/").await;
+    assert_eq!(inside.status, 421);
+    assert!(inside.text.contains("alpha"), "{inside:?}");
+    // Only the owner learns that it exists.
+    assert_eq!(beta.other_team().await.get(&format!("/sandboxes/{id}")).await.status, 404);
+    let made = alpha.client.post("/api/v1/sandboxes", json!({})).await;
+    let of_service = format!("/api/v1/sandboxes/{}", made.json["id"].as_str().unwrap());
+    let refused = beta.client.get(&of_service).await;
+    assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
+    assert_eq!(alpha.client.get(&of_service).await.status, 200);
+    assert_eq!(alpha.client.inside(&id, 8080, "/").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_another_server_made_is_not_ended_forgotten_or_made_again() {
+    let (alpha, beta, _dir) = two(|_| {}).await;
+    // A retry that reaches the other server is not told that its sandbox has ended.
+    let again = |server: &Server| {
+        let client = server.client.clone();
+        let body = json!({ "templateID": "base" });
+        async move { client.call(Method::POST, "/v2/sandboxes", &[("idempotency-key", "k")], Some(body)).await }
+    };
+    assert_eq!(again(&alpha).await.status, 201);
+    let told = again(&beta).await;
+    assert_eq!((told.status, &told.json["details"]["server"]), (421, &json!("alpha")), "{told:?}");
+    // A task is ended where its sandbox is.
+    for (path, body) in
+        [("agents", json!({ "id": "a1", "name": "ada" })), ("tasks", json!({ "id": "t1", "title": "x" }))]
+    {
+        assert_eq!(alpha.client.post(&format!("/api/v1/{path}"), body).await.status, 201);
+    }
+    let begun = alpha.client.post("/api/v1/agents/a1/start-task", json!({ "task_id": "t1" })).await;
+    assert_eq!(begun.status, 201, "{begun:?}");
+    let refused = beta.client.post("/api/v1/tasks/t1/finish", json!({})).await;
+    assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
+    assert_eq!(alpha.client.get("/api/v1/tasks/t1").await.json["status"], "in_progress");
+    assert_eq!(alpha.node.count(), 2);
+    assert_eq!(alpha.client.post("/api/v1/tasks/t1/finish", json!({})).await.status, 200);
+    assert_eq!(alpha.node.count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_starts_again_takes_over_its_own_and_nothing_else() {
+    let (mut alpha, beta, _dir) = two(|config| config.control.recheck_every = Duration::from_millis(30)).await;
+    let (of_alpha, of_beta) = (alpha.create(json!({})).await, beta.create(json!({})).await);
+    alpha.crash().await;
+    let alpha = alpha.start_again().await;
+    until("both go on", || async {
+        alpha.client.inside(&of_alpha, 8080, "/").await.status == 200
+            && beta.client.inside(&of_beta, 8080, "/").await.status == 200
+    })
+    .await;
+    // Several checks of both, of rows and sandboxes.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!((alpha.node.count(), beta.node.count()), (1, 1));
+    assert_eq!(beta.client.get(&format!("/sandboxes/{of_alpha}")).await.status, 421);
+    assert_eq!(alpha.client.get("/v2/sandboxes").await.json.as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn two_servers_that_reap_and_deliver_at_once_do_nothing_twice() {
+    let (alpha, beta, _dir) = two(|config| {
+        config.control.allow_internal_webhooks = true;
+        config.service.check_every = Duration::from_millis(50);
+        config.service.reap_every = Duration::from_millis(50);
+        config.service.stale_after = Duration::from_millis(1500);
+    })
+    .await;
+    let told = Arc::<Mutex<HashMap<String, u32>>>::default();
+    let url = receive(Arc::clone(&told)).await;
+    let events = ["sandbox.lifecycle.created", "sandbox.lifecycle.killed"];
+    let hook = json!({ "name": "mine", "url": url, "events": events, "signatureSecret": "a-secret-of-some-length" });
+    assert_eq!(alpha.client.post("/events/webhooks", hook).await.status, 201);
+    let create = |server: &Server| {
+        let client = server.client.clone();
+        async move { client.post("/api/v1/sandboxes", json!({})).await }
+    };
+    let made = futures::future::join_all((0..10).flat_map(|_| [create(&alpha), create(&beta)])).await;
+    assert!(made.iter().all(|answer| answer.status == 201), "{made:?}");
+    until("all are reaped", || async { alpha.node.count() + beta.node.count() == 0 }).await;
+    until("all is told", || async { told.lock().unwrap().len() == 40 }).await;
+    // Time for what should not happen.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let told = told.lock().unwrap().clone();
+    assert!(told.values().all(|times| *times == 1) && told.len() == 40, "{told:?}");
+    let reaped: Vec<Value> = alpha.client.get("/api/v1/audit?action=sandbox.reaped&limit=100").await.json["lines"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!(reaped.len(), 20, "each is reaped once");
+    assert_chains(&alpha, 2).await;
+}
+
+/// PostgreSQL is restarted under load.
+#[tokio::test]
+async fn a_database_that_is_restarted_under_load_costs_no_record_and_no_sandbox() {
+    let mut postgres = Postgres::start();
+    let quick = |config: &mut ServerConfig| {
+        config.control.recheck_every = Duration::from_millis(100);
+        config.service.check_every = Duration::from_millis(100);
+    };
+    let server = Server::start_on((postgres.url("postgres"), "alpha"), quick).await;
+    let load = |client: support::Client| async move {
+        let mut answers = Vec::new();
+        for _ in 0..15 {
+            answers.push(client.post("/api/v1/sandboxes", json!({})).await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        answers
+    };
+    let running: Vec<_> = (0..4).map(|_| tokio::spawn(load(server.client.clone()))).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let restarting = tokio::task::spawn_blocking(move || {
+        postgres.stop();
+        std::thread::sleep(Duration::from_millis(500));
+        postgres.start_again();
+        postgres
+    });
+    let _postgres = restarting.await.unwrap();
+    let answers: Vec<_> = futures::future::join_all(running).await.into_iter().flat_map(Result::unwrap).collect();
+    for answer in &answers {
+        assert!([201, 503].contains(&answer.status), "{answer:?}");
+    }
+    let made = answers.iter().filter(|answer| answer.status == 201).count();
+    assert!(made > 0, "nothing was made");
+    until("it goes on", || async { server.client.post("/api/v1/sandboxes", json!({})).await.status == 201 }).await;
+    until("rows and sandboxes agree", || async {
+        let listed = server.client.get("/v2/sandboxes?limit=100").await.json;
+        let of_service = server.client.get("/api/v1/sandboxes?status=running&limit=100").await.json;
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        let counts = (count(&listed), count(&of_service["sandboxes"]));
+        counts == (server.node.count(), server.node.count())
+    })
+    .await;
+    assert!(server.node.count() > made, "what somebody has an answer for is there");
+    let lines = server.client.get("/api/v1/audit?action=sandbox.create&limit=100").await.json["lines"].clone();
+    let good = lines.as_array().unwrap().iter().filter(|line| line["status"] == 201).count();
+    assert!(good > made, "{good} lines for {made} answers and one more");
+    assert_chains(&server, 1).await;
+}
+
+async fn assert_chains(server: &Server, count: usize) {
+    let admin = server.key_of(Scope::Admin).await;
+    let chains = server.store().audit_chains().await.unwrap();
+    assert_eq!(chains.len(), count, "{chains:?}");
+    for chain in &chains {
+        let verified = server.store().verify_audit(&chain.server).await.unwrap();
+        assert_eq!((verified.broken_at, verified.lines), (None, chain.lines));
+    }
+    assert_eq!(admin.get("/api/v1/audit/verify").await.status, 200);
+}
+
+/// Counts how often each event is delivered.
+async fn receive(told: Arc<Mutex<HashMap<String, u32>>>) -> String {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let told = Arc::clone(&told);
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let event: Value = serde_json::from_slice(&body).unwrap();
+            *told.lock().unwrap().entry(event["id"].as_str().unwrap().to_owned()).or_default() += 1;
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        }
+    });
+    format!("http://{}/hook", serve_http(service).await)
+}

@@ -1,0 +1,88 @@
+//! The views of the database, for people who query it: the names and columns of `/api/v1`, read-only.
+
+use crate::support;
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use support::server::until;
+use support::{Server, backend, postgres};
+
+/// A time of a view as the API writes it.
+fn shown(column: &str) -> String {
+    match postgres::is_wanted() {
+        true => format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"),
+        false => column.to_owned(),
+    }
+}
+
+/// The first row, with `-` for what is null.
+async fn row(server: &Server, columns: &[&str], rest: &str) -> Vec<String> {
+    let parts: Vec<String> = columns.iter().map(|column| format!("coalesce({column}, '-')")).collect();
+    let found = server.texts(&format!("SELECT {} FROM {rest}", parts.join(" || '|' || "))).await;
+    found[0].split('|').map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_database_has_views_with_the_names_and_columns_of_the_api() {
+    let server = Server::start_with(|config| config.service.backend = Some(backend::fake() as Arc<_>)).await;
+    let client = &server.client;
+    client.post("/api/v1/agents", json!({ "id": "ada", "name": "Ada", "role": "coder" })).await;
+    client.post("/api/v1/tasks", json!({ "id": "t1", "title": "fix it", "priority": "high" })).await;
+    let begun = client.post("/api/v1/agents/ada/start-task", json!({ "task_id": "t1" })).await.json;
+    let id = begun["sandbox"]["id"].as_str().unwrap();
+    let cloned = client.post("/api/v1/git/clone", json!({ "sandbox_id": id, "repo_url": "https://host/x.git" })).await;
+    assert_eq!(cloned.status, 200, "{cloned:?}");
+
+    let agent = client.get("/api/v1/agents/ada").await.json;
+    let [created, updated, completed, destroyed] =
+        ["created_at", "updated_at", "completed_at", "destroyed_at"].map(shown);
+    let columns = ["id", "name", "role", "status", "current_task_id", "sandbox_id", "avatar_url", "team_name"];
+    let columns = [&columns[..], &[&created, &updated]].concat();
+    let expected = ["ada", "Ada", "coder", "working", "t1", id, "-", "default"];
+    let times = [agent["created_at"].as_str().unwrap(), agent["updated_at"].as_str().unwrap()];
+    assert_eq!(row(&server, &columns, "v1_agents").await, [&expected[..], &times].concat());
+
+    let columns = ["id", "title", "description", "status", "priority", "assigned_agent_id", "git_branch"];
+    let columns = [&columns[..], &["pull_request_url", &completed]].concat();
+    let expected = ["t1", "fix it", "", "in_progress", "high", "ada", "-", "-", "-"];
+    assert_eq!(row(&server, &columns, "v1_tasks").await, expected);
+
+    let columns = ["id", "agent_id", "task_id", "status", "repo_url", "branch_name"];
+    let columns = [&columns[..], &[&created, &destroyed]].concat();
+    let sandbox = client.get(&format!("/api/v1/sandboxes/{id}")).await.json;
+    let text = |name: &str| sandbox[name].as_str().unwrap_or("-").to_owned();
+    let expected = [id.to_owned(), "ada".into(), "t1".into(), "running".into(), text("repo_url"), text("branch_name")];
+    let expected = [&expected[..], &[text("created_at"), "-".to_owned()]].concat();
+    assert_eq!(row(&server, &columns, "v1_sandboxes").await, expected);
+
+    let operations = "SELECT id FROM v1_git_operations";
+    until("the clone is recorded", || async { !server.texts(operations).await.is_empty() }).await;
+    let columns = ["operation_type", "status", "error_message", "sandbox_id"];
+    assert_eq!(row(&server, &columns, "v1_git_operations").await, ["clone", "success", "-", id]);
+
+    client.post("/api/v1/tasks/t1/finish", json!({})).await;
+    let ended = client.get(&format!("/api/v1/sandboxes/{id}")).await.json;
+    let joined = "v1_sandboxes s JOIN v1_tasks k ON k.id = s.task_id AND k.team_id = s.team_id";
+    let destroyed = shown("s.destroyed_at");
+    let found = row(&server, &["s.status", "k.status", &destroyed], joined).await;
+    assert_eq!(found, ["stopped", "completed", ended["destroyed_at"].as_str().unwrap()]);
+}
+
+/// The API is the only way to change something.
+#[tokio::test]
+async fn the_views_are_read_only() {
+    let server = Server::start().await;
+    for view in ["v1_agents", "v1_tasks", "v1_sandboxes", "v1_git_operations"] {
+        for statement in [
+            format!("DELETE FROM {view}"),
+            format!("UPDATE {view} SET status = 'x'"),
+            format!("INSERT INTO {view} (id) VALUES ('x')"),
+        ] {
+            let refused = server.try_sql(&statement).await.unwrap_err().to_string();
+            let words = if postgres::is_wanted() { "view" } else { "because it is a view" };
+            assert!(refused.contains(words), "{statement}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""The sandbox service's records and requests."""

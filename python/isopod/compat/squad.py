@@ -1,0 +1,34 @@
+"""Agent Squad's sandbox service: ``app.services.e2b_service`` with the names of its plan."""
+
+from __future__ import annotations
+
+from ..errors import (
+    BackendUnavailableError,
+    InvalidKeyError,
+    NotFoundError,
+    PermissionDeniedError,
+    QuotaExceededError,
+    UnreachableError,
+)
+from ..errors import IsopodError as SandboxServiceError
+from ..service import E2BSandboxService, ExecutionResult, Sandbox, SandboxStatus
+
+__all__ = [
+    "BackendUnavailableError",
+    "E2BSandboxService",
+    "ExecutionResult",
+    "InvalidKeyError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "QuotaExceededError",
+    "Sandbox",
+    "SandboxServiceError",
+    "SandboxStatus",
+    "UnreachableError",
+    "create_sandbox_with_retry",
+]
+
+
+async def create_sandbox_with_retry(agent_id: str, task_id: str) -> Sandbox:
+    """Creates a sandbox; transient failures are tried three times with growing pauses."""
+    return await E2BSandboxService().create_sandbox(agent_id, task_id)

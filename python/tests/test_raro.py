@@ -1,0 +1,237 @@
+"""The first seed: its own code on E2B's SDK, its code with our session manager, and what sessions promise."""
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import sys
+import types
+
+import pytest
+import seedtext
+from seedtext import PACKAGE
+
+import isopod
+from isopod.compat import raro
+from isopod.errors import InvalidRequestError, NotFoundError
+
+INSTALL = PACKAGE + "\n!pip install --quiet --no-index ./tiny-1.0-py3-none-any.whl"
+PLOT = """
+import matplotlib.pyplot as plt
+plt.plot([1, 2]); plt.show()
+"""
+
+
+@pytest.fixture
+def workspace(unique, tmp_path):
+    made = raro.WorkspaceManager(unique, str(tmp_path))
+    yield made
+    raro.SandboxSession.kill_session(unique)
+
+
+@pytest.fixture
+def seed_tools(monkeypatch, redis_url):
+    """`intelligence/tools.py` of the seed. It leaves out its configuration, its workspace and the search library."""
+    import redis
+
+    config = types.ModuleType("core.config")
+    config.settings = types.SimpleNamespace(E2B_API_KEY=os.environ["E2B_API_KEY"])
+    config.logger = logging.getLogger("seed")
+    config.redis_client = redis.Redis.from_url(redis_url, decode_responses=True)
+    tavily = types.ModuleType("tavily")
+    tavily.TavilyClient = object
+    for name, module in {"core": types.ModuleType("core"), "core.config": config, "tavily": tavily}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    tools = types.ModuleType("intelligence.tools")
+    tools.WorkspaceManager = raro.WorkspaceManager
+    asyncio.run(seedtext.run(seedtext.block(0, "python", "class SandboxSession"), tools.__dict__))
+    return tools
+
+
+def cleanup_route(tools, monkeypatch):
+    """The seed's endpoint, in a real application."""
+    fastapi = pytest.importorskip("fastapi")
+    from fastapi.responses import JSONResponse
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setitem(sys.modules, "intelligence", types.ModuleType("intelligence"))
+    monkeypatch.setitem(sys.modules, "intelligence.tools", tools)
+    app = fastapi.FastAPI()
+    namespace = {"app": app, "logger": logging.getLogger("seed"), "JSONResponse": JSONResponse}
+    asyncio.run(seedtext.run(seedtext.block(0, "python", "cleanup_runtime"), namespace))
+    return TestClient(app)
+
+
+def follow_the_seeds_summary(tools, execute, workspace, monkeypatch, alive):
+    """The ten steps at the end of the seed."""
+    first = execute(INSTALL, workspace)
+    assert first["success"], first
+    sandbox = tools.SandboxSession.get_or_create(workspace.run_id)
+    second = execute("import tiny; print(tiny.answer)", workspace)
+    assert second["success"] and "STDOUT:\n42\n" in second["result"], second
+    assert tools.SandboxSession.get_or_create(workspace.run_id).sandbox_id == sandbox.sandbox_id
+    failed = execute("print('before'); 1/0", workspace)
+    assert not failed["success"] and failed["error"].startswith("RUNTIME ERROR: ZeroDivisionError: division by zero\n")
+    assert failed["logs"].startswith("STDOUT:\nbefore\n")
+    assert alive(sandbox.sandbox_id), "a failed cell must not end the sandbox"
+    cleaned = cleanup_route(tools, monkeypatch).delete(f"/runtime/{workspace.run_id}/cleanup")
+    assert (cleaned.status_code, cleaned.json()) == (200, {"status": "cleaned", "run_id": workspace.run_id})
+    assert not alive(sandbox.sandbox_id)
+
+
+def test_the_seeds_own_code_runs_unchanged(seed_tools, workspace, monkeypatch, alive):
+    follow_the_seeds_summary(seed_tools, seed_tools._run_e2b_sandbox, workspace, monkeypatch, alive)
+
+
+def test_the_seeds_flow_runs_with_our_session_manager(workspace, monkeypatch, alive):
+    seedtext.text(0)
+    follow_the_seeds_summary(raro, raro._run_e2b_sandbox, workspace, monkeypatch, alive)
+
+
+def test_the_seeds_code_and_ours_share_the_sandbox_of_a_run(seed_tools, workspace, redis_url):
+    ours = raro.SandboxSession.get_or_create(workspace.run_id)
+    assert seed_tools.redis_client.get(raro.SandboxSession.get_redis_key(workspace.run_id)) == ours.sandbox_id
+    assert seed_tools.SandboxSession.get_redis_key("r") == raro.SandboxSession.get_redis_key("r")
+    assert seed_tools.SandboxSession.get_or_create(workspace.run_id).sandbox_id == ours.sandbox_id
+
+
+def test_agents_that_start_at_once_get_one_sandbox(unique):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: raro.SandboxSession.get_or_create(unique).sandbox_id, range(8)))
+    assert len(found) == 1
+    assert raro.SandboxSession.kill_session(unique) and not raro.SandboxSession.kill_session(unique)
+
+
+def test_only_new_and_changed_inputs_are_sent(workspace, tmp_path):
+    manager, session = raro.E2BSessionManager(), isopod.session(workspace.run_id)
+    inputs = tmp_path / "sessions" / workspace.run_id / "input"
+    (inputs / "a").mkdir(parents=True)
+    (inputs / "a" / "x.csv").write_text("1")
+    (inputs / "x.csv").write_text("2")
+    show = "print(open('a/x.csv').read(), open('x.csv').read())"
+    assert "STDOUT:\n1 2\n" in manager.execute(show, workspace)["result"]
+    assert workspace.upload(session) == 0
+    assert session.execute("1").sync["uploaded"] == 0
+    (inputs / "x.csv").write_text("three")
+    (inputs / "late.csv").write_text("4")
+    assert workspace.upload(session) == 2
+    changed = session.execute("print(open('x.csv').read(), open('late.csv').read())")
+    assert changed.stdout == "three 4\n" and changed.sync["uploaded"] == 2
+    assert changed.files_generated == [], "inputs are not what a call made"
+
+
+def test_what_a_call_makes_comes_to_the_output(workspace):
+    manager = raro.E2BSessionManager()
+    code = "import os; os.makedirs('d/e'); open('d/e/new.bin', 'wb').write(bytes(range(256)))"
+    made = manager.execute(code, workspace)
+    assert made["files_generated"] == ["d/e/new.bin"]
+    assert open(os.path.join(workspace.output_dir, "d/e/new.bin"), "rb").read() == bytes(range(256))
+    assert manager.execute("1", workspace)["files_generated"] == []
+    plots = [manager.execute(PLOT, workspace)["files_generated"] for _ in range(2)]
+    names = [name for made in plots for name in made if name.endswith(".png")]
+    assert len(set(names)) == 2 and all(name.startswith(f"plot_{workspace.run_id}_") for name in names)
+    for name in names:
+        assert open(os.path.join(workspace.output_dir, name), "rb").read().startswith(b"\x89PNG")
+    assert manager.execute("x = 1", workspace)["result"] == "Execution successful (No stdout)."
+
+
+def test_a_file_that_cannot_be_saved_is_told(workspace):
+    os.mkdir(os.path.join(workspace.output_dir, "taken"))
+    done = raro.E2BSessionManager().execute("open('taken', 'w').write('x'); open('free', 'w').write('y')", workspace)
+    assert done["success"] and done["files_generated"] == ["free"]
+    assert "[SYSTEM: 'taken' could not be saved: " in done["result"]
+
+
+def test_a_workspace_keeps_to_its_directories(workspace):
+    workspace.write("notes/a.txt", "x" * 50_001)
+    assert workspace.read("notes/a.txt").endswith("...[TRUNCATED]...")
+    assert workspace.read("none").startswith("Error:")
+    assert "notes/a.txt" in workspace.list_contents()
+    for name in ("../x", "/etc/hostname"):
+        with pytest.raises(ValueError, match="leads out"):
+            workspace.read(name)
+
+
+def test_a_shared_directory_is_not_copied(workspace, tmp_path):
+    shared = raro.WorkspaceManager(workspace.run_id, str(tmp_path), shared=True)
+    open(os.path.join(shared.input_dir, "in.txt"), "w").write("x")
+    assert shared.upload(isopod.session(workspace.run_id)) == 0
+
+
+def test_without_a_server_or_a_key_it_says_so(workspace, monkeypatch):
+    monkeypatch.setenv("E2B_API_URL", "http://127.0.0.1:9")
+    expected = {"success": False, "error": "Failed to initialize E2B Sandbox connection."}
+    assert raro.run_e2b_sandbox("1", workspace) == expected
+    monkeypatch.delenv("E2B_API_KEY")
+    assert raro.SandboxSession.get_or_create(workspace.run_id) is None
+    assert raro.run_e2b_sandbox("1", workspace) == expected
+    monkeypatch.undo()
+    unusable = raro.WorkspaceManager("no id", os.path.dirname(workspace.input_dir))
+    refused = raro.run_e2b_sandbox("1", unusable)
+    assert not refused["success"] and refused["error"].startswith("Sandbox failed: 400: invalid run id")
+
+
+def test_a_session_keeps_its_state_and_ends_with_its_block(unique, alive):
+    with isopod.session(unique) as run:
+        assert run.sandbox_id() is None
+        run.execute("x = 41", agent_id="ada")
+        assert run.execute("x + 1", agent_id="grace").text == "42"
+        done = run.run_command("cat in.txt; exit 3", files={"in.txt": "given", "b.bin": b"\0\xff"})
+        assert (done.success, done.exit_code, done.stdout) == (False, 3, "given")
+        assert run.execute("print(open('b.bin', 'rb').read())").stdout == "b'\\x00\\xff'\n"
+        assert run.execute("console.log(6 * 7)", language="javascript").stdout == "42\n"
+        run.write_file("later/note.txt", "hello")
+        assert run.execute("open('later/note.txt').read()").text == "hello"
+        assert run.read_file("later/note.txt") == b"hello"
+        assert run.delete_file("later/note.txt") and not run.delete_file("later/note.txt")
+        run.execute("open('made.txt', 'w').write('x')", agent_id="ada")
+        assert [(one["filename"], one["agent_id"]) for one in run.artifacts()] == [("made.txt", "ada")]
+        assert {"made.txt"} <= {one["filename"] for one in run.files()}
+        assert run.sandbox().run_code("x").text == "41"
+        sandbox = run.sandbox_id()
+        with pytest.raises(NotFoundError):
+            run.read_file("none")
+    assert not alive(sandbox)
+    with pytest.raises(InvalidRequestError):
+        isopod.session("no/such id").execute("1")
+
+
+def test_a_forked_process_has_its_own_connections(unique):
+    """As the workers of a web server."""
+    with isopod.session(unique) as run:
+        run.execute("x = 0")
+        children = []
+        for _ in range(3):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    code = 0 if all(run_again(unique, number) for number in range(5)) else 1
+                finally:
+                    # Nothing of the tests may go on here.
+                    os._exit(code)
+            children.append(child)
+        assert [run.execute(f"{number}").text for number in range(10)] == [str(number) for number in range(10)]
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+
+
+def run_again(run_id, number):
+    return isopod.session(run_id).execute(f"{number} + 100").text == str(number + 100)
+
+
+def test_an_asynchronous_session_does_the_same(unique, alive):
+    async def use():
+        async with isopod.asession(unique) as run:
+            await run.execute("import asyncio; x = 1")
+            both = await asyncio.gather(run.run_command("echo a"), run.run_command("echo b"))
+            assert {one.stdout for one in both} == {"a\n", "b\n"}
+            await run.write_file("in.txt", b"data")
+            assert (await run.execute("open('in.txt').read()")).text == "data"
+            assert (await (await run.sandbox()).run_code("x")).text == "1"
+            assert await run.artifacts() == [] and await run.read_file("in.txt") == b"data"
+            assert await run.delete_file("in.txt") and await run.files() == []
+            assert "execute_python" in [one["name"] for one in await run.tools("mcp")]
+            assert '"4"' in await run.call("execute_python", {"code": "2 + 2"})
+            return await run.sandbox_id()
+
+    assert not alive(asyncio.run(use()))

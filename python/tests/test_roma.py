@@ -1,0 +1,286 @@
+"""The fourth seed: its own code with other imports, and what its storage and toolkit promise."""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+import types
+from datetime import datetime, timezone
+
+import pytest
+import seedtext
+from seedtext import PACKAGE
+
+from isopod.compat import roma
+from isopod.errors import ConfigurationError, FileTooLargeError
+from isopod.toolkit import TOOLS
+
+EXECUTION = "test_e2b_001"
+
+
+@pytest.fixture
+def seed(monkeypatch, capsys):
+    """Runs code blocks of the seed one after the other, with ROMA's imports going to our module."""
+    for name in ("roma_dspy.tools.core", "roma_dspy.config.manager", "roma_dspy.core.storage"):
+        monkeypatch.setitem(sys.modules, name, roma)
+    for name in ("roma_dspy", "roma_dspy.tools", "roma_dspy.config", "roma_dspy.core"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setenv("STORAGE_BASE_PATH", "/opt/sentient")
+    monkeypatch.setenv("ROMA_S3_BUCKET", "your-s3-bucket-name")
+    monkeypatch.setenv("E2B_TEMPLATE_ID", "code-interpreter-v1")
+    # The blocks use these without importing them.
+    namespace = {"os": os, "json": json, "logger": logging.getLogger("seed")}
+
+    async def run(*markers):
+        for marker in markers:
+            await seedtext.run(seedtext.block(3, "python", marker), namespace)
+        return capsys.readouterr().out
+
+    return types.SimpleNamespace(run=run, names=namespace)
+
+
+def test_the_seeds_step_4_1_prints_what_it_promises(seed):
+    printed = asyncio.run(seed.run("test_data = b"))
+    path = f"/opt/sentient/executions/{EXECUTION}/artifacts/test.txt"
+    assert printed.splitlines()[0] == f"Wrote to: {path}"
+    expected = json.loads(seedtext.block(3, "json", '"success"'))
+    result = json.loads(printed.splitlines()[1])
+    assert result.pop("sandbox_id") and expected.pop("sandbox_id") == "..."
+    assert {name: result[name] for name in expected} == expected
+    seed.names["e2b"].close()
+
+
+def test_all_python_of_the_seed_runs(seed):
+    everything = ["S3 bucket:", "test_data = b", "status = e2b.get_sandbox_status()", "get_storage_info()"]
+    assert len(seedtext.blocks(3, "python")) == len(everything) + 2, "the seed has other blocks"
+    printed = asyncio.run(seed.run(*everything, "cleanup_execution_temp_files()", "result_data[\"success\"]"))
+    assert "Storage path: /opt/sentient\nS3 bucket: your-s3-bucket-name\n" in printed
+    assert re.search(r"Total size: [\d.]+ MB\nFile count: \d+\n", printed)
+    status = json.loads(next(line for line in printed.splitlines() if '"status"' in line))
+    assert status["success"] and "your-s3-bucket-name" not in printed.split("S3 bucket:")[1].split("\n", 1)[1]
+    seed.names["e2b"].close()
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, tmp_path, flat):
+    config = roma.StorageConfig(base_path=str(tmp_path), flat_structure=True) if flat else None
+    storage = roma.FileStorage(config, unique)
+
+    async def use():
+        root = tmp_path if flat else f"/opt/sentient/executions/{unique}"
+        assert await storage.put("test.bin", bytes(range(256)), {"by": "ada"}) == f"{root}/artifacts/test.bin"
+        assert str(storage.get_artifacts_path("test.bin")) == f"{root}/artifacts/test.bin"
+        assert str(storage.get_plots_path("p.png")) == f"{root}/results/plots/p.png"
+        assert await storage.get("test.bin") == bytes(range(256))
+        assert await storage.get_metadata("test.bin") == {"by": "ada"}
+        assert await storage.get_size("test.bin") == 256
+        await storage.put_text("results/reports/ä.txt", "Grüße")
+        assert await storage.get_text("results/reports/ä.txt") == "Grüße"
+        await storage.put_json("outputs/x.json", {"a": [1, None]})
+        assert await storage.get_json("outputs/x.json") == {"a": [1, None]}
+        assert await storage.list_keys() == ["artifacts/test.bin", "outputs/x.json", "results/reports/ä.txt"]
+        assert await storage.list_keys("results/") == ["results/reports/ä.txt"]
+        assert await storage.copy("test.bin", "logs/copy.bin") == f"{root}/logs/copy.bin"
+        assert await storage.move("logs/copy.bin", "moved.bin") == f"{root}/artifacts/moved.bin"
+        assert await storage.get_metadata("moved.bin") == {"by": "ada"}
+        info = await storage.get_storage_info()
+        # Two of them have metadata, which is in files of its own.
+        assert (info["execution_id"], info["file_count"]) == (unique, 4 + 2)
+        assert info["plots_path"] == str(storage.get_plots_path()) and info["total_size_mb"] == 0.0
+        assert await storage.delete("moved.bin") and not await storage.delete("moved.bin")
+        assert not await storage.exists("moved.bin")
+        assert (await storage.get("moved.bin"), await storage.get_size("moved.bin")) == (None, None)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_temporary_files_go_and_local_files_come(unique, tmp_path, flat):
+    config = roma.StorageConfig(base_path=str(tmp_path / "flat"), flat_structure=True) if flat else None
+    storage = roma.SyncFileStorage(config, unique)
+    begun = datetime.now(timezone.utc)
+    for number in range(3):
+        storage.put_text(f"temp/deep/test_{number}.txt", "x")
+    assert len(storage.list_keys("temp/")) == 3
+    assert storage.cleanup_temp_files() == 0
+    assert storage.cleanup_execution_temp_files() == 3
+    assert storage.list_keys("temp/") == []
+    local = tmp_path / "local.csv"
+    local.write_text("1,2")
+    storage.copy_local(local, "a.csv")
+    storage.move_local(local, "b/a.csv")
+    assert not local.exists()
+    assert [entry.key for entry in storage.list_files(modified_since=begun)] == ["artifacts/a.csv", "artifacts/b/a.csv"]
+    keys = {storage.generate_key("plot", ".png") for _ in range(50)}
+    assert len(keys) == 50 and all(re.fullmatch(r"artifacts/plot_\d{8}_\d{6}_[0-9a-f]{8}\.png", key) for key in keys)
+
+
+def test_keys_and_ids_that_lead_out_are_refused(unique, tmp_path):
+    storage = roma.SyncFileStorage(roma.StorageConfig(base_path=str(tmp_path), flat_structure=True), unique)
+    for key in ("../x", "a/../../x", "", "/", "x\0y"):
+        with pytest.raises(ConfigurationError):
+            storage.put(key, b"")
+    (tmp_path / "artifacts" / "out").symlink_to("/etc")
+    with pytest.raises(ConfigurationError):
+        storage.get("out/hostname")
+    with pytest.raises(ConfigurationError):
+        roma.SyncFileStorage(None, "../escape")
+    small = roma.SyncFileStorage(roma.StorageConfig(max_file_size=10), unique)
+    with pytest.raises(FileTooLargeError):
+        small.put("x", b"x" * 11)
+
+
+def test_another_base_path_than_the_servers_is_told(unique):
+    with pytest.raises(ConfigurationError, match="path mismatch"):
+        roma.FileStorage(roma.StorageConfig(base_path="/srv/elsewhere"), unique)
+
+
+def test_the_twelve_tools_work_in_one_sandbox(unique, tmp_path, alive):
+    with roma.E2BToolkit(execution_id=unique) as toolkit:
+        assert tuple(toolkit.get_enabled_tools()) == TOOLS
+        assert toolkit.get_sandbox_status().data["status"] == "no_sandbox"
+        code = toolkit.run_python_code("x = 6\nprint(x)\nx * 7").data
+        assert (code["success"], code["ok"], code["stdout"], code["results"]) == (True, True, ["6"], ["42"])
+        wrong = toolkit.run_python_code("1/0").data
+        assert wrong["success"] and not wrong["ok"] and wrong["error"] == "ZeroDivisionError: division by zero"
+        command = toolkit.run_command("echo out; echo err >&2; exit 3").data
+        assert (command["exit_code"], command["stdout"], command["stderr"]) == (3, "out\n", "err\n")
+        assert toolkit.create_directory("/home/user/a b; touch pwned").data["ok"]
+        assert toolkit.write_file_content("/home/user/a b; touch pwned/t.txt", "täxt").data["size_bytes"] == 5
+        assert toolkit.read_file_content("/home/user/a b; touch pwned/t.txt").data["content"] == "täxt"
+        assert "pwned" in toolkit.list_files().data["output"]
+        assert not toolkit.read_file_content("/home/user/pwned").data["ok"]
+        binary = tmp_path / "b.bin"
+        binary.write_bytes(os.urandom(5 << 20))
+        sent = toolkit.upload_file(str(binary), "/home/user/b.bin").data
+        assert (sent["ok"], sent["size_bytes"], sent["sandbox_id"]) == (True, 5 << 20, code["sandbox_id"])
+        got = toolkit.download_file("/home/user/b.bin", str(tmp_path / "down" / "b.bin")).data
+        assert got["ok"] and (tmp_path / "down" / "b.bin").read_bytes() == binary.read_bytes()
+        assert not toolkit.upload_file(str(tmp_path / "none"), "/x").data["success"]
+        assert toolkit.get_sandbox_url(8000).data["url"].startswith("8000-")
+        assert not toolkit.install_package("x; touch /tmp/pwned").data["ok"]
+        toolkit.run_python_code(PACKAGE)
+        assert toolkit.install_package("/home/user/tiny-1.0-py3-none-any.whl").data["ok"]
+        assert toolkit.run_python_code("import tiny; tiny.answer").data["results"] == ["42"]
+        status = toolkit.get_sandbox_status().data
+        assert (status["status"], status["sandbox_id"], status["timeout"]) == ("running", code["sandbox_id"], 300)
+        restarted = toolkit.restart_sandbox().data
+        assert restarted["old_sandbox_id"] == code["sandbox_id"] != restarted["new_sandbox_id"]
+        assert "NameError" in toolkit.run_python_code("x").data["error"]
+    assert not alive(code["sandbox_id"]) and not alive(restarted["new_sandbox_id"])
+
+
+def test_the_tools_can_be_awaited_and_a_lost_sandbox_is_told(unique, tmp_path, alive):
+    async def use():
+        async with roma.AsyncE2BToolkit(execution_id=unique, timeout=120) as toolkit:
+            first = (await toolkit.run_python_code("x = 1")).data
+            both = await asyncio.gather(toolkit.run_command("sleep 1; echo a"), toolkit.run_python_code("x + 1"))
+            assert (both[0].data["stdout"], both[1].data["results"]) == ("a\n", ["2"])
+            (tmp_path / "in.bin").write_bytes(b"\0\xff")
+            assert (await toolkit.upload_file(str(tmp_path / "in.bin"), "in.bin")).data["ok"]
+            assert (await toolkit.download_file("in.bin", str(tmp_path / "out.bin"))).data["size_bytes"] == 2
+            assert len(await toolkit.definitions("mcp")) == 12
+            assert (await toolkit.call("write_file_content", '{"path": "n.txt", "content": "n"}')).data["ok"]
+            from e2b import AsyncSandbox
+
+            await AsyncSandbox.kill(first["sandbox_id"])
+            again = (await toolkit.run_python_code("1")).data
+            assert again["restarted"] and again["old_sandbox_id"] == first["sandbox_id"]
+            return again["sandbox_id"]
+
+    assert not alive(asyncio.run(use()))
+
+
+def test_code_written_to_await_the_tools_runs_with_the_blocking_class(unique):
+    async def use():
+        async with roma.E2BToolkit(execution_id=unique) as toolkit:
+            return json.loads(await toolkit.run_python_code("print(1)"))
+
+    assert asyncio.run(use())["stdout"] == ["1"]
+
+
+def test_configuration_before_environment_before_default(unique, monkeypatch):
+    monkeypatch.setenv("E2B_TEMPLATE_ID", "from-env")
+    assert roma.E2BToolkit(template="mine", execution_id=unique).template == "mine"
+    assert roma.E2BToolkit(execution_id=unique).template == "from-env"
+    monkeypatch.delenv("E2B_TEMPLATE_ID")
+    with roma.E2BToolkit(execution_id=unique) as toolkit:
+        assert toolkit.template is None
+        toolkit.run_command("true")
+        assert toolkit.get_sandbox_status().data["template"] == "code-interpreter-v1"
+    unknown = roma.E2BToolkit(execution_id=unique, template="no-such-template").run_command("true").data
+    assert not unknown["success"] and "no-such-template" in unknown["error"]
+    for wrong in ({"timeout": 0}, {"max_lifetime_hours": 25}, {"timeout": 7200, "max_lifetime_hours": 1}):
+        with pytest.raises(ConfigurationError):
+            roma.E2BToolkit(execution_id=unique, **wrong)
+    monkeypatch.delenv("E2B_API_KEY")
+    with pytest.raises(ValueError, match="E2B_API_KEY"):
+        roma.E2BToolkit()
+
+
+def test_only_chosen_tools_can_be_called(unique):
+    toolkit = roma.E2BToolkit(
+        execution_id=unique, include_tools=["run_command", "upload_file"], exclude_tools=["upload_file"]
+    )
+    assert list(toolkit.get_enabled_tools()) == ["run_command"]
+    assert [one["name"] for one in toolkit.definitions("anthropic")] == ["run_command"]
+    assert "not enabled" in toolkit.run_python_code("1").data["error"]
+    assert "not enabled" in toolkit.upload_file("/etc/hostname", "x").data["error"]
+    assert toolkit.call("run_python_code", {"code": "1"}).data["error"] == "Unknown tool: run_python_code"
+    assert "wrong arguments" in toolkit.call("run_command", {"nope": 1}).data["error"]
+    with pytest.raises(ConfigurationError, match="unknown tools: nope"):
+        roma.E2BToolkit(execution_id=unique, include_tools=["nope"])
+    toolkit.close()
+
+
+def test_a_sandbox_is_replaced_before_it_is_too_old(unique):
+    # It may live 3.6 s. No call comes 3 s after the one before, so that it never ends by its timeout.
+    with roma.E2BToolkit(execution_id=unique, timeout=3, max_lifetime_hours=0.001) as toolkit:
+        first = toolkit.run_python_code("x = 1").data
+        done = first
+        while not done.get("restarted"):
+            assert done["ok"] and done["sandbox_id"] == first["sandbox_id"], done
+            done = toolkit.run_command("sleep 0.2").data
+        assert done["ok"] and done["old_sandbox_id"] == first["sandbox_id"] != done["sandbox_id"]
+
+
+@pytest.mark.parametrize("has_snappy, used", [(True, "SNAPPY"), (False, "GZIP")])
+def test_tables_are_compressed_by_what_there_is(unique, tmp_path, monkeypatch, has_snappy, used):
+    import pyarrow
+    from pyarrow import parquet
+
+    codec = types.SimpleNamespace(is_available=lambda name: has_snappy)
+    monkeypatch.setattr(pyarrow, "Codec", codec)
+    storage = roma.FileStorage(roma.StorageConfig(base_path=str(tmp_path), flat_structure=True), unique)
+    path, size = asyncio.run(roma.DataStorage(storage, "t").store_parquet({"a": [1, 2]}, "d", "p"))
+    blocking = roma.SyncDataStorage(roma.SyncFileStorage(storage.config, unique), "t", threshold_kb=0.001)
+    assert blocking.load_parquet(path).to_dict("list") == {"a": [1, 2]}
+    assert blocking.store_if_large({"a": 1}, "d", "p")["rows"] == 1
+    assert parquet.ParquetFile(path).metadata.row_group(0).column(0).compression == used
+    assert size == round(os.path.getsize(path) / 1024, 2)
+
+
+def test_large_data_becomes_a_table_that_the_sandbox_reads(unique):
+    pandas = pytest.importorskip("pandas")
+
+    async def use():
+        storage = roma.FileStorage(None, unique)
+        data = roma.DataStorage(storage, "defillama")
+        small = [{"name": "a", "tvl": 1.5}]
+        assert await data.store_if_large(small, "protocols", "tvl") == {"stored": False, "data": small}
+        assert not data.should_store("x" * (1000 * 1024 - 2)) and data.should_store("x" * (1000 * 1024))
+        rows = [{"name": f"protocol-{number}", "tvl": number * 1.5} for number in range(40_000)]
+        answer = await data.store_if_large(rows, "protocols", "tvl")
+        pattern = rf"/opt/sentient/executions/{unique}/artifacts/defillama/protocols/tvl_\d{{8}}_\d{{6}}_[0-9a-f]{{8}}\.parquet"
+        assert answer["stored"] and answer["rows"] == 40_000 and re.fullmatch(pattern, answer["file_path"])
+        pandas.testing.assert_frame_equal(await data.load_parquet(answer["file_path"]), pandas.DataFrame(rows))
+        with pytest.raises(FileNotFoundError):
+            await data.load_parquet("artifacts/none.parquet")
+        async with roma.AsyncE2BToolkit(file_storage=storage) as toolkit:
+            seen = await toolkit.run_command(f"head -c 4 {answer['file_path']}")
+            assert seen.data["stdout"] == "PAR1"
+
+    asyncio.run(use())
+

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""The example in examples/fragments, used in a real Chromium: a prompt becomes a live preview in an iframe.
+
+    python3 tests/fragments/run.py --isopod target/debug/isopod [--only TEXT] [--screenshots DIRECTORY]
+
+Needs root, Node.js, Chromium (`apt-get install chromium`), and the npm registry once, for E2B's SDK. With
+ISOPOD_FULL=1 also the templates that take a minute or more to build.
+The last line is `N passed, N failed`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "sdk"))
+sys.path.insert(0, str(ROOT / "tests" / "templates"))
+
+from chromium import Chromium  # noqa: E402
+from harness.packages import JS_VERSIONS, node_project  # noqa: E402
+from harness.server import Server  # noqa: E402
+
+IS_FULL = os.environ.get("ISOPOD_FULL") == "1"
+CASES = []
+
+
+def case(when=True):
+    def register(function):
+        if when:
+            CASES.append(function)
+        return function
+
+    return register
+
+
+class App:
+    """The example as a user runs it, with the published SDK."""
+
+    def __init__(self, server):
+        self.server = server
+        self.home = Path(tempfile.mkdtemp(prefix="isopod-fragments-"))
+        shutil.copytree(ROOT / "examples" / "fragments", self.home / "app")
+        (self.home / "app" / "node_modules").symlink_to(node_project("e2b", JS_VERSIONS[0]) / "node_modules")
+
+    def __enter__(self):
+        # It must not find a model of the person who runs the tests.
+        environment = {k: v for k, v in self.server.environment().items() if not k.startswith("OPENAI_")} | {"PORT": "0"}
+        self.process = subprocess.Popen(
+            ["node", "server.mjs"], cwd=self.home / "app", env=environment, stdout=subprocess.PIPE, text=True
+        )
+        self.url = self.process.stdout.readline().strip().replace("localhost", "127.0.0.1")
+        assert self.url.startswith("http://"), "the example did not start"
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+        shutil.rmtree(self.home)
+
+
+class Rig:
+    def __init__(self, server, app, browser, isopod, screenshots):
+        self.server, self.app, self.browser, self.isopod = server, app, browser, str(isopod)
+        self.screenshots = screenshots
+
+    def ask(self, prompt):
+        """Types a prompt and presses the button."""
+        self.browser.open(self.app.url)
+        self.browser.until("What shall I build?")
+        self.browser.value(f"document.getElementById('prompt').value = {json.dumps(prompt)}")
+        self.press("#ask button")
+
+    def press(self, selector):
+        self.browser.value(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def preview(self, seconds=60):
+        """The URL of the preview, once it is in the page."""
+        self.browser.until("Stop", seconds)
+        return self.browser.value("document.querySelector('iframe').src")
+
+    def stop(self):
+        self.press("#stop")
+        self.browser.until("The sandbox has ended.")
+        assert self.sandboxes() == [], "the sandbox is still there"
+
+    def sandboxes(self):
+        request = urllib.request.Request(f"{self.server.url}/v2/sandboxes", headers={"X-API-Key": self.server.key})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def look(self, name):
+        if self.screenshots:
+            self.browser.screenshot(self.screenshots / f"{name}.png")
+
+    def build(self, template):
+        words = [self.isopod, "template", "build", str(ROOT / "templates" / template)]
+        done = subprocess.run(words, env=self.server.environment(), capture_output=True, text=True, timeout=1200)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+@case()
+def a_prompt_becomes_a_live_page_in_the_iframe(rig):
+    """The page is of another origin, runs its script, and its files have been written."""
+    rig.ask("Greetings from <the prompt>")
+    preview = rig.preview()
+    rig.browser.until("Greetings from <the prompt>", frame=preview)
+    frame = rig.browser.frame(preview)
+    rig.browser.value("document.getElementById('count').click()", frame)
+    rig.browser.until("Clicked 1 times", frame=preview)
+    assert rig.browser.value("getComputedStyle(document.body).display", frame) == "grid", "the style sheet is missing"
+    assert "page.css" in rig.browser.text(), "the page shows the code"
+    rig.look("page")
+    rig.stop()
+
+
+@case()
+def a_published_preview_opens_by_its_short_url_and_ends_with_the_sandbox(rig):
+    rig.ask("A page to share")
+    rig.preview()
+    rig.press("#publish")
+    rig.browser.until("/s/")
+    short = rig.browser.value("document.getElementById('link').href")
+    with Chromium() as visitor:
+        visitor.open(short)
+        visitor.until("A page to share")
+        assert visitor.value("location.hostname").startswith("8000-"), "it leads to the sandbox's own origin"
+    rig.stop()
+    with Chromium() as visitor:
+        visitor.open(short)
+        visitor.until("the sandbox behind this link has ended")
+
+
+@case()
+def a_step_that_fails_is_shown_with_its_output_and_leaves_no_sandbox(rig):
+    rig.ask("Something that fails")
+    rig.browser.until("the install step failed")
+    rig.browser.until("no such package: does-not-exist")
+    assert "page.css" in rig.browser.text(), "the page shows the code that did not run"
+    assert rig.sandboxes() == []
+    rig.look("failure")
+
+
+@case(IS_FULL)
+def a_chart_of_the_code_interpreter_is_seen(rig):
+    rig.server.wait_for_template("code-interpreter-v1")
+    rig.ask("A chart of something")
+    rig.browser.until("200 points", 120)
+    assert rig.browser.value("document.querySelector('#preview img').naturalWidth") > 100
+    rig.look("chart")
+    rig.stop()
+
+
+@case(IS_FULL)
+def a_streamlit_app_runs_in_the_iframe(rig):
+    rig.build("streamlit-developer")
+    rig.ask("A Streamlit app")
+    rig.browser.until("Its square is", 120, frame=rig.preview(120))
+    rig.look("streamlit")
+    rig.stop()
+
+
+@case(IS_FULL)
+def a_next_js_page_runs_in_the_iframe(rig):
+    rig.build("nextjs-developer")
+    rig.ask("A Next.js page")
+    preview = rig.preview(120)
+    rig.browser.until("A Next.js page", 120, frame=preview)
+    rig.browser.until("Clicked 0 times", frame=preview)
+    rig.look("nextjs")
+    rig.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name has this text")
+    parser.add_argument("--screenshots", type=Path, help="a directory for pictures of the pages")
+    args = parser.parse_args()
+    # So that a run that is stopped still removes what it created.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    chosen = [one for one in CASES if not args.only or any(text in one.__name__ for text in args.only)]
+    server, failed = Server(args.isopod.resolve()), 0
+    try:
+        server.start()
+        with App(server) as app:
+            failed = sum(not passes(one, server, app, args) for one in chosen)
+    finally:
+        problems = server.stop()
+    for problem in problems:
+        print(f"problem: {problem}")
+    print(f"{len(chosen) - failed} passed, {failed + len(problems)} failed")
+    sys.exit(1 if failed or problems else 0)
+
+
+def passes(one, server, app, args):
+    start = time.monotonic()
+    try:
+        with Chromium() as browser:
+            one(Rig(server, app, browser, args.isopod.resolve(), args.screenshots))
+    except Exception:
+        print(f"FAILED  {one.__name__}\n{traceback.format_exc()}{server.tail()}", flush=True)
+        return False
+    print(f"ok      {one.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    main()

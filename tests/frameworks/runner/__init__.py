@@ -1,0 +1,1 @@
+"""The parts of the driver. Uses only the standard library."""

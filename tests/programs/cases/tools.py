@@ -1,0 +1,105 @@
+"""Tools of developers: debuggers and a terminal multiplexer."""
+
+from e2b import PtySize
+
+from runner.program import Program
+
+
+class Gdb(Program):
+    name, title = "gdb", "GDB"
+    packages = ("gdb", "gcc", "libc6-dev")
+    version = "gdb --version | head -1 | awk '{print $NF}'"
+    note = "breakpoint, watchpoint, attach to a running process"
+
+    def use(self, box, account):
+        box.write("debug.c", DEBUG, account)
+        box.sh("gcc -g -O0 -o debug debug.c", account)
+        words = ["break add", "run 5", "bt", "print a + b", "watch total", "continue", "delete", "continue"]
+        told = box.sh("gdb -nx -batch " + " ".join(f"-ex '{word}'" for word in words) + " ./debug 2>&1", account)
+        for expected in ("#1 ", "in main", "$1 = 42", "Hardware watchpoint", "New value = 42", "exited normally"):
+            assert expected in told, f"{expected!r} is not in\n{told}"
+        assert "Error disabling address space randomization" not in told, told
+        running = box.start("./debug 600000", account)
+        told = box.sh(f"gdb -nx -batch -ex bt -p $(pgrep -n -x debug -u {account}) 2>&1", account)
+        assert "in main" in told, told
+        running.kill()
+
+
+DEBUG = """
+#include <stdlib.h>
+#include <unistd.h>
+
+int total;
+
+int add(int a, int b) {
+    total = a + b;
+    return total;
+}
+
+int main(int count, char **words) {
+    add(40, 2);
+    usleep(atoi(words[1]) * 1000);
+    return 0;
+}
+"""
+
+
+class Strace(Program):
+    name, title = "strace", "strace"
+    packages = ("strace",)
+    version = "strace --version | head -1 | awk '{print $NF}'"
+    note = "follows children, attaches to a running process"
+
+    def use(self, box, account):
+        told = box.sh("strace -f -o trace -e trace=execve,openat sh -c 'cat /etc/hostname; true' >/dev/null; cat trace", account)
+        assert 'execve("/' in told and '/etc/hostname"' in told and "+++ exited with 0 +++" in told, told
+        running = box.start("while true; do sleep 0.1; done", account)
+        told = box.sh(f"timeout -s INT 3 strace -f -p {running.pid} 2>&1 || true", account)
+        assert "attached" in told and "execve(" in told, told
+        running.kill()
+
+
+class Valgrind(Program):
+    name, title = "valgrind", "Valgrind"
+    packages = ("valgrind", "libc6-dbg", "gcc", "libc6-dev")
+    version = "valgrind --version | cut -d- -f2"
+    note = "finds a leak and a read past the end"
+
+    def use(self, box, account):
+        box.write("leak.c", LEAK, account)
+        box.sh("gcc -g -O0 -o leak leak.c", account)
+        told = box.sh("valgrind --leak-check=full --error-exitcode=9 ./leak 2>&1", account, code=9)
+        for expected in ("Invalid read of size 4", "40 bytes in 1 blocks are definitely lost", "leak.c:6"):
+            assert expected in told, f"{expected!r} is not in\n{told}"
+
+
+LEAK = """
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(void) {
+    int *numbers = calloc(10, sizeof(int));
+    printf("%d\\n", numbers[10]);
+    numbers = NULL;
+    return 0;
+}
+"""
+
+
+class Tmux(Program):
+    name, title = "tmux", "tmux"
+    packages = ("tmux",)
+    version = "tmux -V | awk '{print $2}'"
+    note = "a session, and a second client in one of E2B's terminals"
+
+    def use(self, box, account):
+        box.sh("tmux new-session -d -s work -x 80 -y 24; tmux send-keys -t work 'echo $((6 * 7)) from $(id -un)' Enter", account)
+        box.until(f"tmux capture-pane -p -t work | grep -x '42 from {account}'", account)
+        terminal = box.sandbox.pty.create(size=PtySize(rows=24, cols=80), user=account, timeout=60)
+        box.sandbox.pty.send_stdin(terminal.pid, b"exec tmux attach -t work\n")
+        box.until("tmux list-clients -t work | grep .", account)
+        box.sh("tmux detach-client -s work", account)
+        seen = []
+        terminal.wait(on_pty=seen.append)
+        assert f"42 from {account}".encode() in b"".join(map(bytes, seen))
+        box.sh("tmux kill-server", account)
