@@ -33,13 +33,19 @@ impl Store {
     }
 
     /// Makes sure that a team with this id and name exists.
+    ///
+    /// The team that was created first owns the keys of the command line, so a new team is always the younger one, even
+    /// if the clock was set back or both were created within a millisecond.
     pub async fn ensure_team_named(&self, id: &str, name: &str) -> Result<(), StoreError> {
         query(
-            "INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?) \
+            "INSERT INTO teams (id, name, created_at) \
+             SELECT ?, ?, CASE WHEN newest >= ? THEN newest + 1 ELSE ? END \
+             FROM (SELECT COALESCE(MAX(created_at), 0) AS newest FROM teams) AS others WHERE true \
              ON CONFLICT (id) DO UPDATE SET name = excluded.name",
         )
         .bind(id)
         .bind(name)
+        .bind(Timestamp::now().0)
         .bind(Timestamp::now().0)
         .execute(&self.write)
         .await

@@ -78,7 +78,8 @@ impl Store {
 
     /// Creates a separate team with one key, for users who share a server without trusting each other.
     pub async fn create_team(&self, name: &str) -> Result<Secret, StoreError> {
-        let team = self.insert_team(name).await?;
+        let team = TeamId(new_uuid());
+        self.ensure_team_named(&team.0, name).await?;
         let key = new_api_key();
         self.ensure_key(&team, &key).await?;
         Ok(key)
@@ -111,18 +112,6 @@ impl Store {
         let row = query("SELECT id FROM teams ORDER BY created_at, id LIMIT 1").fetch_one(&mut transaction).await;
         let team = TeamId(row.map_err(&failed)?.get(0));
         transaction.commit().await.map_err(&failed)?;
-        Ok(team)
-    }
-
-    async fn insert_team(&self, name: &str) -> Result<TeamId, StoreError> {
-        let team = TeamId(new_uuid());
-        query("INSERT INTO teams (id, name, created_at) VALUES (?, ?, ?)")
-            .bind(&team.0)
-            .bind(name)
-            .bind(Timestamp::now().0)
-            .execute(&self.write)
-            .await
-            .map_err(StoreError::doing("record a team"))?;
         Ok(team)
     }
 
@@ -324,6 +313,19 @@ mod tests {
         assert!(!store.revoke_key(&owner.team, &owner.key_id).await.unwrap());
         store.ensure_first_key(Some(given)).await.unwrap();
         assert!(store.find_key(&hash_key("any-text")).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_first_team_stays_the_first_when_the_clock_is_set_back() {
+        let (_dir, store) = store().await;
+        let first = store.ensure_team().await.unwrap();
+        let tomorrow = Timestamp::now().plus(std::time::Duration::from_secs(86_400));
+        query("UPDATE teams SET created_at = ?").bind(tomorrow.0).execute(&store.write).await.unwrap();
+        store.create_team("second").await.unwrap();
+        store.ensure_team_named("third", "third").await.unwrap();
+        assert_eq!(store.ensure_team().await.unwrap(), first);
+        let names: Vec<String> = store.list_teams().await.unwrap().into_iter().map(|team| team.name).collect();
+        assert_eq!(names, ["default", "second", "third"]);
     }
 
     #[test]
