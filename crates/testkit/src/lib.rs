@@ -15,6 +15,7 @@ mod output;
 mod platform;
 mod residue;
 mod sandbox;
+mod shared_base;
 
 pub use binary::{Finished, Isopod};
 pub use output::ShellOutput;

@@ -12,6 +12,7 @@ use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 
 use crate::residue::{Residue, assert_nothing_left};
+use crate::shared_base::share_base;
 use crate::{Isopod, TestSandbox};
 
 /// If this variable is set, a failed test keeps its state directory with logs and records, and its sandboxes.
@@ -63,11 +64,21 @@ pub fn spec() -> SandboxSpec {
 }
 
 impl StateDir {
-    /// Creates one. `binary` is the path of the `isopod` program.
+    /// Creates one with the base of this host, which all tests share. `binary` is the path of the `isopod` program.
     ///
     /// # Panics
     /// If it cannot be created.
     pub fn new(binary: impl AsRef<Path>) -> Self {
+        let state = Self::empty(binary);
+        share_base(&cache_directory(), state.path()).expect("a base");
+        state
+    }
+
+    /// Creates one as on a machine that has never run the program.
+    ///
+    /// # Panics
+    /// If it cannot be created.
+    pub fn empty(binary: impl AsRef<Path>) -> Self {
         require_root();
         let directory = tempfile::Builder::new().prefix("isopod-test-").tempdir_in("/var/tmp").expect("a directory");
         Self { directory, binary: binary.as_ref().to_owned() }
@@ -79,9 +90,7 @@ impl StateDir {
     /// If they cannot be shared.
     #[must_use]
     pub fn with_shared_templates(self) -> Self {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-        let shared = cache.expect("there is a home").join("isopod/templates");
+        let shared = cache_directory().join("templates");
         std::fs::create_dir_all(&shared).expect("a directory");
         std::os::unix::fs::symlink(shared, self.path().join("templates")).expect("a link");
         self
@@ -228,6 +237,13 @@ impl Platform {
         node.close().await;
         state.assert_nothing_left();
     }
+}
+
+/// What tests share.
+fn cache_directory() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    cache.expect("there is a home").join("isopod")
 }
 
 fn init_logging() {

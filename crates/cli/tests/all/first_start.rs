@@ -23,7 +23,7 @@ fn serve(state: &StateDir) -> Command {
 
 #[test]
 fn a_server_says_that_it_is_ready_when_its_template_is() {
-    let state = StateDir::new(BINARY);
+    let state = StateDir::empty(BINARY);
     let mut server = Served::start_command(&state, serve(&state));
     assert_eq!(server.lines[0], "Isopod is starting. Paste this where your E2B code runs:");
     // It answers meanwhile.
