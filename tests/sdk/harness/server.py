@@ -187,4 +187,6 @@ def _backing_file(device):
 def _cgroups(name):
     roots = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines() if " cgroup" in line]
     for root in roots:
-        yield from (path for path in root.glob(f"**/{name}") if path.is_dir())
+        # Unlike `glob`, this goes on when another test removes a directory that it is about to list.
+        for directory, below, _ in os.walk(root):
+            yield from (Path(directory, found) for found in below if found == name)
