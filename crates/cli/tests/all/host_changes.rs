@@ -34,6 +34,9 @@ async fn until_warm_and(client: &Client, expression: &str, words: &str) {
 async fn a_new_base_replaces_warm_interpreters_and_nothing_is_said_to_have_failed() {
     let state = StateDir::new(BINARY).with_shared_templates();
     state.isopod().run(&["template", "build", TEMPLATE]).ok();
+    // The command unmounts the disk as its last user. If the server had begun to use it, only its own namespace's mount
+    // would go.
+    state.assert_nothing_left();
     let mut command = Command::new("unshare");
     command.args(["-m", BINARY, "--state-dir"]).arg(state.path());
     command.args(["serve", "--listen", "127.0.0.1:0", "--prepare", TEMPLATE, "--pool-ready", "1"]);
