@@ -188,10 +188,10 @@ pub(crate) const SUITES: &[Suite] = &[
         tier: Tier::Stress,
         arguments: &["tests/upgrade/run.py"],
         given: ISOPOD,
-        // It builds an older version of this program.
+        // It builds earlier commits of this program.
         needs_full: true,
         group: Some(ALONE),
-        seconds: 600,
+        seconds: 1200,
         ..PLAIN
     },
     Suite { name: "fuzz", tier: Tier::Stress, program: Program::Xtask, arguments: &["fuzz"], seconds: 70, ..PLAIN },
