@@ -48,6 +48,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "doc", program: Program::Cargo, arguments: &["test", "--workspace", "--doc", "--quiet"], ..PLAIN },
     Suite { name: "frameworks-parts", tier: Tier::Fake, arguments: &["tests/frameworks/test_pure.py"], ..PLAIN },
     Suite { name: "programs-parts", tier: Tier::Fake, arguments: &["tests/programs/test_pure.py"], ..PLAIN },
+    Suite { name: "fresh-parts", tier: Tier::Fake, arguments: &["tests/fresh/test_pure.py"], ..PLAIN },
     Suite { name: "chaos-parts", tier: Tier::Fake, arguments: &["tests/chaos/test_pure.py"], ..PLAIN },
     Suite { name: "driver", tier: Tier::Fake, arguments: &["crates/guest/driver/tests/run.py"], seconds: 60, ..PLAIN },
     Suite {
@@ -181,6 +182,17 @@ pub(crate) const SUITES: &[Suite] = &[
         // Its checks give a killed server 30 s. Beside a build, one needed more.
         group: Some(ALONE),
         seconds: 180,
+        ..PLAIN
+    },
+    Suite {
+        name: "fresh",
+        tier: Tier::Real,
+        arguments: &["tests/fresh/run.py"],
+        choose: Some("--only"),
+        // It makes whole systems, and builds and tests everything on each.
+        needs_full: true,
+        group: Some(ALONE),
+        seconds: 14_400,
         ..PLAIN
     },
     Suite {
