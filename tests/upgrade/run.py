@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""An upgrade: everything that a server of an older version has goes on under the new one.
+"""An upgrade: everything that a server of an earlier commit has goes on under the new one.
 
-    python3 tests/upgrade/run.py --isopod target/debug/isopod [--older PROGRAM] [--by kill stop]
+    python3 tests/upgrade/run.py --isopod target/debug/isopod [--older COMMIT_OR_PROGRAM]... [--by kill stop]
 
 The older server gets sandboxes that run, are paused, hold a kernel, belong to a run or stand on a built template, through the
-official SDK. Then it is killed or stopped, and the new one is started on the same state directory. Without --older the program
-is built from the sources of the commit below, which takes some minutes once. Needs root, git and Rust.
+official SDK. Then it is killed or stopped, and the new one is started on the same state directory. The programs of the commits
+below, or of those that --older names, are built from the history, which takes some minutes once for each. Needs root, git and Rust.
 """
 
 import argparse
@@ -25,8 +25,13 @@ sys.path.insert(0, str(HERE.parent / "sdk"))
 from harness.packages import _once, cache_root, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
-# The first version whose records a server must understand.
-OLDER = "56007819f2742078a188f3a0e7e1ca1cafe5058a"
+# Earlier commits, because there is no release yet.
+OLDER = [
+    # The first one whose records a server must understand.
+    "56007819f2742078a188f3a0e7e1ca1cafe5058a",
+    # The last one before fragments, live output and the views of the database.
+    "d498b8824940c2750a454563e7ea71f0f4fe63da",
+]
 SDK_VERSION = "2.11.5"
 INTERPRETER = "code-interpreter-v1"
 LIFETIME = 3600
@@ -35,16 +40,17 @@ LIFETIME = 3600
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isopod", required=True, type=Path)
-    parser.add_argument("--older", type=Path, help="a finished program of the older version")
+    parser.add_argument("--older", action="append", help="a commit, or the path of a finished program")
     parser.add_argument("--by", choices=["kill", "stop"], nargs="+", default=["kill", "stop"])
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("the suite makes real sandboxes and must run as root")
     enter_environment_of_the_sdk()
-    older = (options.older or build_older()).resolve()
     problems = []
-    for way in options.by:
-        problems += [f"{way}: {problem}" for problem in upgrade(older, options.isopod.resolve(), way)]
+    for older in options.older or OLDER:
+        name, program = Path(older).name[:12], program_of(older)
+        for way in options.by:
+            problems += [f"{name}: {way}: {problem}" for problem in upgrade(program, options.isopod.resolve(), way, name)]
     if problems:
         sys.exit("\n".join(problems))
 
@@ -56,15 +62,20 @@ def enter_environment_of_the_sdk():
         os.execv(python, [str(python), *sys.argv])
 
 
-def build_older():
+def program_of(older):
+    """The program of a commit, or the one at that path."""
+    return Path(older).resolve() if os.path.isfile(older) else built(older)
+
+
+def built(commit):
     """The program, built from the history of this repository, and cached."""
-    home = cache_root().parent / f"older-{OLDER[:12]}"
+    home = cache_root().parent / f"older-{commit[:12]}"
 
     def build():
-        print(f"building the program of {OLDER[:12]}", flush=True)
+        print(f"building the program of {commit[:12]}", flush=True)
         sources, target = home / "sources", home / "target"
         sources.mkdir()
-        archive = subprocess.run(["git", "archive", OLDER], cwd=ROOT, check=True, capture_output=True).stdout
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "--extract", "--directory", str(sources)], input=archive, check=True)
         environment = os.environ | {"CARGO_TARGET_DIR": str(target), "CARGO_INCREMENTAL": "0"}
         subprocess.run(["cargo", "build", "--quiet", "--locked", "--package", "isopod"], cwd=sources, env=environment, check=True)
@@ -103,8 +114,8 @@ class OwnServer(Server):
             return json.loads(text) if text else None
 
 
-def upgrade(older, newer, way):
-    """Returns a list of errors."""
+def upgrade(older, newer, way, name):
+    """Upgrades from the program `older`, which is called `name`. Returns a list of errors."""
     server = OwnServer(older, prepare=INTERPRETER)
     problems = []
     try:
@@ -118,7 +129,7 @@ def upgrade(older, newer, way):
         for case in cases:
             try:
                 case.after()
-                print(f"ok {way} {type(case).__name__}", flush=True)
+                print(f"ok {name} {way} {type(case).__name__}", flush=True)
             except Exception as error:
                 problems.append(f"{type(case).__name__}: {error!r}")
     except Exception as error:

@@ -12,6 +12,7 @@ mod docs;
 mod fuzz;
 mod graph;
 mod licenses;
+mod node;
 mod program;
 mod requirements;
 mod setup;

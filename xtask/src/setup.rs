@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::node;
 use crate::program::{find_program, run};
 use crate::tier::Tier;
 
@@ -59,9 +60,18 @@ const NEEDS: &[Need] = &[
     Need { has: Program("certutil"), package: "libnss3-tools", tiers: &[Sdk] },
 ];
 
-/// Installs everything that is missing for all tiers.
+/// Packages that a distribution, by its `ID` in os-release, does not have. On Ubuntu, apt takes another one that provides the
+/// name `chromium`: it brings snapd, and no program unless snapd runs.
+const UNPACKAGED: &[(&str, &str)] = &[("ubuntu", "chromium")];
+
+/// Installs everything that is missing for all tiers and that apt has.
 pub(crate) fn setup() -> Result<(), String> {
-    install_packages(&missing_packages(&Tier::ALL))
+    let missing = Missing::for_tiers(&Tier::ALL);
+    for package in &missing.unpackaged {
+        eprintln!("{}; tests that need it are left out", without_package(package));
+    }
+    install_packages(&missing.packages)?;
+    node::ensure()
 }
 
 /// Returns why a tier cannot run on this machine, and what helps. Empty if it can.
@@ -70,11 +80,19 @@ pub(crate) fn obstacles(tier: Tier) -> Vec<String> {
     if tier.needs_root() && !is_root() {
         obstacles.push("it needs root; run it with sudo".to_owned());
     }
-    let packages = missing_packages(&[tier]);
-    if !packages.is_empty() {
-        obstacles.push(format!("packages are missing: apt-get install {}", packages.join(" ")));
+    let missing = Missing::for_tiers(&[tier]);
+    if !missing.packages.is_empty() {
+        obstacles.push(format!("packages are missing: apt-get install {}", missing.packages.join(" ")));
+    }
+    obstacles.extend(missing.unpackaged.into_iter().map(without_package));
+    if tier == Sdk {
+        obstacles.extend(node::obstacle());
     }
     obstacles
+}
+
+fn without_package(name: &str) -> String {
+    format!("`{name}` is missing and this distribution has no package of it; put a program of that name into the path")
 }
 
 /// Whether setup may change this machine.
@@ -82,8 +100,29 @@ pub(crate) fn can_install() -> bool {
     is_root() && find_program("apt-get").is_some()
 }
 
-fn missing_packages(tiers: &[Tier]) -> Vec<&'static str> {
-    missing(NEEDS, tiers, Has::is_there)
+/// What this machine lacks.
+#[derive(Debug, PartialEq, Eq)]
+struct Missing {
+    /// Packages that apt can install.
+    packages: Vec<&'static str>,
+    /// Those that this distribution does not have.
+    unpackaged: Vec<&'static str>,
+}
+
+impl Missing {
+    fn for_tiers(tiers: &[Tier]) -> Self {
+        let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+        Self::on(distribution(&release), missing(NEEDS, tiers, Has::is_there))
+    }
+
+    fn on(distribution: &str, names: Vec<&'static str>) -> Self {
+        let (unpackaged, packages) = names.into_iter().partition(|name| UNPACKAGED.contains(&(distribution, *name)));
+        Self { packages, unpackaged }
+    }
+}
+
+fn distribution(release: &str) -> &str {
+    release.lines().find_map(|line| line.strip_prefix("ID=")).map_or("", |id| id.trim_matches('"'))
 }
 
 fn missing(needs: &[Need], tiers: &[Tier], is_there: impl Fn(&Has) -> bool) -> Vec<&'static str> {
@@ -143,6 +182,16 @@ mod tests {
         assert!(missing(NEEDS, &[Real], there).contains(&"btrfs-progs"));
         assert!(!missing(NEEDS, &[Real], there).contains(&"chromium"));
         assert_eq!(missing(NEEDS, &Tier::ALL, |_| true), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_a_distribution_does_not_package_is_not_asked_of_apt() {
+        let names = || vec!["git", "chromium"];
+        let on_ubuntu = Missing { packages: vec!["git"], unpackaged: vec!["chromium"] };
+        assert_eq!(Missing::on(distribution("NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n"), names()), on_ubuntu);
+        let on_debian = Missing { packages: names(), unpackaged: vec![] };
+        assert_eq!(Missing::on(distribution("ID=debian\n"), names()), on_debian);
+        assert!(UNPACKAGED.iter().all(|(_, name)| NEEDS.iter().any(|need| need.package == *name)));
     }
 
     #[test]

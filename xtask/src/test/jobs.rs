@@ -11,6 +11,7 @@ use super::options::Extent;
 use super::suites::{Program, SUITES, Suite};
 use super::workspace::{JOINED, Package, Workspace};
 use super::{Options, Tier};
+use crate::node;
 use crate::program::{cargo_program, output_of, own_program, processors, root};
 
 /// A process to run.
@@ -54,6 +55,10 @@ pub(crate) fn choose(
         jobs.extend(of_suite(suite, built, options)?);
     }
     jobs.retain(|job| tiers.contains(&job.tier) && options.filter.has_variant(&job.name));
+    if let Some(path) = node::search_path() {
+        let of_sdks = jobs.iter_mut().filter(|job| job.tier == Tier::Sdk);
+        of_sdks.for_each(|job| job.variables.push(("PATH", path.clone())));
+    }
     if is_full {
         jobs.iter_mut().for_each(|job| job.variables.push(("ISOPOD_FULL", "1".into())));
     }

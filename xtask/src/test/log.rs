@@ -33,6 +33,10 @@ impl Summary {
                 ["Ran", count, "test" | "tests", "in", _] => summary.add(number(count)),
                 // Our own suites.
                 [passed, "passed,", failed, "failed"] => summary.add(number(passed) + number(failed)),
+                [passed, "passed,", failed, "failed,", skipped, "skipped"] => {
+                    summary.add(number(passed) + number(failed));
+                    summary.ignored += number(skipped);
+                }
                 _ => {}
             }
         }
@@ -78,6 +82,7 @@ mod tests {
     fn python_suites_are_counted_too() {
         assert_eq!(Summary::read("Ran 12 tests in 0.5s\n\nOK\n").tests, Some(12));
         assert_eq!(Summary::read("ok one\n7 passed, 2 failed\n").tests, Some(9));
+        assert_eq!(Summary::read("7 passed, 2 failed, 1 skipped\n").to_string(), "(9 tests, 1 ignored)");
         assert_eq!(Summary::read("seed 4: as printed\n").to_string(), "");
     }
 }

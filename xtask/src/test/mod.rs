@@ -84,7 +84,7 @@ fn refuse_obstacles(options: &Options, jobs: &[Job]) -> Result<(), String> {
 }
 
 fn cannot_run(tier: Tier, obstacles: &[String]) -> String {
-    let hint = if setup::can_install() { "\n  hint: `cargo xtask setup` installs what is missing" } else { "" };
+    let hint = if setup::can_install() { "\n  hint: `cargo xtask setup` installs what apt and npm have" } else { "" };
     format!("the {tier} tests cannot run here:\n  {}{hint}", obstacles.join("\n  "))
 }
 

@@ -48,6 +48,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "doc", program: Program::Cargo, arguments: &["test", "--workspace", "--doc", "--quiet"], ..PLAIN },
     Suite { name: "frameworks-parts", tier: Tier::Fake, arguments: &["tests/frameworks/test_pure.py"], ..PLAIN },
     Suite { name: "programs-parts", tier: Tier::Fake, arguments: &["tests/programs/test_pure.py"], ..PLAIN },
+    Suite { name: "fresh-parts", tier: Tier::Fake, arguments: &["tests/fresh/test_pure.py"], ..PLAIN },
     Suite { name: "chaos-parts", tier: Tier::Fake, arguments: &["tests/chaos/test_pure.py"], ..PLAIN },
     Suite { name: "driver", tier: Tier::Fake, arguments: &["crates/guest/driver/tests/run.py"], seconds: 60, ..PLAIN },
     Suite {
@@ -184,14 +185,25 @@ pub(crate) const SUITES: &[Suite] = &[
         ..PLAIN
     },
     Suite {
+        name: "fresh",
+        tier: Tier::Real,
+        arguments: &["tests/fresh/run.py"],
+        choose: Some("--only"),
+        // It makes whole systems, and builds and tests everything on each.
+        needs_full: true,
+        group: Some(ALONE),
+        seconds: 14_400,
+        ..PLAIN
+    },
+    Suite {
         name: "upgrade",
         tier: Tier::Stress,
         arguments: &["tests/upgrade/run.py"],
         given: ISOPOD,
-        // It builds an older version of this program.
+        // It builds earlier commits of this program.
         needs_full: true,
         group: Some(ALONE),
-        seconds: 600,
+        seconds: 1200,
         ..PLAIN
     },
     Suite { name: "fuzz", tier: Tier::Stress, program: Program::Xtask, arguments: &["fuzz"], seconds: 70, ..PLAIN },

@@ -1,0 +1,1 @@
+"""The parts of the suite. Uses only the standard library."""
