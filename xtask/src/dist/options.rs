@@ -8,8 +8,8 @@ use crate::program::target_directory;
 const USAGE: &str = "\
 usage: cargo xtask dist [--binary FILE] [--output DIR] [PACKAGE]...
 
-  --binary FILE   package this program instead of building one for release
-  --output DIR    directory for the packages [default: dist in the target directory]
+  --binary FILE   package this program instead of building one with the profile `dist`
+  --output DIR    directory for the packages [default: packages in the target directory]
 
 Packages: tarball, deb, wheel, npm, sbom; without a name, all of them.";
 
@@ -22,7 +22,7 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn parse(arguments: &[&str]) -> Result<Self, String> {
-        let mut options = Self { binary: None, output: target_directory()?.join("dist"), packages: Vec::new() };
+        let mut options = Self { binary: None, output: target_directory()?.join("packages"), packages: Vec::new() };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().ok_or_else(|| format!("{argument} needs a value\n\n{USAGE}"));
@@ -52,6 +52,12 @@ mod tests {
         let some = Options::parse(&["deb", "--output", "/x", "npm"]).unwrap();
         assert!(some.wants("deb") && some.wants("npm") && !some.wants("wheel"));
         assert_eq!(some.output, PathBuf::from("/x"));
+    }
+
+    #[test]
+    fn packages_are_not_among_what_cargo_builds() {
+        let profile = target_directory().unwrap().join(crate::dist::binary::PROFILE);
+        assert_ne!(Options::parse(&[]).unwrap().output, profile);
     }
 
     #[test]
