@@ -14,6 +14,7 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
 fn main() {
+    refuse_other_machines();
     println!("cargo:rerun-if-env-changed=ISOPOD_GUEST_BINARY");
     let root = workspace_root();
     for input in ["crates/guest", "crates/wire", "Cargo.toml", "Cargo.lock"] {
@@ -24,6 +25,18 @@ fn main() {
         None => build_guest(&root),
     };
     println!("cargo:rustc-env=ISOPOD_GUEST_PATH={}", guest.display());
+}
+
+/// Cargo may run this script before it compiles `isopod-wire`, which refuses with the same sentence. Without this, people
+/// would read about a guest that can't be cross-compiled.
+fn refuse_other_machines() {
+    let target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if (target("OS").as_str(), target("ARCH").as_str()) != ("linux", "x86_64") {
+        println!(
+            "cargo::error=Isopod runs on Linux on x86-64 only; other processors, such as arm64, are not supported yet"
+        );
+        std::process::exit(0);
+    }
 }
 
 fn workspace_root() -> PathBuf {

@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
   setup              installs what the tests need and this machine lacks
   check              format, links, licenses, lints and unit tests
   ci                 everything that must hold before a change lands
-  dist [--binary FILE] [--output DIR] [PACKAGE]...     packages to install: tarball, deb, wheel, npm, sbom
+  dist [--binary FILE] [--output DIR] [PACKAGE]...     packages to install: tarball, deb, wheel, npm, oci, sbom
   licenses           licenses and sources of the crates in the program
   fuzz [--seconds N] [--input FILE] [TARGET]...
   bench [--quick] [--only PART]...

@@ -126,8 +126,14 @@ pub struct RunConfig {
     /// The ports that a container listens on, such as `3000/tcp`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
     pub exposed_ports: Option<BTreeMap<String, EmptyObject>>,
+    /// The directories that a container has outside of its layers, such as `/var/lib/isopod`.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub volumes: Option<BTreeMap<String, EmptyObject>>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// The signal that ends a container, such as `SIGTERM`.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "or_nothing")]
+    pub stop_signal: Option<String>,
     /// The shell for `RUN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,

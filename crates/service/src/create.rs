@@ -34,22 +34,40 @@ pub(crate) struct NewServiceSandbox {
 }
 
 impl Service {
+    /// Waits until [`Self::create`] needs to wait for nothing more than the sandbox itself. While its template is being built
+    /// nothing is begun, so a client that hangs up then leaves nothing. A repeated request does not wait.
+    pub(crate) async fn wait_to_create(&self, access: &Access, wanted: &NewServiceSandbox) -> Result<(), ServiceError> {
+        self.check_create(access, wanted).await?;
+        if let Some((name, _)) = &wanted.idempotency
+            && self.store.has_service_attempt(&access.team, name).await?
+        {
+            return Ok(());
+        }
+        let template = wanted.template.as_ref().unwrap_or(&self.config.template);
+        let waited = self.backend.wait_for_template(&access.team, template).await;
+        waited.inspect_err(|error| self.metrics.failure(error.kind().text())).map_err(ServiceError::from)
+    }
+
     /// Creates a sandbox and waits until it replies. The same request under the same name returns the same sandbox.
     pub(crate) async fn create(
         self: &Arc<Self>,
         access: &Access,
         wanted: NewServiceSandbox,
     ) -> Result<ServiceSandbox, ServiceError> {
-        access.check_change()?;
-        access
-            .check(Operation::Write, &access.team, wanted.agent.as_deref())
-            .map_err(|denied| denied.error("agent", wanted.agent.as_deref().unwrap_or_default()))?;
-        self.check_task(access, wanted.task.as_deref()).await?;
+        self.check_create(access, &wanted).await?;
         let (service, key) = (Arc::clone(self), CreateKey::random());
         let intent = self.intent(access.team.clone(), &wanted, &key);
         let lessee = Lessee { service, access: access.clone(), wanted, key, intent, started: Instant::now() };
         let leased = self.fleet.leases.hold(lessee).await?;
         Ok(leased.sandbox.row)
+    }
+
+    async fn check_create(&self, access: &Access, wanted: &NewServiceSandbox) -> Result<(), ServiceError> {
+        access.check_change()?;
+        access
+            .check(Operation::Write, &access.team, wanted.agent.as_deref())
+            .map_err(|denied| denied.error("agent", wanted.agent.as_deref().unwrap_or_default()))?;
+        self.check_task(access, wanted.task.as_deref()).await
     }
 
     /// Refuses a sandbox for another agent's task if the key belongs to an agent, because it would count as that

@@ -39,6 +39,17 @@ impl Store {
         self.read_claim(team, key, request).await
     }
 
+    /// Whether a request with this key is done or in progress. Read through the writer, because it may have begun a moment ago.
+    pub async fn has_idempotency_key(&self, team: &TeamId, key: &str) -> Result<bool, StoreError> {
+        let row = query("SELECT 1 FROM idempotency_keys WHERE team = ? AND key = ?")
+            .bind(&team.0)
+            .bind(key)
+            .fetch_optional(&self.write)
+            .await
+            .map_err(StoreError::doing("look for an idempotency key"))?;
+        Ok(row.is_some())
+    }
+
     async fn read_claim(&self, team: &TeamId, key: &str, request: &[u8; 32]) -> Result<Claim, StoreError> {
         let row = query("SELECT request_hash, sandbox, done FROM idempotency_keys WHERE team = ? AND key = ?")
             .bind(&team.0)

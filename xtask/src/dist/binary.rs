@@ -8,9 +8,12 @@ use crate::program::{cargo, output_of, run, target_directory};
 /// The C library of Ubuntu 22.04, the oldest system that packages are for, is 2.35. The wheel's tag promises this version.
 pub(super) const NEWEST_GLIBC: (u32, u32) = (2, 34);
 
+/// The profile in the workspace's `Cargo.toml`. Cargo also names its output directory after it.
+pub(super) const PROFILE: &str = "dist";
+
 pub(super) fn build() -> Result<PathBuf, String> {
-    run(&mut cargo(&["build", "--release", "--package", "isopod"]))?;
-    Ok(target_directory()?.join("release/isopod"))
+    run(&mut cargo(&["build", "--profile", PROFILE, "--package", "isopod"]))?;
+    Ok(target_directory()?.join(PROFILE).join("isopod"))
 }
 
 /// Refuses a program that older systems cannot start.

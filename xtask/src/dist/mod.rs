@@ -6,9 +6,11 @@ mod binary;
 mod checksums;
 mod deb;
 mod npm;
+mod oci;
 mod options;
 mod payload;
 mod sbom;
+mod scratch;
 mod tarball;
 mod wheel;
 
@@ -30,11 +32,12 @@ const LICENSE: &str = "Apache-2.0";
 
 type Write = fn(&Payload) -> Result<(String, Vec<u8>), String>;
 
-const PACKAGES: [(&str, Write); 5] = [
+const PACKAGES: [(&str, Write); 6] = [
     ("tarball", tarball::write),
     ("deb", deb::write),
     ("wheel", wheel::write),
     ("npm", npm::write),
+    ("oci", oci::write),
     ("sbom", sbom::write),
 ];
 
@@ -45,11 +48,17 @@ pub(crate) fn dist(arguments: &[&str]) -> Result<(), String> {
         Some(program) => program.clone(),
         None => steps.time("build isopod", binary::build)?,
     };
-    let payload = steps.time("man pages, completions and the unit", || Payload::of(&program))?;
+    let payload =
+        steps.time("man pages, completions and the unit", || Payload::of(&program, options.userlands.as_deref()))?;
     let directory = &options.output;
     fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let mut written = Vec::new();
+    let skipped = oci::obstacle().filter(|_| !options.names("oci"));
     for (name, write) in PACKAGES.iter().filter(|(name, _)| options.wants(name)) {
+        if let (&"oci", Some(reason)) = (name, skipped) {
+            eprintln!("\n== oci: skipped; {reason}");
+            continue;
+        }
         let file = steps.time(name, || save(directory, write(&payload)?))?;
         written.push(file);
     }

@@ -1,15 +1,17 @@
-//! What every package carries: the program, and what the program itself prints for packages.
+//! What packages are made of: the program, and what the program itself prints for packages.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::binary::check_glibc;
+use super::scratch::Scratch;
 use crate::program::{output_of, root, run};
 
 pub(super) struct Payload {
     pub(super) program: Vec<u8>,
+    pub(super) program_path: PathBuf,
     /// File name and text of each page.
     pub(super) man_pages: Vec<(String, Vec<u8>)>,
     pub(super) bash: String,
@@ -23,16 +25,21 @@ pub(super) struct Payload {
     /// When the packaged commit was made, in seconds: the time of every file in every package, so that the same commit gives
     /// the same packages.
     pub(super) time: u64,
+    /// The packaged commit.
+    pub(super) revision: String,
+    /// The directory that keeps the userland of the image, if it is kept.
+    pub(super) userlands: Option<PathBuf>,
 }
 
 impl Payload {
-    pub(super) fn of(program: &Path) -> Result<Self, String> {
+    pub(super) fn of(program: &Path, userlands: Option<&Path>) -> Result<Self, String> {
         check_glibc(program)?;
         let completions = |shell| output_of(Command::new(program).args(["completions", shell]));
         let text = |name: &str| fs::read_to_string(root().join(name)).map_err(|error| format!("{name}: {error}"));
         let unit = output_of(Command::new(program).args(["service", "install", "--print"]))?;
         Ok(Self {
             program: read(program)?,
+            program_path: program.to_owned(),
             man_pages: man_pages(program)?,
             bash: completions("bash")?,
             zsh: completions("zsh")?,
@@ -41,7 +48,9 @@ impl Payload {
             license: text("LICENSE")?.into_bytes(),
             readme: text("README.md")?,
             changelog: text("CHANGELOG.md")?.into_bytes(),
-            time: commit_time()?,
+            time: commit("%ct")?.parse().map_err(|_| "git has no time for this commit")?,
+            revision: commit("%H")?,
+            userlands: userlands.map(Path::to_owned),
         })
     }
 }
@@ -56,14 +65,9 @@ fn installed(unit: &str) -> String {
 }
 
 fn man_pages(program: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let directory = std::env::temp_dir().join(format!("isopod-man-{}", std::process::id()));
-    // New, because others can write to the directory above.
-    fs::create_dir(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-    let made = run(Command::new(program).arg("help-man").arg(&directory)).and_then(|()| read_all(&directory));
-    let removed = fs::remove_dir_all(&directory);
-    let pages = made?;
-    removed.map_err(|error| format!("cannot remove {}: {error}", directory.display()))?;
-    Ok(pages)
+    let scratch = Scratch::make("man")?;
+    run(Command::new(program).arg("help-man").arg(scratch.path()))?;
+    read_all(scratch.path())
 }
 
 fn read_all(directory: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
@@ -82,9 +86,11 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn commit_time() -> Result<u64, String> {
-    let time = output_of(Command::new("git").current_dir(root()).args(["log", "-1", "--format=%ct"]))?;
-    time.trim().parse().map_err(|_| format!("git says {time:?} for a time"))
+/// What git says about the checked-out commit.
+fn commit(format: &str) -> Result<String, String> {
+    let format = format!("--format={format}");
+    let said = output_of(Command::new("git").current_dir(root()).args(["log", "-1", &format]))?;
+    Ok(said.trim().to_owned())
 }
 
 #[cfg(test)]

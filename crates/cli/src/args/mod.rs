@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod assemble_image;
 mod audit;
 mod backup;
 mod database;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub(crate) use assemble_image::AssembleImageArgs;
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use backup::BackupArgs;
 pub(crate) use database::DatabaseArgs;
@@ -153,6 +155,9 @@ pub(crate) enum Command {
         /// Directory for the pages.
         directory: PathBuf,
     },
+    /// Assemble an OCI image from layers.
+    #[command(hide = true)]
+    AssembleImage(AssembleImageArgs),
     /// Process that starts sandboxes (internal).
     #[command(name = "__spawner", hide = true)]
     Spawner(SpawnerArgs),

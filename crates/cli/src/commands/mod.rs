@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod assemble_image;
 mod audit;
 mod backup;
 mod completions;
@@ -75,6 +76,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Completions { shell } => completions::run(shell),
         Command::HelpMan { directory } => help_man::run(&directory),
         Command::HelpMarkdown => help_markdown::run(),
+        Command::AssembleImage(image) => assemble_image::run(&image),
         Command::Doctor(doctor) => block_on(doctor::run(&state_dir, &doctor)),
         Command::Setup(setup) => setup::run(&setup),
         Command::Tls(tls) => tls::run(&state_dir, &tls),

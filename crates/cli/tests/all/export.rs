@@ -78,13 +78,13 @@ async fn export(node: &Node, template: &BuiltTemplate, name: &str, squash: bool)
     bytes
 }
 
-fn run_program(program: &str, arguments: &[&str]) -> String {
+pub(crate) fn run_program(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     Finished::from(output.unwrap_or_else(|error| panic!("{program}: {error}; see cargo xtask setup"))).ok()
 }
 
 /// The root file system of an archive, unpacked by umoci, and the configuration that umoci makes for a runtime.
-fn unpacked(archive: &Path, directory: &Path) -> (PathBuf, Value) {
+pub(crate) fn unpacked(archive: &Path, directory: &Path) -> (PathBuf, Value) {
     std::fs::create_dir(directory).unwrap();
     let (archive, layout) = (archive.display(), directory.join("layout"));
     let bundle = directory.join("bundle");

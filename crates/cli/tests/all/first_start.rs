@@ -28,9 +28,12 @@ fn a_server_says_that_it_is_ready_when_its_template_is() {
     assert_eq!(server.lines[0], "Isopod is starting. Paste this where your E2B code runs:");
     // It answers meanwhile.
     let early = server.create(&["--template", "base"]);
+    let listed = server.run(&["template", "ls"]).ok();
+    assert!(listed.contains(TEMPLATE) && !listed.contains("1970"), "a template that isn't built has no date: {listed}");
     server.read_until("Isopod is ready.");
     assert!(server.log().contains("Looking for Python"), "{}", server.log());
     let listed = server.run(&["template", "ls"]).ok();
+    assert!(!listed.contains("1970"), "{listed}");
     let ours = listed.lines().find(|line| line.contains(TEMPLATE)).unwrap_or_else(|| panic!("{listed}"));
     assert!(ours.contains(" ready "), "{listed}");
     let sandbox = server.create(&["--template", TEMPLATE]);

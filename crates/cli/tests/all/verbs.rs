@@ -3,7 +3,8 @@
 use crate::served;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use isopod_testkit::StateDir;
@@ -46,6 +47,35 @@ fn without_a_server_or_a_key_the_advice_is_clear() {
         assert!(refused.code() == 125 && refused.stderr().contains(expected), "{}", refused.stderr());
     }
     assert!(state.isopod().run(&["key", "list", "--local"]).stderr().contains("no server has kept its state"));
+}
+
+/// A server that answers its first request with a refusal of several lines.
+fn server_that_refuses(message: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let body = serde_json::json!({ "code": 400, "message": message }).to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = BufReader::new(stream.try_clone().unwrap()).lines();
+        while request.next().unwrap().unwrap() != "" {}
+        let length = body.len();
+        let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close";
+        write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn errors_of_several_lines_stay_on_several_lines() {
+    let state = StateDir::new(BINARY);
+    let url = server_that_refuses("step 2 failed\npip: no such package\nerror: not ours");
+    let mut command = state.isopod().command(&["ls"]);
+    command.env("E2B_API_KEY", "e2b_x").env("E2B_API_URL", url).env_remove("E2B_SANDBOX_URL");
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("step 2 failed\n      pip: no such package\n      error: not ours\n"), "{said}");
+    assert!(!said.contains(['\u{fffd}', '\\']), "{said}");
 }
 
 #[test]

@@ -62,16 +62,34 @@ umount -l /mnt
 PATH=/usr/sbin:/usr/bin:/sbin:/bin:/opt/isopod HOME=/root exec sh -ec "$4"
 "#;
 
-/// mmdebstrap works for a minute in a copy of all mounts, and the images of other state directories would stay busy for
-/// as long.
-const BOOTSTRAP: &str = r#"
+const WITHOUT_OTHER_DISKS: &str = r#"
 awk '$1 ~ "^/dev/loop" { print $2 }' /proc/self/mounts | xargs -r -n 1 umount -l
-exec mmdebstrap "$@"
+exec "$@"
 "#;
+
+/// Runs what calls mmdebstrap, which works for a minute in a copy of all mounts: the images of other state directories would
+/// stay busy for as long.
+pub(crate) fn without_other_disks(program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", WITHOUT_OTHER_DISKS, "sh", program]);
+    command
+}
+
+/// Where userlands are kept between runs.
+pub(crate) fn directory() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("userlands");
+    std::fs::create_dir_all(&directory).expect("a directory of our own");
+    directory
+}
+
+/// Whether tests take their time.
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("ISOPOD_FULL").is_some()
+}
 
 /// Debian 13, which has the newest C library and is the most unlike; with `ISOPOD_FULL=1` all of them.
 pub(crate) fn distributions() -> impl Iterator<Item = Distribution> {
-    let count = if std::env::var_os("ISOPOD_FULL").is_some() { ALL.len() } else { 1 };
+    let count = if is_full() { ALL.len() } else { 1 };
     ALL.into_iter().take(count)
 }
 
@@ -80,14 +98,14 @@ static MAKING: Mutex<()> = Mutex::new(());
 /// A root file system.
 pub(crate) struct Userland {
     root: PathBuf,
-    /// A copy, which goes with the test.
-    is_copy: bool,
+    /// A directory that goes with the test.
+    removed: Option<PathBuf>,
 }
 
 impl Distribution {
     /// The root that is kept between runs. Tests leave it as it was.
     pub(crate) fn kept(self) -> Userland {
-        Userland { root: self.root(PACKAGES, ""), is_copy: false }
+        Userland { root: self.root(PACKAGES, ""), removed: None }
     }
 
     /// A root of the test's own, with Python, to install packages in.
@@ -96,17 +114,16 @@ impl Distribution {
         let root = from.with_file_name(format!("{}-{test}-{}", self.suite, std::process::id()));
         let copied: Finished = Command::new("cp").arg("-a").arg(&from).arg(&root).output().expect("coreutils").into();
         copied.ok();
-        Userland { root, is_copy: true }
+        Userland { removed: Some(root.clone()), root }
     }
 
     /// A root with these packages, made where it is missing.
     fn root(self, packages: &str, suffix: &str) -> PathBuf {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("userlands");
+        let directory = directory();
         let root = directory.join(format!("{}{suffix}", self.suite));
         // Tests that run at once want the same one.
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !root.exists() {
-            std::fs::create_dir_all(&directory).expect("a directory of our own");
             let unfinished = directory.join(format!("{}{suffix}.new", self.suite));
             let _ = std::fs::remove_dir_all(&unfinished);
             self.bootstrap(&directory, &unfinished, packages);
@@ -116,8 +133,7 @@ impl Distribution {
     }
 
     fn bootstrap(self, directory: &Path, root: &Path, packages: &str) {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", BOOTSTRAP, "sh"]);
+        let mut command = without_other_disks("mmdebstrap");
         command.args(["--mode=root", "--variant=minbase"]).arg(format!("--include={packages}"));
         let archive = match self.archive {
             Archive::Debian => debian_archive(),
@@ -132,6 +148,15 @@ impl Distribution {
 }
 
 impl Userland {
+    /// A root that the test has put below this directory, which goes with the test.
+    pub(crate) fn at(root: PathBuf, directory: PathBuf) -> Self {
+        Self { root, removed: Some(directory) }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Runs a script there, in a mount namespace that ends with it. It finds the file or directory `given` at `place`.
     pub(crate) fn run(&self, given: &Path, place: &str, script: &str) -> Finished {
         let mut command = Command::new("unshare");
@@ -154,9 +179,9 @@ impl Userland {
 
 impl Drop for Userland {
     fn drop(&mut self) {
-        if self.is_copy {
+        if let Some(directory) = &self.removed {
             // Not across mounts: a test that failed may have left one.
-            let _ = Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.root).status();
+            let _ = Command::new("rm").args(["-rf", "--one-file-system"]).arg(directory).status();
         }
     }
 }

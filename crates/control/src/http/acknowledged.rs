@@ -11,8 +11,6 @@ pub(crate) async fn create_acknowledged(
     fleet: &Arc<Fleet>,
     wanted: NewSandbox,
 ) -> Result<(Arc<Sandbox>, Receipt), CreateRefusal> {
-    // While its template is being built nothing is begun: a client that hangs up then leaves nothing.
-    fleet.wait_for_template(&wanted).await?;
     let fleet = Arc::clone(fleet);
     let making = async move { fleet.create(wanted).await };
     let made = until_answered(making, |sandbox| async move { remove(&sandbox).await }).await;

@@ -6,6 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use isopod_api::{ApiError, Caller, Created, JsonBody, Prepared, audit::Subject};
+use isopod_store::StoreError;
 
 use super::acknowledged::create_acknowledged;
 use super::app::App;
@@ -52,6 +53,10 @@ async fn create(
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     let warning = execution_mount::attach(&app, &mut wanted)?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
+    // While its template is being built nothing is begun: a client that hangs up then leaves nothing.
+    if !has_begun(&app.fleet, attempt.as_ref(), &wanted).await? {
+        app.fleet.wait_to_create(&wanted).await?;
+    }
     // With an idempotency or session key, a client that hung up finds the sandbox by repeating the request.
     let (sandbox, receipt) = match attempt {
         Some(attempt) => (attempt.create_once(&app, wanted).await?, None),
@@ -71,6 +76,19 @@ async fn create(
         Some(receipt) => receipt.on(answer),
         None => answer,
     }))
+}
+
+/// Whether an earlier request with the same key has created the sandbox or is creating it.
+async fn has_begun(fleet: &Fleet, attempt: Option<&Attempt>, wanted: &NewSandbox) -> Result<bool, StoreError> {
+    if let Some(attempt) = attempt
+        && fleet.store.has_idempotency_key(&wanted.team, &attempt.key).await?
+    {
+        return Ok(true);
+    }
+    match &wanted.session_key {
+        Some(key) => Ok(fleet.store.find_session(&wanted.team, key).await?.is_some()),
+        None => Ok(false),
+    }
 }
 
 /// Creates the sandbox. With a session key, only if the session has none yet.

@@ -97,11 +97,16 @@ impl Fleet {
     }
 
     /// Waits until a create needs to wait for nothing more than its own sandbox. What will be refused anyway does not wait.
-    pub(crate) async fn wait_for_template(&self, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
+    pub(crate) async fn wait_to_create(&self, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
         self.check_features(wanted)?;
+        self.wait_for_template(&wanted.template).await
+    }
+
+    /// Waits until sandboxes of a template can be created, but not longer than a client usually waits for a response. Begins
+    /// nothing, so a caller may stop waiting at any time.
+    pub async fn wait_for_template(&self, template: &UsableTemplate) -> Result<(), CreateRefusal> {
         let started = Instant::now();
-        let name = wanted.template.node_template.name();
-        let waited = self.node.wait_for_template(name).await.map_err(CreateRefusal::Node);
+        let waited = self.node.wait_for_template(template.node_template.name()).await.map_err(CreateRefusal::Node);
         waited.inspect_err(|_| self.counters.created(false, started.elapsed()))
     }
 

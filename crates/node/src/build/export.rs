@@ -138,7 +138,9 @@ fn run_config(template: BuiltTemplate, container: Container, onbuild: Vec<String
         entrypoint,
         cmd,
         exposed_ports: Some(ports).filter(|ports| !ports.is_empty()),
+        volumes: None,
         labels: Some(container.labels).filter(|labels| !labels.is_empty()),
+        stop_signal: None,
         shell: None,
         on_build: Some(onbuild).filter(|triggers| !triggers.is_empty()),
     }

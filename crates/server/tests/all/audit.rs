@@ -65,6 +65,22 @@ async fn what_e2bs_own_api_changes_is_in_the_chain() {
     assert_eq!(admin.get("/api/v1/audit/verify").await.json["broken_at"], json!(null));
 }
 
+/// The chain holds the lines of all teams.
+#[tokio::test]
+async fn a_team_key_that_verifies_the_chain_is_told_what_it_lacks() {
+    let server = Server::start().await;
+    for path in ["/api/v1/audit/verify", "/api/v1/audit/export"] {
+        let refused = server.client.get(path).await;
+        assert_eq!((refused.status, &refused.json["error_code"]), (403, &json!("scope_forbids")), "{path}");
+        assert_eq!(refused.json["message"], "this route requires an admin key; yours has the scope team", "{path}");
+        let reader = server.key_of(Scope::ReadOnly).await.get(path).await;
+        let message = reader.json["message"].as_str().unwrap();
+        assert!(message.starts_with("this route requires an admin key;"), "{path}: {message}");
+    }
+    let admin = server.key_of(Scope::Admin).await;
+    assert_eq!(admin.get("/api/v1/audit/verify").await.status, 200);
+}
+
 #[tokio::test]
 async fn runs_keys_and_templates_are_in_the_chain() {
     let server = Server::start().await;

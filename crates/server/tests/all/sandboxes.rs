@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use isopod_wire::node::{EndReason, NodeState};
 use isopod_wire::{FeatureGrants, KernelFeatures};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use support::Server;
 use support::server::until;
@@ -281,6 +281,52 @@ async fn a_create_of_a_template_that_is_still_built_is_told_to_come_back() {
     assert_eq!(server.client.get("/v2/sandboxes").await.json, json!([]));
     server.node.faults.builds_too_long.store(false, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(server.client.post("/v2/sandboxes", body).await.status, 201);
+}
+
+/// Also if the request could be repeated: nothing of it is recorded, and a repeated one doesn't wait.
+#[tokio::test]
+async fn a_create_with_a_key_is_told_to_come_back_while_its_template_is_built() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start().await;
+    let (client, faults) = (&server.client, &server.node.faults);
+    let plain = json!({ "templateID": "code-interpreter-v1" });
+    let of_session = json!({ "templateID": "code-interpreter-v1", "metadata": { "isopod.session": "s1" } });
+    let of_service = json!({ "template": "code-interpreter-v1" });
+    let script = json!({ "script": "1" });
+    let (with_key, without) = ([("idempotency-key", "k1")], []);
+    let requests: [(&str, &[(&str, &str)], &Value); 5] = [
+        ("/v2/sandboxes", &with_key, &plain),
+        ("/v2/sandboxes", &without, &of_session),
+        ("/api/v1/sandboxes", &with_key, &of_service),
+        ("/api/v1/sandboxes", &without, &of_service),
+        ("/sandbox/run", &without, &script),
+    ];
+    faults.builds_too_long.store(true, Relaxed);
+    for (path, headers, body) in requests {
+        let early = client.call(Method::POST, path, headers, Some(body.clone())).await;
+        assert_eq!((early.status, early.headers["retry-after"].to_str().unwrap()), (503, "10"), "{path} {early:?}");
+        let message = early.json["message"].as_str().unwrap();
+        assert!(message.ends_with("is being built: step 3 of 9, Installing pandas"), "{path} {message}");
+    }
+    assert_eq!((server.node.creates.load(Relaxed), faults.waits.load(Relaxed)), (0, 5), "each waits once");
+    assert_eq!(client.get("/v2/sandboxes").await.json, json!([]));
+    assert_eq!(client.get("/api/v1/sandboxes?include_ended=true").await.json["sandboxes"], json!([]));
+
+    faults.builds_too_long.store(false, Relaxed);
+    let mut made = Vec::new();
+    for (path, headers, body) in &requests[..3] {
+        let answer = client.call(Method::POST, path, headers, Some((*body).clone())).await;
+        assert_eq!(answer.status, 201, "{path} {answer:?}");
+        made.push(answer.json);
+    }
+    // The template is built again: a repeated request finds its sandbox at once.
+    faults.builds_too_long.store(true, Relaxed);
+    for ((path, headers, body), made) in requests[..3].iter().zip(&made) {
+        let answer = client.call(Method::POST, path, headers, Some((*body).clone())).await;
+        let id = if path.starts_with("/api") { "id" } else { "sandboxID" };
+        assert_eq!((answer.status, &answer.json[id]), (201, &made[id]), "{path} {answer:?}");
+    }
+    assert_eq!(server.node.count(), 3);
 }
 
 /// Neither then nor when the template is there.

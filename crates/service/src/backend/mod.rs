@@ -23,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use isopod_guest_client::interpreter::{Executed, RunCode};
 use isopod_guest_client::{MemoryBudget, Reservation};
+use isopod_store::TeamId;
 use isopod_wire::SandboxId;
 
 pub use command::{Command, CommandEnd, CommandEvent, CommandLine, CommandStream, Output};
@@ -45,6 +46,12 @@ pub trait Backend: Send + Sync + std::fmt::Debug + 'static {
     /// can tell. A backend without support for keys labels the sandbox, so that it can be found. After a failure with
     /// unknown effect, there may be a sandbox, and [`Self::abandon`] ends it.
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError>;
+
+    /// Waits until a create of this template needs to wait for nothing more than its own sandbox, but not longer than a client
+    /// usually waits for a response. Begins nothing. A template that can't be found is left to the create to refuse.
+    async fn wait_for_template(&self, _team: &TeamId, _template: &str) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// The current state of a sandbox.
     async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError>;

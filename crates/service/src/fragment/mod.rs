@@ -83,6 +83,13 @@ pub(crate) enum FragmentOutcome {
 }
 
 impl Service {
+    /// Waits until the fragment's sandbox can be created. Nothing is begun until then.
+    pub(crate) async fn wait_to_run(&self, access: &Access, fragment: &Fragment) -> Result<(), ServiceError> {
+        self.check_commands(fragment)?;
+        let waited = self.wait_to_create(access, &sandbox_of(access, fragment)).await;
+        waited.map_err(|error| error.in_step(Step::Create))
+    }
+
     /// Creates a sandbox and runs a fragment in it. If a step fails, nothing is left.
     pub(crate) async fn run_fragment(
         self: &Arc<Self>,

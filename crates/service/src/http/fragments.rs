@@ -79,6 +79,7 @@ pub(super) async fn run(
     }
     let fragment = body.parse()?.checked(&service)?;
     let (runner, access) = (Arc::clone(&service), Access::from(&caller));
+    service.wait_to_run(&access, &fragment).await?;
     let running = async move { runner.run_fragment(&access, fragment).await.map(Arc::new) };
     // A client that disconnected never learns the sandbox's id.
     let ender = Arc::clone(&service);

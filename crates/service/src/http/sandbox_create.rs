@@ -92,6 +92,7 @@ pub(super) async fn create(
         wanted.agent = Some(agent.to_owned());
     }
     wanted.idempotency = name.map(|name| (name, digest(&request)));
+    service.wait_to_create(&Access::from(&caller), &wanted).await?;
     // A task or a name leads back to the sandbox. Without either, a client that disconnected never finds it.
     if wanted.task.is_some() || wanted.idempotency.is_some() {
         let row = service.create(&Access::from(&caller), wanted).await?;

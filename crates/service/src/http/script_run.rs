@@ -64,7 +64,9 @@ pub(super) async fn run(
     body: JsonBody<ScriptBody>,
 ) -> Result<(Extension<Subject>, Json<ScriptView>), ApiError> {
     let script = body.parse()?.checked(&service)?;
-    let done = service.execute_script(&Access::from(&caller), script).await?;
+    let access = Access::from(&caller);
+    service.wait_to_run(&access, &script).await?;
+    let done = service.execute_script(&access, script).await?;
     Ok((Extension(Subject::from(&done.run.row)), Json(view(&done))))
 }
 

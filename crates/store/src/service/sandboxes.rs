@@ -125,6 +125,17 @@ impl Store {
         Ok(Taken::First)
     }
 
+    /// Whether the team has used this name for a create.
+    pub async fn has_service_attempt(&self, team: &TeamId, name: &str) -> Result<bool, StoreError> {
+        let row = query("SELECT 1 FROM service_sandboxes WHERE team = ? AND idempotency = ?")
+            .bind(&team.0)
+            .bind(name)
+            .fetch_optional(&self.write)
+            .await
+            .map_err(StoreError::doing("look for an earlier create"))?;
+        Ok(row.is_some())
+    }
+
     /// Records a sandbox that was created through another API. Does nothing if it is already recorded.
     pub async fn adopt_service_sandbox(&self, row: &ServiceSandbox) -> Result<(), StoreError> {
         let mut query = insert_query(row);

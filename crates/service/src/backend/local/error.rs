@@ -37,7 +37,7 @@ pub(super) fn of_find(error: FindError) -> BackendError {
     }
 }
 
-fn of_create(refusal: CreateRefusal) -> BackendError {
+pub(super) fn of_create(refusal: CreateRefusal) -> BackendError {
     let message = refusal.to_string();
     match refusal {
         CreateRefusal::TeamLimit(refusal) => of_team_limit(refusal),

@@ -16,6 +16,7 @@ use isopod_control::lifecycle::{ActError, Fleet, Life, Refusal, Sandbox, View};
 use isopod_control::templates::Catalogue;
 use isopod_guest_client::interpreter::{Executed, RunCode};
 use isopod_guest_client::{Guest, Reservation};
+use isopod_store::TeamId;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{PauseMode, Target};
 use tokio_util::sync::CancellationToken;
@@ -84,6 +85,13 @@ impl Backend for LocalBackend {
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
         let sandbox = create::create(&self.fleet, &self.catalogue, spec).await?;
         shown(&sandbox.view()).ok_or_else(|| gone(sandbox.id()))
+    }
+
+    async fn wait_for_template(&self, team: &TeamId, template: &str) -> Result<(), BackendError> {
+        match self.catalogue.usable(team, template).await {
+            Ok(template) => self.fleet.wait_for_template(&template).await.map_err(error::of_create),
+            Err(_) => Ok(()),
+        }
     }
 
     async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError> {

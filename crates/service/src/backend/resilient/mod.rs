@@ -18,6 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use isopod_guest_client::Reservation;
 use isopod_guest_client::interpreter::{Executed, RunCode};
+use isopod_store::TeamId;
 use isopod_wire::SandboxId;
 
 use super::{Backend, BackendError, BackendSandbox, Command, CommandStream, CreateSpec, FileBody, FileRead};
@@ -114,6 +115,11 @@ impl Backend for Resilient {
 
     async fn create(&self, spec: &CreateSpec) -> Result<BackendSandbox, BackendError> {
         self.create_once(spec).await
+    }
+
+    /// Without another try: the backend has waited as long as the caller does.
+    async fn wait_for_template(&self, team: &TeamId, template: &str) -> Result<(), BackendError> {
+        self.inner.wait_for_template(team, template).await
     }
 
     async fn status(&self, id: &SandboxId) -> Result<BackendSandbox, BackendError> {
