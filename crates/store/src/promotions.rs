@@ -133,6 +133,7 @@ fn read_row(row: &Row) -> Promotion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::postgres;
 
     fn promotion(client: &str, filename: &str, expires_at: i64) -> Promotion {
         Promotion {
@@ -188,5 +189,26 @@ mod tests {
         assert!(store.forget_promotion(&team, "me", "early").await.unwrap());
         assert!(!store.forget_promotion(&team, "me", "early").await.unwrap(), "it is gone");
         assert_eq!(names(store.expired_promotions(Timestamp(999)).await.unwrap()), ["me/late", "you/early"]);
+    }
+
+    #[tokio::test]
+    async fn servers_that_share_a_database_know_each_others_promotions_and_sweep_their_own() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let url = postgres::database_for(dirs[0].path()).await;
+        let one = Store::connect(&url, dirs[0].path(), "one").await.unwrap();
+        let two = Store::connect(&url, dirs[1].path(), "two").await.unwrap();
+        let team = one.ensure_team().await.unwrap();
+        let (early, late) = (promotion("me", "a.csv", 200), promotion("me", "a.csv", 400));
+        one.save_promotion(&team, &early).await.unwrap();
+        two.save_promotion(&team, &late).await.unwrap();
+        assert_eq!(one.promotions_of(&team, "me").await.unwrap(), [early.clone(), late.clone()]);
+        assert_eq!(two.promotions_of(&team, "me").await.unwrap(), [late.clone(), early]);
+
+        assert_eq!(two.expired_promotions(Timestamp(300)).await.unwrap(), []);
+        let expired = one.expired_promotions(Timestamp(300)).await.unwrap();
+        assert!(one.is_promoted_elsewhere(&expired[0], Timestamp(300)).await.unwrap());
+        assert!(!one.is_promoted_elsewhere(&expired[0], Timestamp(400)).await.unwrap(), "that one has expired too");
+        assert!(one.forget_promotion(&team, "me", "a.csv").await.unwrap());
+        assert_eq!(one.promotions_of(&team, "me").await.unwrap(), [late]);
     }
 }
