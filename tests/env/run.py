@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Applications that pin an old or a new SDK of E2B, run by `isopod env` with nothing but what it gives them.
+"""Applications that pin an old or a new SDK of E2B, and old versions of E2B's CLI, run by `isopod env` with nothing but what it
+gives them.
 
     python3 tests/env/run.py --isopod target/debug/isopod [--only TEXT]
 
@@ -25,9 +26,17 @@ TEMPLATE = "code-interpreter-v1"
 # 1.x knows only addresses below e2b.app, and 2.x before 2.9 runs code only there.
 PYTHON = ["1.5.2", "2.4.0", "2.8.1", "2.11.5"]
 JS = [("e2b", "1.13.2"), ("e2b", "2.51.0"), ("@e2b/code-interpreter", "1.5.1"), ("@e2b/code-interpreter", "2.8.0")]
+# 1.0 goes to e2b.dev, unless it is told a domain.
+CLI = ["1.0.9", "1.5.2", "1.9.2"]
+CLI_PARTS = [
+    "a spawned terminal runs commands and ends with its sandbox",
+    "a second terminal connects and the logs tell what ran",
+    "a killed sandbox is gone",
+    "a template is built by name listed spawned published and deleted",
+]
 PLAIN = ["from a command", "from a file", "from a file"]
 UNCHANGED = ["/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"]
-DEADLINE = 120
+DEADLINE = 240
 
 
 def main():
@@ -59,6 +68,8 @@ def cases():
     for package, version in JS:
         lines = ["42", *PLAIN] if "interpreter" in package else PLAIN
         yield f"{package} {version}", lambda place, p=package, v=version: node_app(place, p, v), lines
+    for version in CLI:
+        yield f"@e2b/cli {version}", lambda _, version=version: cli_day(version), CLI_PARTS
 
 
 def python_app(version):
@@ -72,12 +83,19 @@ def node_app(place, package, version):
     return ["node", str(place / "app.mjs"), package]
 
 
+def cli_day(version):
+    program = node_project("@e2b/cli", version) / "node_modules" / ".bin" / "e2b"
+    return [sys.executable, str(HERE / "cli.py"), str(program)]
+
+
 def check(server, name, prepare, expected, before):
     with tempfile.TemporaryDirectory() as place:
         command = [server.isopod, "--state-dir", str(server.state), "env", "--", *prepare(Path(place))]
         # A key of E2B's cloud, as such an application has it. The server does not know it.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         environment["E2B_API_KEY"] = "e2b_" + "0" * 40
+        # Where the CLI looks for a login of the user who runs the tests.
+        environment["HOME"] = place
         running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             during = machine()

@@ -49,6 +49,25 @@ impl Store {
         Ok(rows.iter().map(read_row).collect())
     }
 
+    /// The description of one artifact of a run.
+    pub async fn artifact_of(
+        &self,
+        team: &TeamId,
+        run: &str,
+        filename: &str,
+    ) -> Result<Option<ArtifactInfo>, StoreError> {
+        let row = query(
+            "SELECT path, agent, size, content_type, generated_at FROM artifacts WHERE team = ? AND run = ? AND path = ?",
+        )
+        .bind(&team.0)
+        .bind(run)
+        .bind(filename)
+        .fetch_optional(&self.read)
+        .await
+        .map_err(StoreError::doing("read an artifact"))?;
+        Ok(row.as_ref().map(read_row))
+    }
+
     /// The team's runs that have artifacts, with their number and the time of the last one. The latest run comes first.
     pub async fn runs_with_artifacts(&self, team: &TeamId) -> Result<Vec<(String, i64, Timestamp)>, StoreError> {
         let rows = query(
@@ -84,7 +103,8 @@ impl Store {
     }
 }
 
-fn read_row(row: &Row) -> ArtifactInfo {
+/// Reads the first five columns.
+pub(super) fn read_row(row: &Row) -> ArtifactInfo {
     ArtifactInfo {
         filename: row.get(0),
         agent_id: row.get(1),

@@ -1,10 +1,12 @@
 //! The files of a run, for clients outside its sandbox: list, read, write, and copy from the team's library.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use isopod_store::clock::Timestamp;
-use isopod_store::{ArtifactInfo, Owner, Resource, TeamId};
+use isopod_store::{ArtifactInfo, Owner, Promotion, Resource, TeamId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -19,15 +21,31 @@ const MAX_LISTED: usize = 100_000;
 /// The client whose library is shared: other clients of the team read from it if they have no file of that name.
 pub(crate) const PUBLIC: &str = "public";
 
-/// A file of a run or of a library.
+/// A file of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = RunFile)]
 pub(crate) struct ListedFile {
     pub(crate) filename: String,
-    /// `output`, `input` or the client whose library it is in.
+    /// `output` or `input`.
     pub(crate) origin: String,
     pub(crate) size_bytes: u64,
     pub(crate) content_type: &'static str,
+}
+
+/// A file of a library. Those that were promoted say where they came from and when they expire; for those that were
+/// uploaded, all of that is null.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct LibraryFile {
+    filename: String,
+    /// The client whose library it is in.
+    origin: String,
+    size_bytes: u64,
+    content_type: &'static str,
+    run_id: Option<String>,
+    /// The agent or node that made it.
+    agent_id: Option<String>,
+    generated_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
 }
 
 /// Why a file of the host is not available.
@@ -48,7 +66,7 @@ impl Sessions {
         on_host("list", "the run's files", move || {
             let mut listed = list(&files.output, "output")?;
             let inputs = list(&files.input, "input")?;
-            let hidden: std::collections::HashSet<_> = listed.iter().map(|file| file.filename.clone()).collect();
+            let hidden: HashSet<_> = listed.iter().map(|file| file.filename.clone()).collect();
             listed.extend(inputs.into_iter().filter(|file| !hidden.contains(&file.filename)));
             listed.sort_unstable_by(|a, b| a.filename.cmp(&b.filename));
             Ok(listed)
@@ -118,20 +136,39 @@ impl Sessions {
     }
 
     /// The library of a client, together with public files whose names the client does not have.
-    pub(crate) async fn list_library(&self, team: &TeamId, client: &str) -> Result<Vec<ListedFile>, SessionError> {
-        let (own, public) = (self.directories.library(team, client), self.directories.library(team, PUBLIC));
-        let (client, is_public) = (client.to_owned(), client == PUBLIC);
-        on_host("list", "the library", move || {
-            let mut listed = list_if_there(&own, &client)?;
-            if !is_public {
-                let hidden: std::collections::HashSet<_> = listed.iter().map(|file| file.filename.clone()).collect();
-                let shared = list_if_there(&public, PUBLIC)?;
-                listed.extend(shared.into_iter().filter(|file| !hidden.contains(&file.filename)));
+    pub(crate) async fn list_library(&self, team: &TeamId, client: &str) -> Result<Vec<LibraryFile>, SessionError> {
+        let mut promotions = HashMap::new();
+        for client in [client, PUBLIC] {
+            for one in self.store.promotions_of(team, client).await? {
+                promotions.entry((client.to_owned(), one.artifact.filename.clone())).or_insert(one);
             }
-            listed.sort_unstable_by(|a, b| a.filename.cmp(&b.filename));
-            Ok(listed)
+        }
+        let places = self.library_places(team, client);
+        on_host("list", "the library", move || {
+            let mut listed = BTreeMap::new();
+            for Shelf { client, is_promoted, place } in places {
+                for file in list_if_there(&place, &client)? {
+                    let name = file.filename.clone();
+                    let promotion = is_promoted.then(|| promotions.get(&(client.clone(), name.clone()))).flatten();
+                    listed.entry(name).or_insert_with(|| LibraryFile::new(file, promotion));
+                }
+            }
+            Ok(listed.into_values().collect())
         })
         .await
+    }
+
+    /// Where the files of a client's library are. The first directory that has a name wins.
+    fn library_places(&self, team: &TeamId, client: &str) -> Vec<Shelf> {
+        let shelves = |client: &str| {
+            let promoted = Shelf::new(client, true, self.directories.promoted(team, client));
+            [promoted, Shelf::new(client, false, self.directories.library(team, client))]
+        };
+        let mut places = Vec::from(shelves(client));
+        if client != PUBLIC {
+            places.extend(shelves(PUBLIC));
+        }
+        places
     }
 
     /// The directory that has a file of the library: the client's, then the public one.
@@ -141,16 +178,16 @@ impl Sessions {
         client: &str,
         path: &RelPath,
     ) -> Result<Arc<HostTree>, FileError> {
-        let places = [self.directories.library(team, client), self.directories.library(team, PUBLIC)];
+        let places = self.library_places(team, client);
         let wanted = path.clone();
         let found = on_host("look for", path.as_str(), move || {
-            let trees = places.iter().filter_map(|place| HostTree::open(place).ok());
+            let trees = places.iter().filter_map(|shelf| HostTree::open(&shelf.place).ok());
             Ok(trees.into_iter().find(|tree| tree.facts(&wanted).is_ok()).map(Arc::new))
         });
         found.await?.ok_or_else(|| FileError::NotFound(path.as_str().to_owned()))
     }
 
-    /// The client's library. Creates it if necessary.
+    /// The directory for uploads to the client's library. Creates it if necessary.
     pub(crate) async fn ensure_library(&self, team: &TeamId, client: &str) -> Result<Arc<HostTree>, SessionError> {
         let place = self.directories.library(team, client);
         on_host("open", "the library", move || HostTree::ensure(&place).map(Arc::new)).await
@@ -199,11 +236,13 @@ impl Sessions {
         client: &str,
         path: &RelPath,
     ) -> Result<bool, FileError> {
+        let was_promoted = self.unpromote(team, client, path).await?;
         let place = self.directories.library(team, client);
-        match HostTree::open(&place) {
-            Ok(tree) => remove(Arc::new(tree), path).await,
-            Err(_) => Ok(false),
-        }
+        let was_uploaded = match HostTree::open(&place) {
+            Ok(tree) => remove(Arc::new(tree), path).await?,
+            Err(_) => false,
+        };
+        Ok(was_promoted || was_uploaded)
     }
 
     /// Removes the output and artifacts of a run. Returns the number of artifacts.
@@ -232,13 +271,39 @@ impl Sessions {
     }
 }
 
+/// A directory with files of a library.
+#[derive(Debug)]
+struct Shelf {
+    client: String,
+    /// Whether the files in it were promoted, and not uploaded.
+    is_promoted: bool,
+    place: PathBuf,
+}
+
+impl Shelf {
+    fn new(client: &str, is_promoted: bool, place: PathBuf) -> Self {
+        Self { client: client.to_owned(), is_promoted, place }
+    }
+}
+
+impl LibraryFile {
+    fn new(file: ListedFile, promotion: Option<&Promotion>) -> Self {
+        let ListedFile { filename, origin, size_bytes, content_type } = file;
+        Self {
+            filename,
+            origin,
+            size_bytes,
+            content_type,
+            run_id: promotion.map(|one| one.run.clone()),
+            agent_id: promotion.and_then(|one| one.artifact.agent_id.clone()),
+            generated_at: promotion.map(|one| one.artifact.generated_at),
+            expires_at: promotion.map(|one| one.expires_at),
+        }
+    }
+}
+
 /// Copies a file of the host from one directory to another.
-pub(crate) async fn copy(
-    from: Arc<HostTree>,
-    source: &RelPath,
-    to: Arc<HostTree>,
-    target: &RelPath,
-) -> Result<(), FileError> {
+async fn copy(from: Arc<HostTree>, source: &RelPath, to: Arc<HostTree>, target: &RelPath) -> Result<(), FileError> {
     let (read, write, shown) = (source.clone(), target.clone(), target.as_str().to_owned());
     let copied = on_host("copy", source.as_str(), move || {
         let file = from.read(&read)?.0;
@@ -259,7 +324,7 @@ async fn remove(tree: Arc<HostTree>, path: &RelPath) -> Result<bool, FileError> 
     Ok(removed.await?)
 }
 
-async fn on_host<T: Send + 'static>(
+pub(super) async fn on_host<T: Send + 'static>(
     what: &'static str,
     path: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

@@ -18,6 +18,7 @@ mod lease;
 mod map;
 mod mirror;
 mod output_sink;
+mod promote;
 mod report;
 mod run_action;
 mod search;
@@ -34,7 +35,7 @@ use isopod_store::TeamOwner;
 use isopod_wire::SandboxId;
 
 pub(crate) use error::SessionError;
-pub(crate) use files::{FileError, ListedFile, PUBLIC, copy};
+pub(crate) use files::{FileError, LibraryFile, ListedFile, PUBLIC};
 pub(crate) use map::{RedisMap, RedisUrlError};
 pub(crate) use output_sink::{OutputKind, OutputSink};
 pub(crate) use report::NO_SANDBOX;
@@ -74,6 +75,8 @@ pub(crate) struct Sessions {
     /// The files of sandboxes in use. Each lock is held only briefly.
     known: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>>,
     mirrored: Mutex<HashMap<TeamOwner, Mirrored>>,
+    /// Held while a promoted file and its row are written or removed, because they must match.
+    promoting: tokio::sync::Mutex<()>,
 }
 
 /// Why sessions cannot be opened.
@@ -121,6 +124,7 @@ impl Sessions {
             server,
             known: Mutex::default(),
             mirrored: Mutex::default(),
+            promoting: tokio::sync::Mutex::default(),
         }))
     }
 

@@ -17,6 +17,8 @@ pub struct SessionSettings {
     pub keep_paused: Duration,
     /// How long the files of a run are kept after its last output.
     pub keep_files: Duration,
+    /// How long an artifact that was promoted into a library is kept there.
+    pub keep_promoted: Duration,
     /// A Redis that others read and other servers share.
     pub redis_url: Option<String>,
     /// Keeps the files of runs in `sessions/{run}` below this directory, which others use too, instead of in the
@@ -37,6 +39,7 @@ impl Default for SessionSettings {
             timeout: Duration::from_secs(600),
             keep_paused: DAY * 7,
             keep_files: DAY * 7,
+            keep_promoted: DAY * 7,
             redis_url: None,
             shared_files: None,
             search: None,

@@ -1,5 +1,5 @@
 //! Periodically compares sessions, sandboxes and the map, and finishes what was left incomplete: failed cleanups,
-//! sandboxes that no session has, entries of sandboxes that are gone, old files.
+//! sandboxes that no session has, entries of sandboxes that are gone, old files, promoted files that have expired.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ impl Sessions {
         for row in rows {
             self.sweep_session(row).await;
         }
-        self.remove_old_files().await
+        self.remove_old_files().await?;
+        self.remove_expired_promotions().await
     }
 
     async fn sweep_session(self: &Arc<Self>, row: SessionRow) {

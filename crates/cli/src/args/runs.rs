@@ -93,6 +93,25 @@ pub(crate) enum RunsCommand {
         #[command(flatten)]
         common: RunsCommon,
     },
+    /// Copy a file that a run created into the library, for later runs.
+    Promote {
+        #[command(flatten)]
+        run: RunArg,
+        /// Name of the file, as `isopod runs artifacts` lists it.
+        #[arg(value_name = "FILE")]
+        file: String,
+        #[command(flatten)]
+        client: ClientArg,
+        #[command(flatten)]
+        common: RunsCommon,
+    },
+    /// List the files of the library.
+    Library {
+        #[command(flatten)]
+        client: ClientArg,
+        #[command(flatten)]
+        common: RunsCommon,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +119,13 @@ pub(crate) struct RunArg {
     /// Id of the run.
     #[arg(value_name = "RUN_ID")]
     pub(crate) run: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientArg {
+    /// Client of the team whose library it is.
+    #[arg(long, value_name = "CLIENT", default_value = "public")]
+    pub(crate) client: String,
 }
 
 #[derive(Debug, clap::Args)]

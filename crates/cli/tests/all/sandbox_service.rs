@@ -44,6 +44,23 @@ impl Api<'_> {
     fn run(&self, id: &str, line: &str) -> Value {
         self.post(&format!("/api/v1/sandboxes/{id}/execute"), &json!({ "command": line }))
     }
+
+    /// Creates a sandbox of this template and returns its id.
+    fn create(&self, template: &str) -> String {
+        self.post("/api/v1/sandboxes", &json!({ "template": template }))["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Sends a file into a sandbox, or fetches one from it, by curl's options. Nobody holds it in memory.
+    fn transfer(&self, id: &str, path: &str, options: &[&str]) {
+        let url = format!("{}/api/v1/sandboxes/{id}/files?path={path}", self.server.export("E2B_API_URL"));
+        let key = format!("X-API-Key: {}", self.key);
+        let done = host("curl", &[&["-sS", "--fail-with-body", "-H", &key, &url], options].concat());
+        assert!(done.status.success(), "{options:?}: {done:?}");
+    }
+
+    fn remove(&self, id: &str) {
+        assert_eq!(self.call("DELETE", &format!("/api/v1/sandboxes/{id}"), None).0, 204);
+    }
 }
 
 /// A task on a real sandbox: it is assigned, gets its sandbox in far less than five seconds, works with files and git
@@ -158,6 +175,94 @@ fn git(api: &Api, id: &str) {
     );
     let kept = kept["stdout"].as_str().unwrap();
     assert!(kept.contains("feat(x): second") && !kept.contains("neverseen") && !kept.contains("Basic"), "{kept}");
+}
+
+/// The templates that come with the server and need no download, and the interpreter's, which other tests build too.
+const SHIPPED: [&str; 3] = ["base", "nodejs", "code-interpreter-v1"];
+
+#[test]
+fn the_templates_that_come_with_the_server_have_the_node_and_git_of_the_host() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    state.isopod().run(&["template", "build", "code-interpreter-v1"]).ok();
+    let server = Served::start(&state, &LISTEN);
+    let api = Api { server: &server, key: server.export("E2B_API_KEY").to_owned() };
+    let listed = api.get("/templates");
+    let listed: Vec<&str> = listed.as_array().unwrap().iter().map(|one| one["templateID"].as_str().unwrap()).collect();
+    for program in ["node", "git"] {
+        // Programs in /usr/local are the host's own affair.
+        let on_host = host("env", &["PATH=/usr/bin:/bin", program, "--version"]);
+        for template in SHIPPED {
+            assert!(listed.contains(&template), "{template} is not in {listed:?}");
+            let id = api.create(template);
+            let inside = api.run(&id, &format!("{program} --version"));
+            let found = (inside["exit_code"] == 0, inside["stdout"].as_str().unwrap());
+            assert_eq!(found, (on_host.status.success(), &*text(&on_host)), "{program} in {template}: {inside}");
+            api.remove(&id);
+        }
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A file of half a gibibyte with `ISOPOD_FULL`. The limit on memory is a quarter of it either way, so that a server
+/// that collects the file is found.
+fn large_file_bytes() -> u64 {
+    if std::env::var_os("ISOPOD_FULL").is_some() { 512 * MIB } else { 64 * MIB }
+}
+
+#[test]
+fn a_large_file_goes_in_and_out_unchanged_and_the_server_does_not_hold_it() {
+    let state = StateDir::new(BINARY);
+    let server = Served::start(&state, &LISTEN);
+    let api = Api { server: &server, key: server.export("E2B_API_KEY").to_owned() };
+    let files = tempfile::tempdir().unwrap();
+    let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
+    let (small, large, back) = (path("small"), path("large"), path("back"));
+    write_random(&small, MIB);
+    write_random(&large, large_file_bytes());
+    let id = api.create("base");
+    // What the first transfer of any size takes.
+    api.transfer(&id, "/home/user/small", &["-T", &small]);
+    api.transfer(&id, "/home/user/small", &["-o", &back]);
+    let before = reset_peak_memory(&server);
+
+    api.transfer(&id, "/home/user/large", &["-T", &large]);
+    let inside = api.run(&id, "sha256sum /home/user/large");
+    api.transfer(&id, "/home/user/large", &["-o", &back]);
+    let sent = sha256(&large);
+    assert_eq!(inside["stdout"].as_str().unwrap().split_whitespace().next(), Some(&*sent), "{inside}");
+    assert_eq!((sha256(&back), std::fs::metadata(&back).unwrap().len()), (sent, large_file_bytes()));
+    let grown = peak_memory(&server).saturating_sub(before);
+    assert!(grown < large_file_bytes() / 4, "the server grew by {} MiB", grown / MIB);
+    api.remove(&id);
+    server.stop();
+    state.assert_nothing_left();
+}
+
+fn write_random(path: &str, bytes: u64) {
+    use std::io::Read as _;
+    let source = std::fs::File::open("/dev/urandom").unwrap();
+    let copied = std::io::copy(&mut source.take(bytes), &mut std::fs::File::create(path).unwrap());
+    assert_eq!(copied.unwrap(), bytes);
+}
+
+fn sha256(path: &str) -> String {
+    text(&host("sha256sum", &[path])).split_whitespace().next().unwrap().to_owned()
+}
+
+/// Makes the kernel forget the server's peak, and returns what it has now.
+fn reset_peak_memory(server: &Served) -> u64 {
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").unwrap();
+    peak_memory(server)
+}
+
+/// The most that the server had resident.
+fn peak_memory(server: &Served) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// Keys with scopes from the command line, and an audit that can be exported and verified from outside.

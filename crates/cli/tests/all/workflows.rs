@@ -74,6 +74,13 @@ fn the_example_workflows_run_and_leave_no_sandbox() {
     let run = run_of(&done);
     assert_eq!(std::fs::read_to_string(files.path().join("report.txt")).unwrap(), "average age: 40.7\n");
     assert!(server.run(&["runs", "artifacts", &run]).ok().contains("report.txt"));
+    let promoted = server.run(&["runs", "promote", &run, "report.txt", "--client", "desk-1"]).ok();
+    assert!(promoted.starts_with("report.txt is in the library of desk-1 until 2"), "{promoted}");
+    let listed = server.run(&["runs", "library", "--client", "desk-1", "--json"]).ok();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed["files"][0]["run_id"], &listed["files"][0]["size_bytes"]), (&json!(run), &json!(18)));
+    assert!(server.run(&["runs", "library", "--client", "desk-1"]).ok().contains("report.txt"));
+    assert!(!server.run(&["runs", "library"]).ok().contains("report.txt"), "the public library has no such file");
     cleaned_up(&server, &run);
 
     let retries = server.run(&["run-workflow", example("retries.yaml").to_str().unwrap(), "--json"]).ok();

@@ -48,6 +48,11 @@ impl Call {
         self
     }
 
+    pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
     /// Marks a call that creates something new each time, unless a key identifies it as the same one.
     pub(crate) fn once(mut self, key: Option<&HeaderValue>) -> Self {
         self.repeatable = key.is_some();

@@ -174,7 +174,7 @@ impl Client {
 }
 
 /// Creates the error for a request that is refused without a server.
-fn refused(message: &str) -> ApiError {
+pub(super) fn refused(message: &str) -> ApiError {
     ApiError::Server { code: 400, error_code: None, message: message.to_owned() }
 }
 

@@ -1,7 +1,7 @@
 //! Workflow runs: start, inspect, control and follow them, and fetch their results.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use isopod_guest_client::transport::{Http, Query, empty_body, encode, read_limited};
@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::create::refused;
 use super::{ApiError, Client};
 
 /// The maximum length of an event's line.
 const MAX_LINE: usize = 16 << 20;
 const MAX_ERROR: usize = 1 << 20;
+const CLIENT_ID: HeaderName = HeaderName::from_static("x-raro-client-id");
 
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -130,6 +132,29 @@ impl Client {
         let call = Call::new(Method::GET, format!("/runtime/{}/files/{}", encode(run), path.join("/")));
         Ok(self.call(call).await?.into_body())
     }
+
+    /// Copies an artifact of a run into the library of a client, such as `public`. Returns where it came from and when
+    /// it expires, in the server's format.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] if there is no such file, [`ApiError::Server`] with code 400 if no client can have this id.
+    pub async fn promote_artifact(&self, run: &str, path: &str, client: &str) -> Result<Value, ApiError> {
+        let path: Vec<String> = path.split('/').map(encode).collect();
+        let path = format!("/runtime/artifacts/{}/files/{}/promote", encode(run), path.join("/"));
+        self.call(Call::new(Method::POST, path).header(CLIENT_ID, client_id(client)?)).await?.parse()
+    }
+
+    /// Lists the library of a client in the server's format, with the public files that it sees.
+    ///
+    /// # Errors
+    /// [`ApiError::Server`] with code 400 if no client can have this id.
+    pub async fn library(&self, client: &str) -> Result<Value, ApiError> {
+        self.call(Call::new(Method::GET, "/runtime/library").header(CLIENT_ID, client_id(client)?)).await?.parse()
+    }
+}
+
+fn client_id(client: &str) -> Result<HeaderValue, ApiError> {
+    HeaderValue::from_str(client).map_err(|_| refused("the client's id has invalid characters"))
 }
 
 /// The events of a run.

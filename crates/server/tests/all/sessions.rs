@@ -369,6 +369,8 @@ async fn the_library_is_private_first_and_artifacts_can_be_promoted_into_it() {
     let promote = "/runtime/artifacts/r/files/data.csv/promote";
     let promoted = server.client.call(http::Method::POST, promote, &[("x-raro-client-id", "a")], None).await;
     assert_eq!(promoted.status, 201, "{promoted:?}");
+    let at = |name: &str| OffsetDateTime::parse(promoted.json[name].as_str().unwrap(), &Rfc3339).unwrap();
+    assert_eq!(at("expires_at") - at("promoted_at"), time::Duration::days(7));
     assert_eq!((get("a").await.as_str(), get("b").await.as_str()), ("mine", "shared"));
     let attached = server.client.post("/runtime/other/library", json!({ "files": ["data.csv"] })).await;
     assert_eq!(attached.status, 200, "{attached:?}");
@@ -379,6 +381,126 @@ async fn the_library_is_private_first_and_artifacts_can_be_promoted_into_it() {
 }
 
 /// What others read in Redis follows the sandbox, and a Redis outage loses nothing.
+/// What a promoted file is said to be, by the answer to its promotion and by the list.
+#[tokio::test]
+async fn a_promoted_artifact_says_where_it_came_from_until_an_upload_replaces_it() {
+    let server = Server::start().await;
+    let write = "/runtime/r/tools/write_file?agent_id=writer";
+    let wrote = server.client.post(write, json!({ "filename": "deep/data.csv", "content": "mine" })).await;
+    assert_eq!(wrote.status, 200, "{wrote:?}");
+    let artifact = server.client.get("/runtime/artifacts/r").await.json["artifacts"][0].clone();
+    assert_eq!(promote(&server, "deep/none.csv").await.status, 404);
+    assert_eq!(library(&server).await, json!([]));
+
+    let promoted = promote(&server, "deep/data.csv").await;
+    assert_eq!(promoted.status, 201, "{promoted:?}");
+    for name in ["filename", "agent_id", "generated_at", "size_bytes", "content_type"] {
+        assert_eq!(promoted.json[name], artifact[name], "{name}");
+    }
+    assert_eq!((&promoted.json["client_id"], &promoted.json["run_id"]), (&json!("a"), &json!("r")));
+    let listed = library(&server).await;
+    assert_eq!(
+        listed,
+        json!([{
+            "filename": "deep/data.csv", "origin": "a", "size_bytes": 4, "content_type": "text/csv; charset=utf-8",
+            "run_id": "r", "agent_id": "writer", "generated_at": artifact["generated_at"],
+            "expires_at": promoted.json["expires_at"],
+        }])
+    );
+
+    upload(&server, "deep/data.csv", "uploaded").await;
+    let listed = library(&server).await;
+    assert_eq!((&listed[0]["size_bytes"], &listed[0]["expires_at"]), (&json!(8), &Value::Null), "{listed}");
+    assert_eq!(promotions(&server).await, 0);
+
+    assert_eq!(promote(&server, "deep/data.csv").await.status, 201);
+    let path = "/runtime/library/deep/data.csv";
+    assert_eq!(server.client.call(http::Method::DELETE, path, &[CLIENT_A], None).await.status, 204);
+    assert_eq!((library(&server).await, promotions(&server).await), (json!([]), 0), "both are gone");
+}
+
+#[tokio::test]
+async fn promoted_files_go_when_their_time_is_up_and_uploads_of_their_names_stay() {
+    let server = Server::start_with(|config| {
+        config.control.recheck_every = Duration::from_millis(10);
+        config.agents.sessions.keep_promoted = Duration::from_millis(1);
+    })
+    .await;
+    for name in ["data.csv", "deep/er/data.csv"] {
+        server.client.post("/runtime/r/tools/write_file", json!({ "filename": name, "content": "mine" })).await;
+    }
+    upload(&server, "data.csv", "uploaded").await;
+    assert_eq!(promote(&server, "data.csv").await.status, 201);
+    assert_eq!(promote(&server, "deep/er/data.csv").await.status, 201);
+    until("both have expired", || async { promotions(&server).await == 0 }).await;
+    let listed = library(&server).await;
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["size_bytes"]), (1, &json!(8)), "{listed}");
+    assert_eq!(std::fs::read_dir(promoted_files(&server)).unwrap().count(), 0, "neither files nor empty directories");
+    assert_eq!(server.client.get("/runtime/artifacts/r/files/data.csv").await.text, "mine", "the artifact stays");
+}
+
+/// A server that dies between the file and its row, or that cannot remove the file, leaves the row for the next sweep.
+#[tokio::test]
+async fn a_promoted_file_that_is_gone_or_in_trouble_is_swept_in_the_end() {
+    let server = Server::start_with(|config| config.control.recheck_every = Duration::from_millis(10)).await;
+    for name in ["gone.txt", "kept.txt", "other.txt"] {
+        server.client.post("/runtime/r/tools/write_file", json!({ "filename": name, "content": "x" })).await;
+    }
+    for name in ["gone.txt", "kept.txt"] {
+        assert_eq!(promote(&server, name).await.status, 201);
+    }
+    std::fs::remove_file(promoted_files(&server).join("gone.txt")).unwrap();
+    server.sql("UPDATE promotions SET expires_at = 0 WHERE path = 'gone.txt'").await;
+    until("the row of the missing file is gone", || async { promotions(&server).await == 1 }).await;
+    assert_eq!(library(&server).await[0]["filename"], "kept.txt");
+
+    // A directory that cannot be opened: the row stays, and those of others are still swept.
+    let place = promoted_files(&server);
+    let aside = place.with_extension("aside");
+    std::fs::rename(&place, &aside).unwrap();
+    std::fs::write(&place, "in the way").unwrap();
+    let other = "/runtime/artifacts/r/files/other.txt/promote";
+    assert_eq!(server.client.call(http::Method::POST, other, &[], None).await.status, 201);
+    server.sql("UPDATE promotions SET expires_at = 0").await;
+    until("the other one is gone", || async { promotions(&server).await == 1 }).await;
+    assert!(aside.join("kept.txt").is_file());
+    std::fs::remove_file(&place).unwrap();
+    std::fs::rename(&aside, &place).unwrap();
+    until("the file and its row are gone", || async { promotions(&server).await == 0 }).await;
+    assert!(!place.join("kept.txt").exists());
+}
+
+const CLIENT_A: (&str, &str) = ("x-raro-client-id", "a");
+
+/// Promotes an artifact of the run `r` into the library of the client `a`.
+async fn promote(server: &Server, name: &str) -> Answer {
+    let path = format!("/runtime/artifacts/r/files/{name}/promote");
+    server.client.call(http::Method::POST, &path, &[CLIENT_A], None).await
+}
+
+async fn library(server: &Server) -> Value {
+    server.client.call(http::Method::GET, "/runtime/library", &[CLIENT_A], None).await.json["files"].clone()
+}
+
+async fn upload(server: &Server, name: &str, contents: &str) {
+    let part = format!("Content-Disposition: form-data; name=\"file\"; filename=\"{name}\"");
+    let form = format!("--B\r\n{part}\r\n\r\n{contents}\r\n--B--\r\n");
+    let headers = [("x-api-key", &*server.client.key), ("content-type", "multipart/form-data; boundary=B"), CLIENT_A];
+    let path = "/runtime/library/upload";
+    assert_eq!(server.client.raw(http::Method::POST, path, &headers, form.into()).await.status, 201);
+}
+
+/// How many promotions are recorded.
+async fn promotions(server: &Server) -> usize {
+    server.texts("SELECT path FROM promotions").await.len()
+}
+
+/// Where the promoted files of the client `a` are.
+fn promoted_files(server: &Server) -> std::path::PathBuf {
+    let teams = server.database().parent().unwrap().join("sessions/.promoted");
+    std::fs::read_dir(teams).unwrap().next().unwrap().unwrap().path().join("a")
+}
+
 #[tokio::test]
 async fn redis_follows_the_sandbox_through_its_life_and_through_its_own_absence() {
     let mut redis = RedisServer::start();

@@ -47,6 +47,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(13, "0013_team_quotas"),
     migration!(14, "0014_views"),
     migration!(15, "0015_short_urls"),
+    migration!(16, "0016_promotions"),
 ];
 
 #[cfg(test)]

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use isopod_api::{ApiError, Caller, Created, Download};
-use isopod_store::ArtifactInfo;
 use isopod_store::clock::Timestamp;
+use isopod_store::{ArtifactInfo, Promotion};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::client_id::ClientId;
 use super::{parse_path, parse_run, stream};
 use crate::Agents;
-use crate::sessions::copy;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct RunsWithArtifacts {
@@ -46,12 +45,16 @@ pub(super) struct Removed {
     removed: u64,
 }
 
-/// Where it is now.
+/// Where it is now, where it came from, and how long it is kept.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PromotedArtifact)]
 pub(super) struct Promoted {
-    filename: String,
     client_id: String,
+    run_id: String,
+    #[serde(flatten)]
+    artifact: ArtifactInfo,
+    promoted_at: Timestamp,
+    expires_at: Timestamp,
 }
 
 pub(super) async fn list_runs(
@@ -108,8 +111,7 @@ pub(super) async fn promote(
 ) -> Result<Created<Promoted>, ApiError> {
     let path = path.strip_suffix("/promote").ok_or_else(|| ApiError::not_found("no such route"))?;
     let (run, path) = (parse_run(&run_id)?, parse_path(path)?);
-    let tree = app.sessions.find_artifact(&caller.team, &run, &path).await?;
-    let library = app.sessions.ensure_library(&caller.team, &client).await?;
-    copy(tree, &path, library, &path).await?;
-    Ok(Created(Promoted { filename: path.as_str().to_owned(), client_id: client }))
+    let promotion = app.sessions.promote(&caller.team, &run, &client, &path).await?;
+    let Promotion { client: client_id, run: run_id, artifact, promoted_at, expires_at } = promotion;
+    Ok(Created(Promoted { client_id, run_id, artifact, promoted_at, expires_at }))
 }

@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 use super::client_id::ClientId;
 use super::{parse_path, stream};
 use crate::Agents;
-use crate::sessions::ListedFile;
+use crate::sessions::LibraryFile;
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = LibraryFiles)]
 pub(super) struct Library {
     client_id: String,
-    files: Vec<ListedFile>,
+    files: Vec<LibraryFile>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -58,7 +58,9 @@ pub(super) async fn upload(
     while let Some(field) = form.next_field().await.map_err(unreadable)? {
         let Some(name) = field.file_name().map(str::to_owned) else { continue };
         let path = parse_path(&name)?;
-        let size = stream::receive(Arc::clone(&library), path, field, max_bytes).await?;
+        let size = stream::receive(Arc::clone(&library), path.clone(), field, max_bytes).await?;
+        // A promoted file of that name would hide the new one.
+        app.sessions.unpromote(&caller.team, &client, &path).await?;
         written.push(UploadedFile { filename: name, size_bytes: size });
     }
     if written.is_empty() {

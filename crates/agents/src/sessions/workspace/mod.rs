@@ -30,6 +30,7 @@ pub(super) use push::{Hashes, push};
 pub(crate) use rel_path::RelPath;
 pub(super) use rich::rich_results;
 pub(crate) use tree::HostTree;
+pub(in crate::sessions) use tree::NewHostFile;
 
 use isopod_store::clock::Timestamp;
 use isopod_store::{Owner, OwnerKind, StoreError, TeamId};
@@ -148,7 +149,7 @@ impl Directories {
             return Vec::new();
         }
         let mut found = Vec::new();
-        // No team id starts with a dot, but the library's directory does.
+        // No team id starts with a dot, but the directories of libraries do.
         for (team, place) in named_directories(&self.base) {
             for kind in OwnerKind::ALL {
                 let place = match kind {
@@ -169,6 +170,11 @@ impl Directories {
     /// The library of one client of a team.
     pub(crate) fn library(&self, team: &TeamId, client: &str) -> PathBuf {
         self.base.join(".library").join(&team.0).join(client)
+    }
+
+    /// The files that were promoted into the library of one client of a team.
+    pub(crate) fn promoted(&self, team: &TeamId, client: &str) -> PathBuf {
+        self.base.join(".promoted").join(&team.0).join(client)
     }
 
     /// Opens the directories of a run. Creates them if necessary.

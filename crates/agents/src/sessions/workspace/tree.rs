@@ -203,12 +203,17 @@ impl HostTree {
     }
 
     /// Writes the contents of another file, and syncs them to disk.
-    pub(crate) fn write_from(&self, path: &RelPath, mut source: File) -> io::Result<()> {
+    pub(crate) fn write_from(&self, path: &RelPath, source: File) -> io::Result<()> {
+        self.begin_from(path, source)?.finish().map(drop)
+    }
+
+    /// Like [`Self::write_from`], but the file does not appear before it is finished.
+    pub(crate) fn begin_from(&self, path: &RelPath, mut source: File) -> io::Result<NewHostFile> {
         let mut file = self.begin(path, true)?;
         let mut buffer = vec![0; CHUNK];
         loop {
             match source.read(&mut buffer)? {
-                0 => return file.finish().map(drop),
+                0 => return Ok(file),
                 length => file.write(&Bytes::copy_from_slice(&buffer[..length]))?,
             }
         }
@@ -225,6 +230,21 @@ impl HostTree {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the directories above a removed file that are empty now.
+    pub(crate) fn remove_empty_parents(&self, path: &RelPath) {
+        let mut rest = path.split().0;
+        while let Some(directory) = rest {
+            let (above, name) =
+                directory.rsplit_once('/').map_or((None, directory), |(above, name)| (Some(above), name));
+            let parent = self.beneath(Path::new(above.unwrap_or(".")), OFlags::RDONLY | OFlags::DIRECTORY);
+            // One that has other files stays, and so do those above it.
+            if !parent.is_ok_and(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR).is_ok()) {
+                return;
+            }
+            rest = above;
         }
     }
 
@@ -325,6 +345,30 @@ mod tests {
         assert_eq!(tree.hash(&path("x/y/z.txt"), 1).unwrap().hash, hash, "without keeping it");
         assert!(tree.remove(&path("x/y/z.txt")).unwrap() && !tree.remove(&path("x/y/z.txt")).unwrap());
         assert!(!tree.remove(&path("none/there")).unwrap());
+    }
+
+    #[test]
+    fn empty_directories_above_a_removed_file_go_and_others_stay() {
+        let (dir, tree) = tree();
+        for name in ["x/y/z/one", "x/two"] {
+            tree.write_bytes(&path(name), true, b"").unwrap();
+        }
+        tree.remove_empty_parents(&path("x/y/z/one"));
+        assert!(dir.path().join("a/b/x/y/z/one").is_file(), "nothing was empty");
+        tree.remove(&path("x/y/z/one")).unwrap();
+        tree.remove_empty_parents(&path("x/y/z/one"));
+        assert!(!dir.path().join("a/b/x/y").exists() && dir.path().join("a/b/x/two").is_file());
+    }
+
+    #[test]
+    fn a_copy_has_its_name_only_when_it_is_finished() {
+        let (_dir, tree) = tree();
+        tree.write_bytes(&path("from"), true, b"new").unwrap();
+        tree.write_bytes(&path("to"), true, b"old").unwrap();
+        let copy = tree.begin_from(&path("to"), tree.read(&path("from")).unwrap().0).unwrap();
+        assert_eq!(tree.hash(&path("to"), 10).unwrap().contents.unwrap().as_ref(), b"old");
+        copy.finish().unwrap();
+        assert_eq!(tree.hash(&path("to"), 10).unwrap().contents.unwrap().as_ref(), b"new");
     }
 
     #[test]

@@ -1,20 +1,14 @@
-//! The variables of a command: the key, whom to trust, and nothing that would lead an SDK elsewhere.
+//! The variables of a command: the key, the domain, whom to trust, and nothing that would lead an SDK elsewhere.
 
 use std::ffi::OsString;
 use std::process::Command;
 
-use super::E2B;
 use super::plan::{Plan, TRUST_VARIABLES, named_bundle};
 use crate::env_names;
 
 /// With one of these an SDK would go by an address, or to the machine's own ports.
-const MISLEADING: [&str; 5] = [
-    env_names::E2B_API_URL,
-    env_names::E2B_SANDBOX_URL,
-    env_names::E2B_VOLUME_API_URL,
-    env_names::E2B_DEBUG,
-    env_names::E2B_DOMAIN,
-];
+const MISLEADING: [&str; 4] =
+    [env_names::E2B_API_URL, env_names::E2B_SANDBOX_URL, env_names::E2B_VOLUME_API_URL, env_names::E2B_DEBUG];
 /// Programs read the one or the other case.
 const PROXIES: [&str; 6] = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 const NO_PROXY: [&str; 2] = ["no_proxy", "NO_PROXY"];
@@ -36,10 +30,9 @@ impl Changes {
 }
 
 pub(super) fn of_command(key: &str, domain: &str, plan: &Plan, variable: impl Fn(&str) -> Option<OsString>) -> Changes {
-    let mut changes = Changes { set: vec![(env_names::E2B_API_KEY, key.into())], remove: MISLEADING.to_vec() };
-    if domain != E2B {
-        changes.set.push((env_names::E2B_DOMAIN, domain.into()));
-    }
+    // E2B's own domain is named too: packages of 1.0 would go to e2b.dev.
+    let set = vec![(env_names::E2B_API_KEY, key.into()), (env_names::E2B_DOMAIN, domain.into())];
+    let mut changes = Changes { set, remove: MISLEADING.to_vec() };
     for name in TRUST_VARIABLES {
         let bundle = named_bundle(&variable, name).unwrap_or_else(|| plan.system_bundle.clone());
         changes.set.push((name, bundle.into()));
@@ -89,11 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_key_and_the_trust_and_a_domain_only_where_it_is_not_e2bs() {
+    fn a_command_has_the_key_and_the_trust_and_the_domain() {
         let plain = changes("e2b.app", &[]);
         assert_eq!(plain["E2B_API_KEY"], "e2b_key");
         assert_eq!(plain["SSL_CERT_FILE"], "/etc/bundle.pem");
-        assert!(!plain.contains_key("E2B_DOMAIN") && !plain.contains_key("NO_PROXY"));
+        assert_eq!(plain["E2B_DOMAIN"], "e2b.app");
+        assert!(!plain.contains_key("NO_PROXY"));
         assert_eq!(changes("box.example", &[])["E2B_DOMAIN"], "box.example");
     }
 

@@ -1,7 +1,9 @@
 //! `isopod runs`: the team's runs of workflows.
 
 mod artifacts;
+mod library;
 mod logs;
+mod promote;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,12 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<ExitCode> {
         }
         RunsCommand::Artifacts { run, output, common } => {
             artifacts::run(&client(&common.server)?, &run.run, output.as_deref(), common.json).await?;
+        }
+        RunsCommand::Promote { run, file, client: owner, common } => {
+            promote::run(&client(&common.server)?, &run.run, &file, &owner.client, common.json).await?;
+        }
+        RunsCommand::Library { client: owner, common } => {
+            library::run(&client(&common.server)?, &owner.client, common.json).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -187,6 +187,7 @@ pub(super) struct SessionsTable {
     timeout_seconds: Option<u64>,
     keep_paused_hours: Option<u64>,
     keep_files_hours: Option<u64>,
+    keep_promoted_hours: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -354,6 +355,7 @@ impl SessionsTable {
         sessions.timeout = self.timeout_seconds.map_or(sessions.timeout, Duration::from_secs);
         sessions.keep_paused = self.keep_paused_hours.map_or(sessions.keep_paused, whole_hours);
         sessions.keep_files = self.keep_files_hours.map_or(sessions.keep_files, whole_hours);
+        sessions.keep_promoted = self.keep_promoted_hours.map_or(sessions.keep_promoted, whole_hours);
     }
 }
 
