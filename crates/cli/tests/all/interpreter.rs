@@ -89,7 +89,7 @@ const SELF: &str = "
 import os
 status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
 facts = {name: status[name] for name in ('Uid', 'Gid', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp')}
-facts['namespaces'] = {name: os.readlink('/proc/self/ns/' + name) for name in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup')}
+facts['namespaces'] = {name: os.readlink('/proc/self/ns/' + name) for name in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup', 'time')}
 facts['cgroup'] = open('/proc/self/cgroup').read()
 facts['root'] = sorted(os.listdir('/'))
 ";

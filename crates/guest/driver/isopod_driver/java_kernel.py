@@ -16,6 +16,8 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "JavaKernel.j
 # It compiles, and does not compute: a quick start matters more than speed, and the memory is for the cells.
 OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 
+MAX_READ = 1 << 20
+
 
 def find_java():
     """The `java` of a JDK, or None. A runtime without the compiler is not enough."""
@@ -41,6 +43,7 @@ class JavaKernel(own_kernel.OwnKernel):
         self.reader = self.process.stdout.fileno()
         os.set_blocking(self.reader, False)
         self.decoders = {}
+        self.files = None
 
     @staticmethod
     def is_ready(line):
@@ -50,6 +53,8 @@ class JavaKernel(own_kernel.OwnKernel):
         """Yields (kind, content) of the cell's messages until it is done. Raises Died."""
         decoder = codecs.getincrementaldecoder("utf-8")
         self.decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}
+        if self.files is None:
+            self.files = self.open_files()
         self.send("run " + base64.b64encode(code.encode("utf-8", "replace")).decode("ascii"))
         if not silent:
             self.executions += 1
@@ -60,12 +65,33 @@ class JavaKernel(own_kernel.OwnKernel):
                 on_interrupt()
             if not ready:
                 self.resume()
-            for line in self.take_lines():
+            lines = self.take_lines()
+            # After the lines: what a program has written is there when the cell is done.
+            yield from self.take_from_files()
+            for line in lines:
                 if line == b"done":
                     return
                 yield self.message(line.decode("ascii").split(" "))
             if self.is_closed:
                 raise jupyter.Died()
+
+    def open_files(self):
+        """The files to which JShell sends the standard streams of the virtual machine that runs code. Programs that inherit
+        them write there; code in Java does not."""
+        files = {}
+        for pid in self.helpers():
+            for fd, name in ((1, "stdout"), (2, "stderr")):
+                path = "/proc/%d/fd/%d" % (pid, fd)
+                if os.path.isfile(path):
+                    files[name] = open(path, "rb")
+        return files
+
+    def take_from_files(self):
+        for name, file in self.files.items():
+            data = file.read(MAX_READ)
+            while data:
+                yield "stream", {"name": name, "text": self.decoders[name].decode(data)}
+                data = file.read(MAX_READ) if len(data) == MAX_READ else b""
 
     def message(self, words):
         kind, texts = words[0], [base64.b64decode(word) for word in words[1:]]
@@ -92,7 +118,7 @@ class JavaKernel(own_kernel.OwnKernel):
         return jupyter.children_of(self.process.pid)
 
     def close(self):
-        for stream in (self.process.stdin, self.process.stdout, self.log):
+        for stream in (self.process.stdin, self.process.stdout, self.log, *(self.files or {}).values()):
             try:
                 stream.close()
             except OSError:
