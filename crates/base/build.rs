@@ -10,7 +10,8 @@ fn main() {
     list_driver(&driver);
 }
 
-/// Writes a list of the files of the interpreter's driver: Python, and the Java program that runs Java's cells, which the crate includes.
+/// Writes a list of the files of the interpreter's driver, which the crate includes: Python, and the programs that run cells
+/// of Java and of JavaScript.
 fn list_driver(driver: &Path) {
     let mut files = Vec::new();
     collect(driver, driver, &mut files);
@@ -27,7 +28,7 @@ fn collect(driver: &Path, directory: &Path, files: &mut Vec<String>) {
         let is_left_out = path.ends_with("tests") || path.ends_with("recipe") || path.ends_with("__pycache__");
         if path.is_dir() && !is_left_out {
             collect(driver, &path, files);
-        } else if path.extension().is_some_and(|extension| extension == "py" || extension == "java") {
+        } else if path.extension().is_some_and(|extension| ["py", "java", "cjs"].iter().any(|own| extension == *own)) {
             let relative = path.strip_prefix(driver).expect("the path was found below the driver");
             files.push(relative.to_str().expect("our names are ASCII").to_owned());
         }

@@ -33,6 +33,7 @@ PROGRAMS = [
     ("docs/e2b.md", "js", 0, r"hello from /home/user/hello.js\n\n", ("e2b", "2.51.0")),
     ("docs/storage.md", "python", 0, r"5\n\n", None),
     ("docs/interpreter.md", "python", 0, r"42\n<div>.*<table.*</div>\n", None),
+    ("docs/interpreter.md", "python", 2, r"2\n", None),
     ("docs/interpreter.md", "js", 0, r"\[ 'hello\\n' \] 42\n", ("@e2b/code-interpreter", "2.8.0")),
 ]
 

@@ -31,6 +31,12 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(outcome("Cron", user=FAILS, **error).problems, ["cron as user: no such file"])
         self.assertEqual(outcome("Cron", user=FAILS, gaps={"user": "no files"}, **error).problems, [])
 
+    def test_a_gap_is_known_by_its_error(self):
+        known = {"gaps": {"user": "no files"}, "known_error": "such file"}
+        self.assertEqual(outcome("Cron", user=FAILS, errors={"user": "no such file"}, **known).problems, [])
+        found = outcome("Cron", user=FAILS, errors={"user": "not installed"}, **known).problems
+        self.assertEqual(found, ["cron as user: not installed"])
+
     def test_a_gap_that_has_closed_is_a_problem(self):
         found = outcome("Cron", gaps={"user": "no files"}).problems
         self.assertEqual(found, ["cron as user works now: take it out of its gaps"])

@@ -103,3 +103,23 @@ class Tmux(Program):
         terminal.wait(on_pty=seen.append)
         assert f"42 from {account}".encode() in b"".join(map(bytes, seen))
         box.sh("tmux kill-server", account)
+
+
+class Podman(Program):
+    name, title = "podman", "Podman"
+    packages = ("podman", "crun", "uidmap", "busybox-static")
+    features = ("userns",)
+    version = "podman --version | awk '{print $3}'"
+    note = "with `userns`, without a keyring and sysctls"
+    gaps = dict.fromkeys(("root", "user"), "the kernel refuses a new `/proc`, because parts of the sandbox's own are covered")
+    known_error = "mount `proc` to `proc`: Operation not permitted"
+
+    def set_up(self, box):
+        # Without these, it fails earlier: keys and settings of the kernel are the host's.
+        box.write("/etc/containers/containers.conf", "[containers]\nkeyring = false\ndefault_sysctls = []\n", "root")
+
+    def use(self, box, account):
+        # A directory is the image, so that no registry is needed.
+        box.sh("mkdir -p image/bin; cp $(command -v busybox) image/bin/", account)
+        told = box.sh("podman run --rm --network none --rootfs $HOME/image /bin/busybox echo hello from inside 2>&1", account)
+        assert "hello from inside" in told, told

@@ -19,8 +19,9 @@ class Program:
     # A line of shell that prints its version. It runs as `user` after the use.
     version = ""
     note = ""
-    # Why it does not work yet, by account.
+    # Why it does not work yet, by account, and what its error contains.
     gaps = {}
+    known_error = ""
 
     def __init_subclass__(cls):
         if cls.name:
@@ -36,7 +37,7 @@ class Program:
 
 def run(program):
     """Runs a program in a sandbox of its own."""
-    outcome = Outcome(program.name, program.title, note=program.note, gaps=dict(program.gaps))
+    outcome = Outcome(program.name, program.title, note=program.note, gaps=dict(program.gaps), known_error=program.known_error)
     try:
         with Box(program.features) as box:
             box.install(program.packages)

@@ -1,6 +1,8 @@
 // Commands: results, callbacks, users, background, standard input; terminals; git.
 import { Sandbox, assert, cannot, feature, has, rejects, sdk, until, withSandbox } from './kit.mjs'
 
+// On hosts with cgroup v2, or with v1.
+const memoryLimit = 'cd /sys/fs/cgroup; if [ -e memory.max ]; then cat memory.max; else cat memory/memory.limit_in_bytes; fi'
 const bytes = (text) => new TextEncoder().encode(text)
 
 feature('commands', 'output and exit code come back', { core: true }, () =>
@@ -34,6 +36,13 @@ feature('commands', 'processes have an age', () =>
   })
 )
 
+feature('commands', 'the memory limit is visible inside', () =>
+  withSandbox(async (sandbox) => {
+    const { memoryMB } = await has(sandbox, 'getInfo')()
+    assert.equal(Number((await sandbox.commands.run(memoryLimit)).stdout), memoryMB * 1024 * 1024)
+  })
+)
+
 feature('commands', 'a missing directory or user is refused', () =>
   withSandbox(async ({ commands }) => {
     await rejects(commands.run('true', { cwd: '/no/such' }), sdk.InvalidArgumentError)
@@ -45,6 +54,8 @@ feature('commands', "endings and refusals are those of E2B's daemon", () =>
   withSandbox(async ({ commands }) => {
     const killed = await rejects(commands.run('kill -TERM $$'), sdk.CommandExitError)
     assert.deepEqual([killed.exitCode, killed.error], [-1, 'signal: terminated'])
+    const shell = await rejects(commands.run("bash -c 'kill -TERM $$'; exit $?"), sdk.CommandExitError)
+    assert.deepEqual([shell.exitCode, shell.error], [143, 'exit status 143'])
     const long = await rejects(commands.run(`true ${'x'.repeat(200_000)}`), sdk.InvalidArgumentError)
     assert.match(long.message, /argument list too long/)
     const closed = await rejects(commands.run('true', { cwd: '/root' }), sdk.InvalidArgumentError)

@@ -108,6 +108,17 @@ feature('entries', 'entries are listed, moved and removed', { core: true }, () =
   })
 )
 
+feature('entries', 'a directory has a size', () =>
+  withSandbox(async ({ files }) => {
+    declares(/size: number/)
+    await files.write('/tmp/d/a.txt', 'abc')
+    await files.makeDir('/tmp/d/sub')
+    const listed = await files.list('/tmp/d')
+    // On btrfs an empty one has no bytes.
+    assert.deepEqual(Object.fromEntries(listed.map(({ name, size }) => [name, size])), { 'a.txt': 3, sub: 4096 })
+  })
+)
+
 feature('entries', 'info of files and links', () =>
   withSandbox(async ({ files, commands }) => {
     await files.write('/tmp/f', '12345')

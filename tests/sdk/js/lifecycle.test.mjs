@@ -132,6 +132,11 @@ feature('errors', 'everything on a missing sandbox is sandbox not found', async 
   await rejects(Sandbox.updateNetwork(MISSING, { denyOut: ['192.0.2.1'] }), sdk.SandboxNotFoundError)
 })
 
+feature('errors', 'a kernel feature that the operator does not allow is refused', { core: true }, async () => {
+  const error = await rejects(Sandbox.create({ metadata: { 'isopod.allow': 'userns' } }), sdk.SandboxError)
+  assert.match(error.message, /403.*kernel feature userns/)
+})
+
 feature('errors', 'an unknown template is named', async () => {
   const error = await rejects(Sandbox.create('no-such-template'), sdk.SandboxError)
   assert.match(error.message, /404.*no-such-template/)

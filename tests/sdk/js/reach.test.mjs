@@ -1,4 +1,6 @@
 // Signed URLs, ports, tokens, network switches, pause and resume, unsupported features.
+import http from 'node:http'
+import https from 'node:https'
 import { Sandbox, assert, declares, feature, has, plain, rejects, sdk, sleep, until, url, withSandbox } from './kit.mjs'
 
 const [first, second] = process.env.SDK_OUTSIDE.split(',')
@@ -80,6 +82,41 @@ feature('ports', 'a port is reached by headers, host name and path', { core: tru
     const closed = await plain(url, { headers: routed(sandbox, 8111) })
     assert.equal(closed.status, 502)
     assert.match(closed.body, /port is not open/)
+  })
+)
+
+const headEcho = `
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        head = b"".join(iter(self.rfile.readline, b"\\r\\n"))
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\nX-oDD-Name: 1\\r\\nconnection: close\\r\\n\\r\\n" + head)
+socketserver.ThreadingTCPServer(("127.0.0.1", 8000), Echo).serve_forever()
+`
+
+// The names of an answer as they are on the wire, and its body.
+function rawNames(target, headers) {
+  return new Promise((resolve, reject) => {
+    const { get } = new URL(target).protocol === 'https:' ? https : http
+    get(target, { headers, agent: false }, (response) => {
+      const parts = []
+      response.on('data', (part) => parts.push(part))
+      response.on('end', () => resolve([response.rawHeaders, Buffer.concat(parts).toString().split('\r\n')]))
+    }).on('error', reject)
+  })
+}
+
+feature('ports', 'header names arrive as they were written', () =>
+  withSandbox(async (sandbox) => {
+    await sandbox.files.write('/tmp/echo.py', headEcho)
+    await sandbox.commands.run('python3 /tmp/echo.py', { background: true, timeoutMs: 0 })
+    const headers = { Host: 'localhost', ...routed(sandbox, 8000), 'x-lower': '1', 'X-UPPER': '2' }
+    await until(async () => (await plain(url, { headers })).status === 200)
+    const [names, lines] = await rawNames(url, headers)
+    assert(names.includes('X-oDD-Name'), names.join())
+    for (const line of ['Host: localhost', 'x-lower: 1', 'X-UPPER: 2', `X-Forwarded-Proto: ${new URL(url).protocol.slice(0, -1)}`]) {
+      assert(lines.includes(line), `${line} is not in\n${lines.join('\n')}`)
+    }
   })
 )
 

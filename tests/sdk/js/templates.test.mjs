@@ -78,6 +78,15 @@ feature('builds', 'a step that fails is told', () =>
   })
 )
 
+feature('builds', "an unknown user is told in E2B's words", () =>
+  withName(async (name) => {
+    const template = sdk.Template().fromImage('debian:12').runCmd('whoami', { user: 'root123' })
+    const words = "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'"
+    const { message } = await rejects(sdk.Template.build(template, name), sdk.BuildError)
+    assert(message.includes(words), message)
+  })
+)
+
 feature('builds', 'a build in the background becomes ready, with its start command up', () =>
   withName(async (name) => {
     const template = sdk
@@ -85,7 +94,8 @@ feature('builds', 'a build in the background becomes ready, with its start comma
       .fromTemplate('base')
       .runCmd('echo served > /home/user/index.html')
       .setStartCmd('cd /home/user && python3 -m http.server 8124', sdk.waitForPort(8124))
-    const begun = await sdk.Template.buildInBackground(template, name)
+    const begun = await sdk.Template.buildInBackground(template, name, { skipCache: true })
+    assert.equal((await sdk.Template.getBuildStatus(begun)).status, 'building')
     await until(async () => {
       const { status } = await sdk.Template.getBuildStatus(begun, { logsOffset: 0 })
       assert(['waiting', 'building', 'ready'].includes(status), status)

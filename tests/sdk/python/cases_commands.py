@@ -139,6 +139,16 @@ async def a_command_ended_by_a_signal_says_so(sdk):
 
 
 @case("commands")
+async def the_memory_limit_is_visible_inside(sdk):
+    """Java, Go, .NET and Node.js size themselves by it."""
+    # On hosts with cgroup v2, or with v1.
+    read = "cd /sys/fs/cgroup; if [ -e memory.max ]; then cat memory.max; else cat memory/memory.limit_in_bytes; fi"
+    async with sdk.sandbox() as sandbox:
+        info = await go(sandbox.get_info())
+        assert int((await go(sandbox.commands.run(read))).stdout) == info.memory_mb << 20
+
+
+@case("commands")
 async def endings_and_refusals_are_those_of_e2bs_daemon(sdk):
     """The code, the error and the message, which programs look for."""
     async with sdk.sandbox() as sandbox:

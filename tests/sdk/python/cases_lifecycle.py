@@ -212,6 +212,13 @@ async def everything_on_a_missing_sandbox_is_sandbox_not_found(sdk):
             await go(call())
 
 
+@case("errors", core=True)
+async def a_kernel_feature_that_the_operator_does_not_allow_is_refused(sdk):
+    async with raises(e2b.SandboxException) as seen:
+        await go(sdk.Sandbox.create(metadata={"isopod.allow": "userns"}))
+    assert "403" in str(seen.error) and "kernel feature userns" in str(seen.error), repr(seen.error)
+
+
 @case("errors")
 async def an_unknown_template_is_named(sdk):
     async with raises(e2b.SandboxException) as seen:

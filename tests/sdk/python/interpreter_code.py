@@ -136,6 +136,16 @@ async def variables_of_the_sandbox_and_of_a_call(sdk):
         assert (await go(sandbox.run_code(code))).text == "('sandbox', 'yes', None)"
 
 
+@case("code-env", only="sync")
+async def a_cell_installs_a_package_of_the_distribution(sdk):
+    async with sdk.sandbox(timeout=300) as sandbox:
+        assert (await go(sandbox.run_code("import shutil; shutil.which('hello') is None"))).text == "True"
+        install = "!apt-get update -qq && apt-get install -y -qq --no-install-recommends hello && hello"
+        execution = await go(sandbox.run_code(install, timeout=250))
+        assert execution.error is None and "Hello, world!" in "".join(execution.logs.stdout), execution
+        assert (await go(sandbox.commands.run("hello"))).stdout == "Hello, world!\n"
+
+
 @case("code-env", core=True)
 async def code_runs_as_root_in_the_users_home(sdk):
     async with sdk.sandbox() as sandbox:

@@ -1,5 +1,7 @@
 """Languages besides Python: state, output, errors, environment and directory in each."""
 
+import functools
+
 import e2b
 from harness.cases import case
 from kit import go, raises
@@ -21,6 +23,44 @@ async def javascript_and_typescript(sdk):
         code = "process.env.BASE + process.env.CALL"
         assert (await go(sandbox.run_code(code, language="js", envs={"CALL": "1"}))).text == "sandbox1"
         assert (await go(sandbox.run_code(code, language="js"))).text == "sandboxundefined"
+
+
+@case("languages", core=True)
+async def javascript_in_the_template_nodejs(sdk):
+    async with sdk.sandbox("nodejs", envs={"BASE": "sandbox"}) as sandbox:
+        run = functools.partial(sandbox.run_code, language="javascript")
+        assert (await go(run("6*7"))).text == "42"
+        await go(run("const x = await Promise.resolve(20)"))
+        execution = await go(run("console.log('out'); console.error('err'); x * 2 + 2"))
+        assert "".join(execution.logs.stdout) == "out\n" and "".join(execution.logs.stderr) == "err\n"
+        assert execution.text == "42"
+        assert (await go(run("process.versions.node.split('.').length + require('path').sep"))).text == "3/"
+        error = (await go(run("function f() {\n  throw new RangeError('far')\n}\nf()"))).error
+        assert (error.name, error.value) == ("RangeError", "far") and "at f (" in error.traceback
+        code = "[process.env.BASE, process.env.CALL, process.cwd(), process.getuid()].join()"
+        assert (await go(run(code, envs={"CALL": "1"}))).text == "sandbox,1,/home/user,0"
+        assert (await go(run(code))).text == "sandbox,,/home/user,0"
+        # Without a language, code is Python, as everywhere.
+        assert (await go(sandbox.run_code("import sys; sys.version_info.major"))).text == "3"
+
+
+@case("languages")
+async def node_uses_packages_that_npm_installed(sdk):
+    async with sdk.sandbox("nodejs", timeout=300) as sandbox:
+        await go(sandbox.commands.run("npm install --no-audit --no-fund is-number@7.0.0", timeout=200))
+        for code in ("const isNumber = require('is-number'); isNumber(5)", "import isNumber from 'is-number'\nisNumber('5')"):
+            execution = await go(sandbox.run_code(code, language="js"))
+            assert execution.error is None and execution.text == "true", execution
+
+
+@case("languages")
+async def a_timeout_in_node_keeps_its_state(sdk):
+    async with sdk.sandbox("nodejs") as sandbox:
+        await go(sandbox.run_code("let kept = 7", language="js"))
+        for code in ("while (true) {}", "await new Promise(() => {})"):
+            async with raises(e2b.TimeoutException):
+                await go(sandbox.run_code(code, language="js", timeout=2))
+            assert (await go(sandbox.run_code("kept", language="js"))).text == "7"
 
 
 @case("languages", core=True)

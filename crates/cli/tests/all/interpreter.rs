@@ -89,7 +89,7 @@ const SELF: &str = "
 import os
 status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
 facts = {name: status[name] for name in ('Uid', 'Gid', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp')}
-facts['namespaces'] = {name: os.readlink('/proc/self/ns/' + name) for name in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup')}
+facts['namespaces'] = {name: os.readlink('/proc/self/ns/' + name) for name in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup', 'time')}
 facts['cgroup'] = open('/proc/self/cgroup').read()
 facts['root'] = sorted(os.listdir('/'))
 ";
@@ -506,5 +506,21 @@ fn templates_are_listed_and_names_are_checked() {
     assert!(run.code() == 125 && run.stderr().contains("there is no template"), "{}", run.stderr());
     let version = state.isopod().run(&["run", "--template", "nodejs", "--", "node", "--version"]);
     assert!(version.ok().starts_with('v'));
+    state.assert_nothing_left();
+}
+
+#[test]
+fn javascript_runs_in_the_template_nodejs() {
+    let state = StateDir::new(BINARY).with_shared_templates();
+    let repl = |language: &str, code: &[u8]| {
+        state.isopod().run_with_input(&["repl", "--template", "nodejs", "--language", language], code)
+    };
+    let said =
+        repl("javascript", b"const os = require('os'); console.log(os.platform()); await Promise.resolve(6 * 7)\n");
+    assert_eq!(said.ok(), "linux\n42\n");
+    let failed = repl("js", b"throw new RangeError('far')\n");
+    assert!(failed.code() == 1 && failed.stderr().contains("RangeError: far"), "{}", failed.stderr());
+    let missing = repl("typescript", b"1\n");
+    assert!(missing.stderr().contains("Available languages: ") && missing.stderr().contains("javascript"));
     state.assert_nothing_left();
 }

@@ -63,7 +63,7 @@ impl Refusal {
             }
             Self::PortClosed(..) => "The sandbox is running but port is not open".to_owned(),
             Self::NoInterpreter(_) => {
-                "The template has no code interpreter; use code-interpreter-v1 or a template built on it".to_owned()
+                "The template has no code interpreter; use code-interpreter-v1, nodejs or a template built on one of them".to_owned()
             }
             Self::TokenMissing(_) => {
                 format!("Sandbox is secured with traffic access token. Token header '{TRAFFIC_HEADER}' is missing")

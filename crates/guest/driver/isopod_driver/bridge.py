@@ -1,5 +1,5 @@
 """A kernel of another language: speaks our kernel protocol with the guest, and Jupyter's with a kernel that it starts.
-For Java it starts a kernel of our own.
+For Java, and for JavaScript without a Jupyter kernel, it starts a kernel of our own.
 
     hello -> begin (starts the Jupyter kernel with that environment) -> execute ...
     The Jupyter kernel dies: the bridge exits too, and the guest reports it. The stream ends: the kernel is killed.
@@ -11,7 +11,7 @@ import re
 import select
 import signal
 
-from . import java_kernel, jupyter, languages, results, specs, wire
+from . import jupyter, languages, results, specs, wire
 from .interrupts import Interrupts
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -35,7 +35,7 @@ def serve(connection, language):
 def missing(spec, language):
     if spec is None:
         return "no Jupyter kernel for %r is installed in this template" % language
-    if spec.name != java_kernel.NAME and not jupyter.is_available():
+    if spec.starter is jupyter and not jupyter.is_available():
         return "the Python package jupyter_client is not installed in this template"
     return None
 
@@ -95,8 +95,7 @@ class Bridge:
 
     def ensure_started(self):
         if self.kernel is None:
-            module = java_kernel if self.spec.name == java_kernel.NAME else jupyter
-            self.kernel = module.start(self.spec, self.environment)
+            self.kernel = self.spec.starter.start(self.spec, self.environment)
 
     def fail(self, problem):
         self.executions += 1

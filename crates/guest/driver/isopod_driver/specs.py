@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 
-from . import java_kernel
+from . import java_kernel, jupyter, node_kernel
 
 ALIASES = {"js": "javascript", "ts": "typescript", "py": "python", "python3": "python", "sh": "bash"}
 # A kernel for the second language also runs the first one, if that has no kernel of its own.
@@ -18,8 +18,10 @@ R_LIBRARIES = ("/usr/local/lib/R/site-library", "/usr/lib/R/site-library", "/usr
 
 
 class Spec:
-    def __init__(self, name, directory, content):
+    def __init__(self, name, directory, content, starter=jupyter):
         self.name = name
+        # The module that starts the kernel.
+        self.starter = starter
         self.directory = directory
         self.argv = [str(part) for part in content.get("argv", [])]
         self.language = str(content.get("language", name)).lower()
@@ -41,6 +43,16 @@ def directories():
 
 
 def find_all():
+    registered, others = registered_specs(), list(unregistered())
+    if not jupyter.is_available():
+        # They cannot start, so kernels of our own take their place.
+        ours = [spec.language for spec in others if spec.starter is not jupyter]
+        registered = [spec for spec in registered if not any(serves(spec, language) for language in ours)]
+    missing = [spec for spec in others if not any(serves(known, spec.language) for known in registered)]
+    return registered + missing
+
+
+def registered_specs():
     """The first spec of each name wins, as in Jupyter."""
     found = {}
     for directory in directories():
@@ -48,19 +60,27 @@ def find_all():
             spec = read(name, os.path.join(directory, name))
             if spec is not None:
                 found.setdefault(name.lower(), spec)
-    registered = list(found.values())
-    return registered + [spec for spec in unregistered() if by_language(registered, spec.language) is None]
+    return list(found.values())
 
 
 def unregistered():
-    """Java if there is a JDK, and R if it has IRkernel: the package of a library need not register a kernel."""
+    """Java if there is a JDK, JavaScript if there is Node.js, and R if it has IRkernel: the package of a library need not
+    register a kernel."""
     java = java_kernel.find_java()
     if java is not None:
         argv = [java, *java_kernel.OPTIONS, java_kernel.PROGRAM]
-        yield Spec(java_kernel.NAME, "", {"argv": argv, "language": "java", "display_name": "Java"})
+        yield Spec(java_kernel.NAME, "", {"argv": argv, "language": "java", "display_name": "Java"}, java_kernel)
+    node = node_kernel.find_node()
+    if node is not None:
+        argv = [node, *node_kernel.OPTIONS, node_kernel.PROGRAM]
+        yield Spec(node_kernel.NAME, "", {"argv": argv, "language": "javascript", "display_name": "Node.js"}, node_kernel)
     if shutil.which("R") and any(os.path.isdir(os.path.join(library, "IRkernel")) for library in R_LIBRARIES):
         argv = ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]
         yield Spec("ir", "", {"argv": argv, "language": "R", "display_name": "R"})
+
+
+def serves(spec, language):
+    return spec.language in (language, FALLBACK_LANGUAGES.get(language))
 
 
 def list_directory(directory):
@@ -81,10 +101,11 @@ def read(name, directory):
 
 
 def resolve(wanted):
-    """The spec for a language or a spec's name, or None. Ignores case."""
+    """The spec for a language or a spec's name, or None. Ignores case. A name also means a spec that another one hides."""
     name = ALIASES.get(wanted.lower(), wanted.lower())
     found = find_all()
-    return by_name(found, name) or by_language(found, name) or by_language(found, FALLBACK_LANGUAGES.get(name))
+    spoken = by_language(found, name) or by_language(found, FALLBACK_LANGUAGES.get(name))
+    return by_name(found, name) or spoken or by_name(list(unregistered()), name)
 
 
 def by_name(found, name):

@@ -40,6 +40,16 @@ class Java(LanguageCase):
         cell = bridge.run("for (int i = 0; i < 20000; i++) System.out.println(i);")
         self.assertEqual(cell.stdout, b"".join(b"%d\n" % i for i in range(20000)))
 
+    def test_output_of_programs_is_the_cells(self):
+        bridge = self.bridge()
+        start = 'new ProcessBuilder("sh", "-c", "%s").inheritIO().start().waitFor()'
+        for number in (1, 2):
+            cell = bridge.run('System.out.println("java"); ' + start % ("echo out%d; echo err%d >&2" % (number, number)))
+            self.assertEqual((cell.stderr, cell.text), (b"err%d\n" % number, "0"))
+            self.assertEqual(sorted(cell.stdout.splitlines()), [b"java", b"out%d" % number])
+        cell = bridge.run(start % "head -c 3000000 /dev/zero | tr '\\\\0' x")
+        self.assertEqual(cell.stdout, b"x" * 3_000_000)
+
     def test_errors_of_the_compiler(self):
         bridge = self.bridge()
         error = bridge.run('int good = 1;\nint y =\n  "a";\nSystem.out.println(2);').error

@@ -147,7 +147,8 @@ fn hint(name: &str) -> &'static str {
         "r" => "Use the template 'code-interpreter-full', or run `sudo apt-get install -y r-cran-irkernel`",
         "java" => "Use the template 'code-interpreter-full', or run `sudo apt-get install -y default-jdk-headless`",
         "bash" => "To add it, run `pip install bash_kernel && python3 -m bash_kernel.install`",
-        JAVASCRIPT | TYPESCRIPT => "To add it, install Deno and run `deno jupyter --install`",
+        JAVASCRIPT => "To add it, install Node.js 18 or newer: `sudo apt-get install -y nodejs`",
+        TYPESCRIPT => "Use the template 'code-interpreter-v1', or install Deno and run `deno jupyter --install`",
         _ => "The template 'code-interpreter-full' also has R and Java; for others, install a Jupyter kernel",
     }
 }
@@ -210,6 +211,9 @@ mod tests {
         assert_eq!(pick(&specs, "typescript").as_deref(), Some("typescript"));
         assert_eq!(pick(&specs, "javascript").as_deref(), Some("deno"));
         assert_eq!(pick(&specs, "java"), None);
+        let node = known(&[("isopod-node", "javascript")]);
+        assert_eq!((pick(&node, "javascript").as_deref(), pick(&node, "typescript")), (Some("isopod-node"), None));
+        assert_eq!(listed(&node), "javascript, python");
         assert_eq!(listed(&specs), "bash, javascript, python, r, typescript, weird");
         assert_eq!(listed(&known(&[("deno", "typescript"), ("bash", "")])), "bash, javascript, python, typescript");
     }

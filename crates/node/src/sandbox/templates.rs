@@ -9,7 +9,7 @@ use super::{Sandboxes, WantedLayer};
 use crate::home::HomeKind;
 use crate::pool::{Pool, PoolSize};
 use crate::template::{
-    BASE, BUILT_PREFIX, Existing, Interpreter, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe,
+    BASE, BUILT_PREFIX, Existing, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe,
 };
 use crate::template_pool::{Entry, More, TemplatePool};
 
@@ -108,7 +108,7 @@ impl Sandboxes {
             // Otherwise the host has another Python since, and another core is being built.
             Ok(more) if template_pool.template().layers().iter().any(|layer| layer.id() == core.id()) => {
                 let stack = vec![Arc::new(more), Arc::clone(core)];
-                let interpreter = recipe.has_interpreter.then(Interpreter::default);
+                let interpreter = recipe.new_interpreter();
                 template_pool.replace(self.template_pools.base().template().derive(recipe.name, stack, interpreter));
                 template_pool.set_more(More::Complete);
                 tracing::info!(template = recipe.name, "the template is complete");
@@ -148,8 +148,8 @@ impl Sandboxes {
         Ok(core)
     }
 
-    /// Opens the template of a recipe. If the recipe failed, a template with an interpreter is still usable without its
-    /// layer.
+    /// Opens the template of a recipe. If the recipe failed, a template with Python's interpreter is still usable without
+    /// its layer.
     fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Vec<Arc<Layer>>, String>, more: More) {
         if self.template_pools.is_closed() {
             return;
@@ -161,10 +161,10 @@ impl Sandboxes {
                 (Vec::new(), Some(reason))
             }
         };
-        if layers.is_empty() && !recipe.has_interpreter {
+        if layers.is_empty() && !recipe.works_without_layers() {
             return self.template_pools.forget(recipe.name);
         }
-        let interpreter = recipe.has_interpreter.then(Interpreter::default);
+        let interpreter = recipe.new_interpreter();
         let template = self.template_pools.base().template().derive(recipe.name, layers, interpreter);
         let pool = Pool::new(Arc::clone(&self.provisioner), Arc::clone(&template), self.limits, self.pool_size);
         let template_pool = TemplatePool::new(recipe.name, template, pool, reduced);
@@ -256,7 +256,7 @@ impl Sandboxes {
                 self.template_pools.forget(recipe.name);
                 continue;
             }
-            let interpreter = old.interpreter().map(|_| Interpreter::default());
+            let interpreter = recipe.new_interpreter();
             template_pool.replace(base.derive(recipe.name, old.layers().to_vec(), interpreter));
             self.warm_up(&template_pool);
         }

@@ -67,6 +67,8 @@ pub(crate) struct Template {
 pub(crate) struct Interpreter {
     /// Provides a warm one. Without it, every sandbox starts its own on first use.
     pub(crate) zygote: Option<Arc<Zygote>>,
+    /// Whether there should be a zygote.
+    pub(crate) takes_zygotes: bool,
 }
 
 impl Template {
@@ -103,7 +105,7 @@ impl Template {
 
     /// The same template, with this zygote as the source of interpreters.
     pub(crate) fn with_zygote(&self, zygote: Arc<Zygote>) -> Arc<Self> {
-        Arc::new(Self { interpreter: Some(Interpreter { zygote: Some(zygote) }), ..self.clone() })
+        Arc::new(Self { interpreter: Some(Interpreter { zygote: Some(zygote), takes_zygotes: true }), ..self.clone() })
     }
 
     /// A built template, on the current base if it uses one.
@@ -155,7 +157,7 @@ impl Template {
             Some(layer) => Layer::open_stack(&state.templates(), layer)?,
             None => Vec::new(),
         };
-        let interpreter = find_recipe(name).filter(|recipe| recipe.has_interpreter).map(|_| Interpreter::default());
+        let interpreter = find_recipe(name).and_then(Recipe::new_interpreter);
         Ok(Arc::new(Self {
             name: name.to_owned(),
             base: Some(open_generation(&state.layers(), base)?),
@@ -236,7 +238,7 @@ impl Template {
     /// Whether a zygote may run its code. Only if the operator chose every byte of it, which is not the case for build
     /// steps.
     pub(crate) fn takes_zygotes(&self) -> bool {
-        self.interpreter.is_some() && self.built.is_none()
+        self.interpreter.as_ref().is_some_and(|interpreter| interpreter.takes_zygotes) && self.built.is_none()
     }
 
     /// A running zygote that can enter sandboxes of this template.

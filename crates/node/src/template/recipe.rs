@@ -6,6 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::Interpreter;
 use crate::base::BaseFacts;
 
 /// Where an operator puts files of their own in the place of a recipe's: `recipes/<name>/<file>` below the state directory.
@@ -55,8 +56,18 @@ pub(crate) struct Recipe {
     extends: Option<&'static str>,
     /// The file with a line `[more]`, if what follows it becomes a second layer.
     divided: Option<&'static str>,
-    /// Whether its sandboxes have a code interpreter.
-    pub(crate) has_interpreter: bool,
+    /// The code interpreter of its sandboxes.
+    pub(crate) interpreter: RecipeInterpreter,
+}
+
+/// The code interpreter of a recipe's sandboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecipeInterpreter {
+    None,
+    /// Python, warm from a zygote. Works without the recipe's layers too, with less.
+    Warm,
+    /// Starts on first use: the layers have what the template is for.
+    OnDemand,
 }
 
 static RECIPES: &[Recipe] = &[
@@ -68,7 +79,7 @@ static RECIPES: &[Recipe] = &[
         files: &[("packages.txt", include_str!("../../recipes/code-interpreter-v1/packages.txt"))],
         extends: None,
         divided: Some("packages.txt"),
-        has_interpreter: true,
+        interpreter: RecipeInterpreter::Warm,
     },
     Recipe {
         name: "code-interpreter-full",
@@ -81,7 +92,7 @@ static RECIPES: &[Recipe] = &[
         ],
         extends: Some("code-interpreter-v1"),
         divided: None,
-        has_interpreter: true,
+        interpreter: RecipeInterpreter::Warm,
     },
     Recipe {
         name: "desktop",
@@ -91,17 +102,17 @@ static RECIPES: &[Recipe] = &[
         files: &[],
         extends: None,
         divided: None,
-        has_interpreter: false,
+        interpreter: RecipeInterpreter::None,
     },
     Recipe {
         name: "nodejs",
         aliases: &[],
-        summary: "Node.js and npm",
+        summary: "Node.js and npm, and a code interpreter for JavaScript",
         script: include_str!("../../recipes/nodejs/build.sh"),
         files: &[],
         extends: None,
         divided: None,
-        has_interpreter: false,
+        interpreter: RecipeInterpreter::OnDemand,
     },
 ];
 
@@ -153,6 +164,17 @@ fn own_text(path: &Path) -> Option<String> {
 }
 
 impl Recipe {
+    /// How its sandboxes get their interpreter, if they have one.
+    pub(crate) fn new_interpreter(&self) -> Option<Interpreter> {
+        let takes_zygotes = self.interpreter == RecipeInterpreter::Warm;
+        (self.interpreter != RecipeInterpreter::None).then(|| Interpreter { zygote: None, takes_zygotes })
+    }
+
+    /// Whether its sandboxes are of use without its layers.
+    pub(crate) fn works_without_layers(&self) -> bool {
+        self.interpreter == RecipeInterpreter::Warm
+    }
+
     /// The script, and what it finds beside itself: the operator's own file if there is one.
     pub(crate) fn texts(&self, state: &Path) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         let own = state.join(OWN_FILES);
@@ -262,6 +284,16 @@ mod tests {
             assert_eq!(text("packages.txt").as_deref(), Some(owner));
         }
         assert_eq!(text("code-interpreter-v1.sh").as_deref(), Some(script), "the script is ours");
+    }
+
+    #[test]
+    fn only_an_interpreter_that_is_python_first_gets_a_zygote() {
+        let takes_zygotes = |name: &str| find_recipe(name).unwrap().new_interpreter().map(|it| it.takes_zygotes);
+        assert_eq!(takes_zygotes("code-interpreter-v1"), Some(true));
+        assert_eq!(takes_zygotes("nodejs"), Some(false));
+        assert_eq!(takes_zygotes("desktop"), None);
+        // Without its layers it may not have Node.js.
+        assert!(!find_recipe("nodejs").unwrap().works_without_layers());
     }
 
     #[test]

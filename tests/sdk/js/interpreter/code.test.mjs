@@ -74,6 +74,20 @@ feature('code-env', 'variables of the sandbox and of a call', { core: true }, ()
   })
 )
 
+feature('languages', 'JavaScript in the template nodejs', { core: true }, () =>
+  withSandbox({ template: 'nodejs' }, async (sandbox) => {
+    const run = (code, options) => sandbox.runCode(code, { language: 'javascript', ...options })
+    assert.equal((await run('6*7')).text, '42')
+    await run('const x = await Promise.resolve(20)')
+    const execution = await run("console.log('out'); console.error('err'); x * 2 + 2")
+    assert.deepEqual([joined(execution.logs.stdout), joined(execution.logs.stderr), execution.text], ['out\n', 'err\n', '42'])
+    const { error } = await run("throw new RangeError('far')")
+    assert.deepEqual([error.name, error.value], ['RangeError', 'far'])
+    await rejects(run('while (true) {}', { timeoutMs: 2000 }), sdk.TimeoutError)
+    assert.equal((await run('x')).text, '20')
+  })
+)
+
 feature('forms', 'a table and an image have their forms', { core: true }, () =>
   withSandbox(async (sandbox) => {
     const [table] = (await sandbox.runCode("import pandas as pd\npd.DataFrame({'a': [1, 2]})")).results
