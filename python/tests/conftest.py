@@ -3,6 +3,7 @@
 ISOPOD_PROGRAM names the program (run.py sets it). Needs root and redis-server.
 """
 
+import contextlib
 import os
 import shutil
 import socket
@@ -38,9 +39,7 @@ def pytest_configure(config):
 def redis_url():
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is needed: apt-get install redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as place:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", place]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -53,16 +52,25 @@ def redis_url():
 @pytest.fixture(scope="session", autouse=True)
 def server(redis_url):
     """`isopod serve`, with the variables that it prints in this process's environment."""
-    server = Server(program(), prepare=TEMPLATE, variables={"REDIS_URL": redis_url})
+    with running(Server(program(), prepare=TEMPLATE, variables={"REDIS_URL": redis_url})) as server:
+        os.environ.update(sdk_variables(server))
+        yield server
+
+
+@contextlib.contextmanager
+def running(server):
     try:
         server.start()
         server.wait_for_template(TEMPLATE)
-        given = {name: value for name, value in server.environment().items() if name.startswith("E2B_")}
-        os.environ.update(given)
         yield server
     finally:
         problems = server.stop()
     assert not problems, "\n".join(problems)
+
+
+def sdk_variables(server):
+    """By which SDKs find a server."""
+    return {name: value for name, value in server.environment().items() if name.startswith("E2B_")}
 
 
 def program():
@@ -97,6 +105,12 @@ def wait_until(holds):
             return
         time.sleep(0.02)
     pytest.fail("waited 30 seconds for something that did not happen")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def wait_for_port(port):

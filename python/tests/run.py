@@ -30,6 +30,7 @@ PACKAGES = [
     "fastapi==0.162.7",
     "pydantic==2.14.3",
     "redis==8.1.0",
+    "uvicorn==0.54.0",
     # What the tests themselves use.
     "mypy==2.4.1",
     "pandas-stubs==3.1.0.261029",
