@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
@@ -124,7 +125,10 @@ def wait_for_port(port):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The line that `cargo xtask test` counts by."""
+    """Why tests were skipped, and the line that `cargo xtask test` counts by."""
     stats = terminalreporter.stats
+    skipped = stats.get("skipped", [])
+    for reason, count in Counter(report.longrepr[2] for report in skipped).items():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
     failed = len(stats.get("failed", [])) + len(stats.get("error", []))
-    terminalreporter.write_line(f"{len(stats.get('passed', []))} passed, {failed} failed")
+    terminalreporter.write_line(f"{len(stats.get('passed', []))} passed, {failed} failed, {len(skipped)} skipped")
