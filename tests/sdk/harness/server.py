@@ -187,4 +187,5 @@ def _backing_file(device):
 def _cgroups(name):
     roots = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines() if " cgroup" in line]
     for root in roots:
-        yield from (path for path in root.glob(f"**/{name}") if path.is_dir())
+        # Not `glob`, which fails if a directory of another server vanishes while it looks.
+        yield from (Path(folder) / name for folder, directories, _ in os.walk(root) if name in directories)
