@@ -5,8 +5,8 @@
 
 ``E2BToolkit`` makes blocking calls, and its results can also be awaited, because both kinds of callers exist.
 ``AsyncE2BToolkit`` never blocks the event loop. The server keeps the sandbox: it checks its health before every call,
-replaces it before it is ``max_lifetime_hours`` old, and ends it ``timeout`` seconds after the last call, even if this
-program is gone by then.
+replaces it if it is ``max_lifetime_hours`` old, however much of ``timeout`` is left, and ends it ``timeout`` seconds after
+the last call, even if this program is gone by then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Generator, Iterable, Mapping, Optional, Union
 from uuid import uuid4
@@ -25,7 +26,7 @@ from .errors import ConfigurationError, IsopodError
 from .storage import FileStorage, SyncFileStorage, current_execution
 from .tools import Definition, Format, shaped, toolkit_definitions
 
-__all__ = ["AsyncE2BToolkit", "E2BToolkit", "TOOLS", "ToolResult"]
+__all__ = ["AsyncE2BToolkit", "E2BToolkit", "LastSandbox", "TOOLS", "ToolResult"]
 
 TOOLS = (
     "run_python_code",
@@ -60,6 +61,13 @@ class ToolResult(str):
         return dict(json.loads(self))
 
 
+@dataclass(frozen=True)
+class LastSandbox:
+    """The sandbox of a toolkit's last call. Another caller of the execution may have replaced it since."""
+
+    sandbox_id: str
+
+
 class _Toolkit:
     """Configuration, and what to ask the server."""
 
@@ -91,6 +99,27 @@ class _Toolkit:
         self.execution_id = _execution(execution_id, file_storage)
         self._base = f"/api/v1/executions/{segment(self.execution_id)}/toolkit"
         self._is_configured = False
+        self._last: Optional[LastSandbox] = None
+
+    @property
+    def _sandbox(self) -> Optional[LastSandbox]:
+        """ROMA's name for the sandbox. None before the first call that needs one, and after the toolkit was closed."""
+        return self._last
+
+    def get_available_tool_names(self) -> set[str]:
+        """The names of all tools, also of those that are not enabled."""
+        return set(TOOLS)
+
+    def get_tool_metadata(self, tool_name: str) -> Optional[dict[str, Any]]:
+        """The name and description of a tool, and whether it has to be awaited. None if there is no such tool."""
+        if tool_name not in TOOLS:
+            return None
+        return {
+            "name": tool_name,
+            # Both classes have the same tools, and only the first describes them.
+            "description": inspect.getdoc(getattr(E2BToolkit, tool_name)) or "",
+            "async_supported": inspect.iscoroutinefunction(getattr(self, tool_name)),
+        }
 
     def _definitions(self, format: Format) -> Steps[list[Definition]]:
         listed = yield from toolkit_definitions()
@@ -99,11 +128,10 @@ class _Toolkit:
     def _check(self) -> None:
         if self.timeout <= 0:
             raise ConfigurationError(f"timeout must be positive, got {self.timeout}")
-        if self.max_lifetime_hours > 24:
-            raise ConfigurationError(f"max_lifetime_hours must be at most 24, got {self.max_lifetime_hours}")
-        if self.max_lifetime_hours * 3600 < self.timeout:
-            hours, seconds = self.max_lifetime_hours, self.timeout
-            raise ConfigurationError(f"max_lifetime_hours ({hours}) must not be shorter than timeout ({seconds} s)")
+        if not 0 < self.max_lifetime_hours <= 24:
+            raise ConfigurationError(
+                f"max_lifetime_hours must be more than 0 and at most 24, got {self.max_lifetime_hours}"
+            )
 
     def _enabled_names(self) -> list[str]:
         if not self.enabled:
@@ -121,17 +149,28 @@ class _Toolkit:
             result = yield from ask(Request("POST", path, json=dict(arguments), timeout=seconds + _MARGIN))
         except IsopodError as error:
             return _failed(f"{tool} failed: {error}")
+        self._remember(result)
         return ToolResult(json.dumps(result))
 
     def _start(self) -> Steps[dict[str, Any]]:
         """Makes sure that there is a sandbox. Returns its id, and whether it is another one than before."""
         yield from self._configure()
-        return dict((yield from ask(Request("POST", self._base))))
+        started = dict((yield from ask(Request("POST", self._base))))
+        self._remember(started)
+        return started
 
     def _end(self) -> Steps[bool]:
         # Nobody knows an execution that was never used.
         reply = yield Request("DELETE", self._base, accept=(404,))
+        self._last = None
         return reply.status_code != 404 and bool(reply.json()["killed"])
+
+    def _remember(self, result: Mapping[str, Any]) -> None:
+        used = result.get("new_sandbox_id") or result.get("sandbox_id")
+        if result.get("status") == "stopped":
+            self._last = None
+        elif used:
+            self._last = LastSandbox(str(used))
 
     def _configure(self) -> Steps[None]:
         if self._is_configured:
@@ -163,7 +202,7 @@ class E2BToolkit(_Toolkit):
     """The tools with blocking calls. In asynchronous code, ``await`` on a result works but blocks the event loop."""
 
     def run_python_code(self, code: str) -> ToolResult:
-        """Runs Python. Variables stay for the next call. ``ok`` says whether the code worked."""
+        """Runs Python code. Variables stay for the next call. ``ok`` says whether the code worked."""
         return self._client.run(self._code(code))
 
     def run_command(self, command: str, timeout_seconds: float = 60) -> ToolResult:
@@ -207,15 +246,19 @@ class E2BToolkit(_Toolkit):
         return _transferred("Downloaded", len(data), local_path, remote_path, started)
 
     def list_files(self, directory: str = "/home/user") -> ToolResult:
+        """Lists a directory of the sandbox as ``ls -la`` does."""
         return self._simple("list_files", directory=directory)
 
     def read_file_content(self, path: str) -> ToolResult:
+        """Reads a file of the sandbox. Binary contents are in ``content_base64``."""
         return self._simple("read_file_content", path=path)
 
     def write_file_content(self, path: str, content: str) -> ToolResult:
+        """Writes a text file in the sandbox. Creates its parent directories."""
         return self._simple("write_file_content", path=path, content=content)
 
     def create_directory(self, path: str) -> ToolResult:
+        """Creates a directory in the sandbox, and its parents."""
         return self._simple("create_directory", path=path)
 
     def install_package(self, package: str) -> ToolResult:

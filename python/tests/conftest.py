@@ -3,6 +3,7 @@
 ISOPOD_PROGRAM names the program (run.py sets it). Needs root and redis-server.
 """
 
+import contextlib
 import os
 import shutil
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
@@ -38,9 +40,7 @@ def pytest_configure(config):
 def redis_url():
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is needed: apt-get install redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as place:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", place]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -53,16 +53,25 @@ def redis_url():
 @pytest.fixture(scope="session", autouse=True)
 def server(redis_url):
     """`isopod serve`, with the variables that it prints in this process's environment."""
-    server = Server(program(), prepare=TEMPLATE, variables={"REDIS_URL": redis_url})
+    with running(Server(program(), prepare=TEMPLATE, variables={"REDIS_URL": redis_url})) as server:
+        os.environ.update(sdk_variables(server))
+        yield server
+
+
+@contextlib.contextmanager
+def running(server):
     try:
         server.start()
         server.wait_for_template(TEMPLATE)
-        given = {name: value for name, value in server.environment().items() if name.startswith("E2B_")}
-        os.environ.update(given)
         yield server
     finally:
         problems = server.stop()
     assert not problems, "\n".join(problems)
+
+
+def sdk_variables(server):
+    """By which SDKs find a server."""
+    return {name: value for name, value in server.environment().items() if name.startswith("E2B_")}
 
 
 def program():
@@ -99,6 +108,12 @@ def wait_until(holds):
     pytest.fail("waited 30 seconds for something that did not happen")
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def wait_for_port(port):
     for _ in range(500):
         try:
@@ -110,7 +125,10 @@ def wait_for_port(port):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The line that `cargo xtask test` counts by."""
+    """Why tests were skipped, and the line that `cargo xtask test` counts by."""
     stats = terminalreporter.stats
+    skipped = stats.get("skipped", [])
+    for reason, count in Counter(report.longrepr[2] for report in skipped).items():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
     failed = len(stats.get("failed", [])) + len(stats.get("error", []))
-    terminalreporter.write_line(f"{len(stats.get('passed', []))} passed, {failed} failed")
+    terminalreporter.write_line(f"{len(stats.get('passed', []))} passed, {failed} failed, {len(skipped)} skipped")

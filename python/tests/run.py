@@ -4,7 +4,8 @@
     sudo python3 python/tests/run.py --isopod target/debug/isopod [--only TEXT]
 
 Needs root, redis-server, Python 3.11 or newer, and pip for the first run: the packages are kept in ~/.cache/isopod/sdk.
-The seeds' own code runs if ISOPOD_SEEDS names the directory of their texts; otherwise its tests are skipped.
+The seeds' own code runs if ISOPOD_SEEDS names the directory of their texts, or if it is ../shared/seeds; otherwise its tests
+are skipped. The line `N passed, N failed, N skipped` counts them, and those before it say why.
 """
 
 import argparse
@@ -30,6 +31,7 @@ PACKAGES = [
     "fastapi==0.162.7",
     "pydantic==2.14.3",
     "redis==8.1.0",
+    "uvicorn==0.54.0",
     # What the tests themselves use.
     "mypy==2.4.1",
     "pandas-stubs==3.1.0.261029",
@@ -42,7 +44,7 @@ def main():
     parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
     parser.add_argument("--only", action="append", default=[], help="tests whose name has this text, and all other such texts")
     options = parser.parse_args()
-    command = [str(environment()), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(HERE)]
+    command = [str(environment()), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE)]
     if options.only:
         command += ["-k", " and ".join(options.only)]
     variables = os.environ | {"ISOPOD_PROGRAM": str(options.isopod.resolve())}

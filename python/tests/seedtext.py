@@ -1,14 +1,11 @@
-"""The seeds' own code, taken from their texts. They are not part of the repository: ISOPOD_SEEDS names their directory."""
+"""The seeds' own code, taken from their texts. Tests that need a text are skipped where it is missing."""
 
 import ast
 import inspect
-import os
-import re
-from pathlib import Path
 
 import pytest
+from harness import seeds
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Code that makes a package, which can be installed without a network.
 PACKAGE = """
 import zipfile
@@ -22,24 +19,24 @@ with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
 
 def text(number):
     """The text of the first (0) to fourth (3) seed. Skips the test if there is none."""
-    named = os.environ.get("ISOPOD_SEEDS")
-    for place in [named] if named else [ROOT.parent / "shared" / "seeds", ROOT.parents[1] / "shared" / "seeds"]:
-        found = sorted(Path(place).glob(f"{number:03}_*.txt"))
-        if found:
-            return found[0].read_text()
-    pytest.skip("the seeds' texts are not here; set ISOPOD_SEEDS to their directory")
+    return _found(seeds.text, number)
 
 
 def blocks(number, language):
-    """All code blocks of a language, without the indentation that lists give them."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text(number), re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+    """All code blocks of a language."""
+    return _found(seeds.blocks, number, language)
 
 
 def block(number, language, marker):
     """The code block with this text in it."""
-    [found] = [body for body in blocks(number, language) if marker in body]
-    return found
+    return _found(seeds.block, number, language, marker)
+
+
+def _found(look, *arguments):
+    try:
+        return look(*arguments)
+    except seeds.NoSeeds as absent:
+        pytest.skip(str(absent))
 
 
 async def run(source, namespace, without=()):

@@ -5,10 +5,15 @@ import concurrent.futures
 import logging
 import os
 import sys
+import threading
 import types
 
 import pytest
 import seedtext
+import uvicorn
+from conftest import TEMPLATE, free_port, program, running, sdk_variables, wait_until
+from fastapi.testclient import TestClient
+from harness.server import Server
 from seedtext import PACKAGE
 
 import isopod
@@ -48,18 +53,17 @@ def seed_tools(monkeypatch, redis_url):
     return tools
 
 
-def cleanup_route(tools, monkeypatch):
-    """The seed's endpoint, in a real application."""
-    fastapi = pytest.importorskip("fastapi")
+def seed_app(tools, monkeypatch):
+    """An application with the seed's endpoint for cleanups."""
+    import fastapi
     from fastapi.responses import JSONResponse
-    from fastapi.testclient import TestClient
 
     monkeypatch.setitem(sys.modules, "intelligence", types.ModuleType("intelligence"))
     monkeypatch.setitem(sys.modules, "intelligence.tools", tools)
     app = fastapi.FastAPI()
     namespace = {"app": app, "logger": logging.getLogger("seed"), "JSONResponse": JSONResponse}
     asyncio.run(seedtext.run(seedtext.block(0, "python", "cleanup_runtime"), namespace))
-    return TestClient(app)
+    return app
 
 
 def follow_the_seeds_summary(tools, execute, workspace, monkeypatch, alive):
@@ -74,7 +78,7 @@ def follow_the_seeds_summary(tools, execute, workspace, monkeypatch, alive):
     assert not failed["success"] and failed["error"].startswith("RUNTIME ERROR: ZeroDivisionError: division by zero\n")
     assert failed["logs"].startswith("STDOUT:\nbefore\n")
     assert alive(sandbox.sandbox_id), "a failed cell must not end the sandbox"
-    cleaned = cleanup_route(tools, monkeypatch).delete(f"/runtime/{workspace.run_id}/cleanup")
+    cleaned = TestClient(seed_app(tools, monkeypatch)).delete(f"/runtime/{workspace.run_id}/cleanup")
     assert (cleaned.status_code, cleaned.json()) == (200, {"status": "cleaned", "run_id": workspace.run_id})
     assert not alive(sandbox.sandbox_id)
 
@@ -86,6 +90,84 @@ def test_the_seeds_own_code_runs_unchanged(seed_tools, workspace, monkeypatch, a
 def test_the_seeds_flow_runs_with_our_session_manager(workspace, monkeypatch, alive):
     seedtext.text(0)
     follow_the_seeds_summary(raro, raro._run_e2b_sandbox, workspace, monkeypatch, alive)
+
+
+class AgentService:
+    """The seed's application as the server's agent service. Its agents run their prompt as code, by the seed's function."""
+
+    def __init__(self, tools, app, port, base):
+        self.requests = []
+        self.sandboxes = []
+
+        @app.middleware("http")
+        async def note(request, call_next):
+            self.requests.append(f"{request.method} {request.url.path}")
+            return await call_next(request)
+
+        @app.post("/invoke")
+        def invoke(asked: dict):
+            done = tools._run_e2b_sandbox(asked["prompt"], raro.WorkspaceManager(asked["run_id"], base))
+            key = tools.SandboxSession.get_redis_key(asked["run_id"])
+            self.sandboxes.append((tools.redis_client.get(key), 0 < tools.redis_client.ttl(key) <= 3600))
+            return {"agent_id": asked["agent_id"], "success": done["success"], "output": done, "error": done.get("error")}
+
+        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self):
+        self.thread.start()
+        wait_until(lambda: self.server.started or not self.thread.is_alive())
+        assert self.server.started, "the agent service did not start"
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def kernel(redis_url):
+    """A server that has an agent service. It tells it of the end of every run, so other tests can't use it."""
+    place = {"AGENT_HOST": "127.0.0.1", "AGENT_PORT": str(free_port())}
+    with running(Server(program(), prepare=TEMPLATE, variables={"REDIS_URL": redis_url} | place)) as server:
+        yield server
+
+
+@pytest.fixture
+def on_kernel(kernel, monkeypatch):
+    """The environment of programs that use this server."""
+    for name, value in sdk_variables(kernel).items():
+        monkeypatch.setenv(name, value)
+    return kernel
+
+
+@pytest.mark.parametrize("database", [0, 1], ids=["redis_of_the_server", "redis_of_its_own"])
+@pytest.mark.parametrize("last, status", [("print(tiny.answer)", "completed"), ("1/0", "failed")])
+def test_a_run_of_two_agents_ends_with_one_cleanup_call(
+    on_kernel, seed_tools, monkeypatch, redis_url, tmp_path, alive, database, last, status
+):
+    """The ten steps with a workflow: the server is the seed's kernel. With a Redis of its own, only the service knows the sandbox."""
+    import redis
+
+    monkeypatch.setattr(seed_tools, "redis_client", redis.Redis.from_url(f"{redis_url}/{database}", decode_responses=True))
+    agents = [{"id": "first", "prompt": INSTALL}, {"id": "second", "prompt": f"import tiny; {last}", "depends_on": ["first"]}]
+    port = int(on_kernel.variables["AGENT_PORT"])
+    with AgentService(seed_tools, seed_app(seed_tools, monkeypatch), port, str(tmp_path)) as service:
+        run = isopod.workflow({"nodes": agents}).start()
+        assert run.wait().status == status
+        wait_until(lambda: run.state().raw["cleaned_up"])
+    state = run.state()
+    assert service.requests == ["POST /invoke", "POST /invoke", f"DELETE /runtime/{run.run_id}/cleanup"]
+    assert [(one["url"], one["cleanup"]) for one in state.raw["agent_services"]] == [(None, "done")]
+    [(sandbox, has_an_hour), again] = service.sandboxes
+    assert sandbox and has_an_hour and again == (sandbox, True), "the agents must share a sandbox, which Redis names for an hour"
+    if status == "completed":
+        assert "STDOUT:\n42\n" in state.output("second")["result"]
+    else:
+        assert "ZeroDivisionError" in state.node("second")["error"]
+    assert not alive(sandbox)
+    assert not seed_tools.redis_client.exists(seed_tools.SandboxSession.get_redis_key(run.run_id))
 
 
 def test_the_seeds_code_and_ours_share_the_sandbox_of_a_run(seed_tools, workspace, redis_url):

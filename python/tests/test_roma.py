@@ -212,7 +212,7 @@ def test_configuration_before_environment_before_default(unique, monkeypatch):
         assert toolkit.get_sandbox_status().data["template"] == "code-interpreter-v1"
     unknown = roma.E2BToolkit(execution_id=unique, template="no-such-template").run_command("true").data
     assert not unknown["success"] and "no-such-template" in unknown["error"]
-    for wrong in ({"timeout": 0}, {"max_lifetime_hours": 25}, {"timeout": 7200, "max_lifetime_hours": 1}):
+    for wrong in ({"timeout": 0}, {"max_lifetime_hours": 25}, {"max_lifetime_hours": 0}, {"max_lifetime_hours": float("nan")}):
         with pytest.raises(ConfigurationError):
             roma.E2BToolkit(execution_id=unique, **wrong)
     monkeypatch.delenv("E2B_API_KEY")
@@ -244,6 +244,91 @@ def test_a_sandbox_is_replaced_before_it_is_too_old(unique):
             assert done["ok"] and done["sandbox_id"] == first["sandbox_id"], done
             done = toolkit.run_command("sleep 0.2").data
         assert done["ok"] and done["old_sandbox_id"] == first["sandbox_id"] != done["sandbox_id"]
+
+
+@pytest.mark.parametrize("toolkit_class", [roma.E2BToolkit, roma.AsyncE2BToolkit])
+def test_the_steps_of_romas_integration_test(unique, tmp_path, alive, toolkit_class):
+    """Its steps in its order, awaited as there: ROMA's own class is asynchronous, and code for it must run with both of ours."""
+
+    async def use():
+        toolkit = toolkit_class(execution_id=unique, timeout=300)
+        assert toolkit.get_available_tool_names() == set(TOOLS)
+        described = toolkit.get_tool_metadata("run_python_code")
+        assert described["name"] == "run_python_code" and "Python code" in described["description"]
+        assert described["async_supported"] is (toolkit_class is roma.AsyncE2BToolkit)
+        assert all(toolkit.get_tool_metadata(name)["description"] for name in TOOLS)
+        assert toolkit.get_tool_metadata("close") is None
+
+        assert (await toolkit.get_sandbox_status()).data["status"] == "no_sandbox"
+        assert toolkit._sandbox is None
+        first = (await toolkit.run_python_code("x = 10")).data
+        assert first["success"] and toolkit._sandbox.sandbox_id == first["sandbox_id"]
+        status = (await toolkit.get_sandbox_status()).data
+        assert (status["status"], status["sandbox_id"]) == ("running", first["sandbox_id"])
+
+        assert (await toolkit.run_python_code("print(x + 5)")).data["stdout"] == ["15"]
+        wrong = (await toolkit.run_python_code("this is no Python !!!")).data
+        assert wrong["success"] and not wrong["ok"] and wrong["error"].startswith("SyntaxError")
+        command = (await toolkit.run_command("echo 'Hello from E2B'")).data
+        assert (command["success"], command["exit_code"], command["stdout"]) == (True, 0, "Hello from E2B\n")
+
+        binary = bytes(range(256)) * 5
+        (tmp_path / "up.bin").write_bytes(binary)
+        assert (await toolkit.upload_file(str(tmp_path / "up.bin"), "/home/user/up.bin")).data["remote_path"] == "/home/user/up.bin"
+        assert (await toolkit.download_file("/home/user/up.bin", str(tmp_path / "down.bin"))).data["success"]
+        assert (tmp_path / "down.bin").read_bytes() == binary
+        assert (await toolkit.write_file_content("/home/user/test.txt", "from the host")).data["success"]
+        read = (await toolkit.read_file_content("/home/user/test.txt")).data
+        assert (read["content"], read["is_text"]) == ("from the host", True)
+        assert (await toolkit.create_directory("/home/user/outer/inner")).data["success"]
+        assert "outer" in (await toolkit.list_files("/home/user")).data["output"]
+        await toolkit.run_python_code(PACKAGE)
+        installed = (await toolkit.install_package("/home/user/tiny-1.0-py3-none-any.whl")).data
+        assert (installed["success"], installed["exit_code"]) == (True, 0), installed
+        assert (await toolkit.run_python_code("import tiny; print(tiny.answer)")).data["stdout"] == ["42"]
+
+        async def one_of_many(number):
+            return (await toolkit.run_python_code(f"print({number})")).data
+
+        many = await asyncio.gather(*(one_of_many(number) for number in range(5)))
+        assert [one["stdout"] for one in many] == [[str(number)] for number in range(5)]
+        assert {one["sandbox_id"] for one in many} == {first["sandbox_id"]}
+
+        restarted = (await toolkit.restart_sandbox()).data
+        assert restarted["old_sandbox_id"] == first["sandbox_id"] != restarted["new_sandbox_id"]
+        assert toolkit._sandbox.sandbox_id == restarted["new_sandbox_id"]
+        assert (await toolkit.run_python_code("x")).data["error"].startswith("NameError")
+        assert await toolkit.aclose() and toolkit._sandbox is None
+        assert not await toolkit.aclose(), "there is nothing left to end"
+        return restarted["new_sandbox_id"]
+
+    assert not alive(asyncio.run(use()))
+
+
+@pytest.mark.parametrize("toolkit_class", [roma.E2BToolkit, roma.AsyncE2BToolkit])
+def test_a_lifetime_shorter_than_the_timeout_wins_and_the_workspace_stays(unique, alive, toolkit_class):
+    """ROMA's own values: a lifetime of 0.36 s, which the next call after it notices although 30 s are not over."""
+    storage = roma.SyncFileStorage(None, unique)
+    storage.put("outputs/kept.bin", b"from the host")
+    kept = f"/opt/sentient/executions/{unique}/outputs/kept.bin"
+
+    async def use():
+        async with toolkit_class(file_storage=storage, timeout=30, max_lifetime_hours=0.0001) as toolkit:
+            write = f"for path in ('/home/user/lost.bin', '{kept}'): open(path, 'wb').write(bytes(range(256)))"
+            first = (await toolkit.run_python_code(write)).data
+            assert first["ok"] and not first["restarted"], first
+            done = first
+            while not done["restarted"]:
+                assert done["sandbox_id"] == first["sandbox_id"], done
+                done = (await toolkit.run_python_code("1")).data
+            assert done["ok"] and done["old_sandbox_id"] == first["sandbox_id"] != done["sandbox_id"]
+            look = f"import os; print(os.path.exists('/home/user/lost.bin'), open('{kept}', 'rb').read() == bytes(range(256)))"
+            assert (await toolkit.run_python_code(look)).data["stdout"] == ["False True"]
+            return first["sandbox_id"], toolkit._sandbox.sandbox_id
+
+    first, last = asyncio.run(use())
+    assert first != last and not alive(first) and not alive(last)
+    assert storage.get("outputs/kept.bin") == bytes(range(256))
 
 
 @pytest.mark.parametrize("has_snappy, used", [(True, "SNAPPY"), (False, "GZIP")])

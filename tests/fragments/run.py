@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""The example in examples/fragments, used in a real Chromium: a prompt becomes a live preview in an iframe.
+"""The example in examples/fragments, used in a real Chromium: a prompt becomes a live preview in an iframe. And the route that
+the third seed prints, run by Node.
 
     python3 tests/fragments/run.py --isopod target/debug/isopod [--only TEXT] [--screenshots DIRECTORY]
 
 Needs root, Node.js, Chromium (`apt-get install chromium`), and the npm registry once, for E2B's SDK. With
-ISOPOD_FULL=1 also the templates that take a minute or more to build.
-The last line is `N passed, N failed`.
+ISOPOD_FULL=1 also the templates that take a minute or more to build. The seed's route is skipped if its text is not here.
+The last line is `N passed, N failed, N skipped`.
 """
 
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import tempfile
 import time
 import traceback
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +30,11 @@ sys.path.insert(0, str(ROOT / "tests" / "templates"))
 
 from chromium import Chromium  # noqa: E402
 from harness.packages import JS_VERSIONS, node_project  # noqa: E402
+from harness.seeds import NoSeeds  # noqa: E402
 from harness.server import Server  # noqa: E402
+from route import Route, team_token  # noqa: E402
 
+TEMPLATE = "code-interpreter-v1"
 IS_FULL = os.environ.get("ISOPOD_FULL") == "1"
 CASES = []
 
@@ -92,10 +98,21 @@ class Rig:
         self.browser.until("The sandbox has ended.")
         assert self.sandboxes() == [], "the sandbox is still there"
 
-    def sandboxes(self):
-        request = urllib.request.Request(f"{self.server.url}/v2/sandboxes", headers={"X-API-Key": self.server.key})
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-            return json.load(answer)
+    def sandboxes(self, **headers):
+        """The sandboxes of the server's first team, or of the one that other headers name."""
+        return self.api("GET", "/v2/sandboxes", headers=headers or None)
+
+    def api(self, method, path, body=None, headers=None):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} | (headers or {"X-API-Key": self.server.key})
+        request = urllib.request.Request(f"{self.server.url}{path}", method=method, data=data, headers=headers)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+    def admin_key(self):
+        """Such a key is created on the server's machine, in its state directory."""
+        words = [self.isopod, "--state-dir", str(self.server.state), "key", "create", "--local", "--scope", "admin"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
     def look(self, name):
         if self.screenshots:
@@ -149,9 +166,55 @@ def a_step_that_fails_is_shown_with_its_output_and_leaves_no_sandbox(rig):
     rig.look("failure")
 
 
+@case()
+def the_seeds_route_creates_sandboxes_of_the_team_that_a_token_names(rig):
+    """First what it refuses, then with a person's token, then without one."""
+    rig.api("PUT", "/api/v1/teams/painters", {"name": "painters"}, headers={"X-API-Key": rig.admin_key()})
+    secret = rig.server.variables["ISOPOD_TEAM_TOKEN_SECRET"]
+    token, strangers = team_token(secret, "ada", "painters"), team_token(secret, "eve", "others")
+    team = {"X-Supabase-Team": "painters", "X-Supabase-Token": token}
+    fragment = {"template": TEMPLATE, "code": "print('out'); 6 * 7"}
+    with Route(rig.server) as route:
+        for wrong, reason in ((token[:-3], "the token's signature is invalid"), (strangers, "you are not a member of this team")):
+            refused = route.post(fragment=fragment, userID="ada", teamID="painters", accessToken=wrong)
+            assert refused.get("thrown") and reason in refused["message"], refused
+        assert rig.sandboxes() == rig.sandboxes(**team) == []
+
+        answer = route.post(fragment=fragment, userID="ada", teamID="painters", accessToken=token)
+        assert answer["status"] == 200, answer
+        ran = answer["body"]
+        assert list(ran) == ["sbxId", "template", "stdout", "stderr", "cellResults"], ran
+        assert (ran["template"], ran["stdout"], ran["stderr"]) == (TEMPLATE, ["out\n"], [])
+        assert [result["text"] for result in ran["cellResults"]] == ["42"]
+        [found] = rig.sandboxes(**team)
+        assert found["sandboxID"] == ran["sbxId"] and TEMPLATE in (found["alias"], found["templateID"]), found
+        assert found["metadata"] == {"template": TEMPLATE, "userID": "ada", "teamID": "painters"}
+        assert 590 <= lifetime(found) <= 610, found
+        assert rig.sandboxes() == [], "it belongs to the team of the API key"
+
+        # The body alone names no team.
+        page = {"template": "base", "code": "<h1>hello</h1>", "file_path": "index.html", "port": 8000}
+        answer = route.post(fragment=page, teamID="painters")
+        previewed = answer["body"]
+        assert (answer["status"], list(previewed)) == (200, ["sbxId", "template", "url"]), answer
+        assert previewed["url"].startswith(f"https://8000-{previewed['sbxId']}."), previewed
+        [found] = rig.sandboxes()
+        assert found["sandboxID"] == previewed["sbxId"]
+        assert found["metadata"] == {"template": "base", "userID": "", "teamID": "painters"}
+        assert [one["sandboxID"] for one in rig.sandboxes(**team)] == [ran["sbxId"]]
+    rig.api("DELETE", f"/sandboxes/{previewed['sbxId']}")
+    rig.api("DELETE", f"/sandboxes/{ran['sbxId']}", headers=team)
+    assert rig.sandboxes() == rig.sandboxes(**team) == []
+
+
+def lifetime(listed):
+    """Seconds from a sandbox's start to its end."""
+    start, end = (datetime.fromisoformat(listed[name].replace("Z", "+00:00")) for name in ("startedAt", "endAt"))
+    return (end - start).total_seconds()
+
+
 @case(IS_FULL)
 def a_chart_of_the_code_interpreter_is_seen(rig):
-    rig.server.wait_for_template("code-interpreter-v1")
     rig.ask("A chart of something")
     rig.browser.until("200 points", 120)
     assert rig.browser.value("document.querySelector('#preview img').naturalWidth") > 100
@@ -188,29 +251,35 @@ def main():
     # So that a run that is stopped still removes what it created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chosen = [one for one in CASES if not args.only or any(text in one.__name__ for text in args.only)]
-    server, failed = Server(args.isopod.resolve()), 0
+    tokens = {"ISOPOD_TEAM_TOKEN_SECRET": secrets.token_hex(32)}
+    server, outcomes = Server(args.isopod.resolve(), prepare=TEMPLATE, variables=tokens), []
     try:
         server.start()
+        server.wait_for_template(TEMPLATE)
         with App(server) as app:
-            failed = sum(not passes(one, server, app, args) for one in chosen)
+            outcomes = [outcome(one, server, app, args) for one in chosen]
     finally:
         problems = server.stop()
     for problem in problems:
         print(f"problem: {problem}")
-    print(f"{len(chosen) - failed} passed, {failed + len(problems)} failed")
-    sys.exit(1 if failed or problems else 0)
+    failed = outcomes.count("FAILED") + len(problems)
+    print(f"{outcomes.count('ok')} passed, {failed} failed, {outcomes.count('skipped')} skipped")
+    sys.exit(1 if failed else 0)
 
 
-def passes(one, server, app, args):
+def outcome(one, server, app, args):
     start = time.monotonic()
     try:
         with Chromium() as browser:
             one(Rig(server, app, browser, args.isopod.resolve(), args.screenshots))
+    except NoSeeds as absent:
+        print(f"skipped {one.__name__}: {absent}", flush=True)
+        return "skipped"
     except Exception:
         print(f"FAILED  {one.__name__}\n{traceback.format_exc()}{server.tail()}", flush=True)
-        return False
+        return "FAILED"
     print(f"ok      {one.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
-    return True
+    return "ok"
 
 
 if __name__ == "__main__":

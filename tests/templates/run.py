@@ -9,7 +9,9 @@ The last line is `N passed, N failed`.
 """
 
 import argparse
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from chromium import Chromium  # noqa: E402
-from harness.packages import PYTHON_VERSIONS, python_of  # noqa: E402
+from harness.packages import PYTHON_INTERPRETER_VERSIONS, PYTHON_VERSIONS, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 IS_FULL = os.environ.get("ISOPOD_FULL") == "1"
@@ -43,7 +45,6 @@ class Rig:
 
     def __init__(self, server, isopod):
         self.server, self.isopod = server, str(isopod)
-        self.python = str(python_of(PYTHON_VERSIONS[0]))
 
     def cli(self, *words, code=0, timeout=1200):
         environment = self.server.environment()
@@ -57,13 +58,42 @@ class Rig:
         assert "Template ID: " in stdout, stdout
         return next(line.split(": ")[1] for line in stdout.splitlines() if line.startswith("Template ID: "))
 
-    def sdk(self, script, *words):
+    def build_as_named(self, directory, *options):
+        """Builds without the host's help if its versions are others. If only those can be had, builds with them: False."""
+        words = [self.isopod, "template", "build", str(directory), *options]
+        done = subprocess.run(words, env=self.server.environment(), capture_output=True, text=True, timeout=1200)
+        if done.returncode == 0:
+            assert "Template ID: " in done.stdout, done.stdout
+            return True
+        assert "which is not what the name asks for" in done.stderr, done.stderr[-3000:]
+        self.build(directory, *options)
+        return False
+
+    def sdk(self, script, *words, package="e2b"):
         """Runs a few lines with the official SDK, in a process of its own."""
-        script = "import sys\nfrom e2b import Sandbox\n" + script
-        environment = self.server.environment()
-        done = subprocess.run([self.python, "-c", script, *words], env=environment, capture_output=True, text=True, timeout=300)
+        version = PYTHON_VERSIONS[0] if package == "e2b" else PYTHON_INTERPRETER_VERSIONS[0]
+        command = [str(python_of(version, package)), "-c", f"import json, sys\nfrom {package.replace('-', '_')} import Sandbox\n{script}"]
+        done = subprocess.run([*command, *words], env=self.server.environment(), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def run(self, sandbox, line):
+        """What a line for the shell writes."""
+        return json.loads(self.sdk("print(json.dumps(Sandbox.connect(sys.argv[1]).commands.run(sys.argv[2]).stdout))", sandbox, line))
+
+    def cells(self, sandbox, *cells):
+        """What each cell writes and returns."""
+        script = """
+sandbox = Sandbox.connect(sys.argv[1])
+done = [sandbox.run_code(cell) for cell in sys.argv[2:]]
+assert not any(one.error for one in done), [one.error for one in done]
+print(json.dumps([("".join(one.logs.stdout), one.text) for one in done]))
+"""
+        return json.loads(self.sdk(script, sandbox, *cells, package="e2b-code-interpreter"))
+
+    def read(self, sandbox, path):
+        """The bytes of a file."""
+        return bytes.fromhex(self.sdk("print(Sandbox.connect(sys.argv[1]).files.read(sys.argv[2], format='bytes').hex())", sandbox, path))
 
     def sandbox(self, template):
         return Sandbox(self, template)
@@ -100,6 +130,7 @@ def a_next_js_page_is_seen_and_changes_live(rig):
     """Running when the sandbox is created, and hot reload through the edge."""
     rig.build(ROOT / "templates" / "nextjs-developer")
     with rig.sandbox("nextjs-developer") as sandbox, Chromium() as browser:
+        files_are_those_of(rig, sandbox, "nextjs-developer", "package.json", "pages/index.tsx")
         browser.open(rig.preview(sandbox, 3000))
         browser.until("Hello from Next.js", seconds=120)
         browser.value("window.sameDocument = true")
@@ -119,6 +150,9 @@ def the_seed_is_built_as_far_as_registries_reach(rig):
     done = subprocess.run([rig.isopod, *words], env=rig.server.environment(), capture_output=True, text=True, timeout=1200)
     if done.returncode == 0:
         assert "Template ID: " in done.stdout
+        with rig.sandbox("seed") as sandbox:
+            script = ROOT / "tests" / "templates" / "seed" / "compile_page.sh"
+            assert rig.read(sandbox, "/compile_page.sh") == script.read_bytes()
         return
     assert "e2b.Dockerfile:" in done.stderr and "error: the build failed" in done.stderr, done.stderr[-3000:]
     failed = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
@@ -128,26 +162,33 @@ def the_seed_is_built_as_far_as_registries_reach(rig):
     rig.cli("create", "--detach", "--template", "seed", code=125)
 
 
-def page_of(rig, template, port, text, seconds=180):
+def files_are_those_of(rig, sandbox, template, *paths):
+    """What the Dockerfile copies is in the home directory, byte for byte."""
+    for path in paths:
+        assert rig.read(sandbox, f"/home/user/{path}") == (ROOT / "templates" / template / path).read_bytes(), path
+
+
+def page_of(rig, template, port, text, file, seconds=180):
     rig.build(ROOT / "templates" / template)
     with rig.sandbox(template) as sandbox, Chromium() as browser:
+        files_are_those_of(rig, sandbox, template, file)
         browser.open(rig.preview(sandbox, port))
         browser.until(text, seconds)
 
 
 @case(IS_FULL)
 def a_vue_page_is_seen(rig):
-    page_of(rig, "vue-developer", 3000, "Hello from Vue")
+    page_of(rig, "vue-developer", 3000, "Hello from Vue", "app/app.vue")
 
 
 @case()
 def a_streamlit_page_is_seen(rig):
-    page_of(rig, "streamlit-developer", 8501, "Hello from Streamlit")
+    page_of(rig, "streamlit-developer", 8501, "Hello from Streamlit", "app.py")
 
 
 @case(IS_FULL)
 def a_gradio_page_is_seen(rig):
-    page_of(rig, "gradio-developer", 7860, "Hello from Gradio")
+    page_of(rig, "gradio-developer", 7860, "Hello from Gradio", "app.py")
 
 
 @case(IS_FULL)
@@ -161,11 +202,40 @@ def node16_has_node_16(rig):
 
 
 @case()
-def the_small_ones_are_built(rig):
-    for name in ("base", "nodejs", "python3", "code-interpreter-v1"):
+def nodejs_has_the_version_that_its_dockerfile_names(rig):
+    dockerfile = (ROOT / "templates" / "nodejs" / "e2b.Dockerfile").read_text()
+    wanted = re.search(r"^FROM node:(\d+)-slim$", dockerfile, re.MULTILINE)[1]
+    if not rig.build_as_named(ROOT / "templates" / "nodejs", "--name", "own-nodejs"):
+        # The build was refused for this, and then allowed to use what the host has.
+        wanted = subprocess.run(["/usr/bin/node", "--version"], capture_output=True, text=True).stdout.strip("v").split(".")[0]
+    with rig.sandbox("own-nodejs") as sandbox:
+        assert rig.run(sandbox, "node --version").startswith(f"v{wanted}.")
+        assert re.fullmatch(r"\d+\.\d+\.\d+\n", rig.run(sandbox, "npm --version"))
+        assert rig.run(sandbox, "node -e 'console.log([1, 2, 3].map((n) => n * 14).at(-1))'") == "42\n"
+
+
+@case()
+def built_interpreters_are_the_servers_own(rig):
+    """The same Python with the same packages in both names, also for a program that a shell starts."""
+    code = "import sys, numpy, pandas; x = 6; print(sys.version, numpy.__version__, pandas.__version__)"
+    seen = {}
+    for name in ("python3", "code-interpreter-v1"):
         rig.build(ROOT / "templates" / name, "--name", f"own-{name}")
-        with rig.sandbox(f"own-{name}"):
-            pass
+        for template in (name, f"own-{name}"):
+            with rig.sandbox(template) as sandbox:
+                seen[template] = rig.cells(sandbox, code, "x * 7")
+                shell = rig.run(sandbox, "python3 -c 'import sys; print(sys.version)'").strip()
+            [[versions, _], [_, result]] = seen[template]
+            assert result == "42" and versions.startswith(shell), (template, seen, shell)
+    assert len({json.dumps(cells) for cells in seen.values()}) == 1, seen
+
+
+@case()
+def a_built_base_is_the_base(rig):
+    rig.build(ROOT / "templates" / "base", "--name", "own-base")
+    with rig.sandbox("base") as given, rig.sandbox("own-base") as built:
+        assert rig.read(built, "/etc/os-release") == rig.read(given, "/etc/os-release") != b""
+        assert rig.run(built, "id -un; pwd; echo $((6 * 7))") == "user\n/home/user\n42\n"
 
 
 def main():

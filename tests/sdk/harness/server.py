@@ -187,6 +187,5 @@ def _backing_file(device):
 def _cgroups(name):
     roots = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines() if " cgroup" in line]
     for root in roots:
-        # Unlike `glob`, this goes on when another test removes a directory that it is about to list.
-        for directory, below, _ in os.walk(root):
-            yield from (Path(directory, found) for found in below if found == name)
+        # Not `glob`, which fails if a directory of another server vanishes while it looks.
+        yield from (Path(folder) / name for folder, directories, _ in os.walk(root) if name in directories)

@@ -85,4 +85,15 @@ mod tests {
         assert_eq!(Summary::read("7 passed, 2 failed, 1 skipped\n").to_string(), "(9 tests, 1 ignored)");
         assert_eq!(Summary::read("seed 4: as printed\n").to_string(), "");
     }
+
+    #[test]
+    fn what_a_python_suite_skipped_is_counted_and_shown() {
+        // The last line is pytest's own, which must not be counted again.
+        let output = "3 skipped: the seeds' texts are not here\n7 passed, 2 failed, 3 skipped\n\
+            2 failed, 7 passed, 3 skipped in 1.20s\n";
+        let summary = Summary::read(output);
+        assert_eq!((summary.tests, summary.ignored), (Some(9), 3));
+        assert_eq!(summary.to_string(), "(9 tests, 3 ignored)");
+        assert_eq!(Summary::read("4 passed, 0 failed, 0 skipped\n").to_string(), "(4 tests)");
+    }
 }
