@@ -33,6 +33,12 @@ pub struct ServiceConfig {
     pub command_timeout: Duration,
     /// How long the app of a fragment may take until it listens.
     pub app_start_timeout: Duration,
+    /// How long a clone may take.
+    pub clone_timeout: Duration,
+    /// The wait before the second try of a push. It doubles before the third.
+    pub push_wait: Duration,
+    /// How often a quiet stream of events sends a comment, which keeps proxies from closing it.
+    pub heartbeat: Duration,
     /// How many bytes of each output stream of a command the history keeps.
     pub keep_output: usize,
     /// How often all sandboxes are reconciled.
@@ -63,6 +69,9 @@ impl Default for ServiceConfig {
             timeout: HOUR,
             command_timeout: Duration::from_secs(300),
             app_start_timeout: Duration::from_secs(60),
+            clone_timeout: Duration::from_secs(30),
+            push_wait: Duration::from_secs(2),
+            heartbeat: Duration::from_secs(30),
             keep_output: 64 << 10,
             check_every: Duration::from_secs(30),
             create_deadline: Duration::from_secs(180),

@@ -17,12 +17,13 @@ use isopod_store::clock::Timestamp;
 use isopod_store::{RunEvent, RunId, RunRow, StoreError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::runtime_runs::find_run;
 use crate::Agents;
 
 const PAGE: u32 = 200;
-/// How often the state is sent while it changes.
+/// The state is sent when it has changed, and not again before this time.
 const STATE_EVERY: Duration = Duration::from_millis(250);
 /// How long a client has to read the last message.
 const CLOSE_AFTER: Duration = Duration::from_millis(500);
@@ -161,8 +162,7 @@ async fn follow(app: Arc<Agents>, row: RunRow, mut socket: WebSocket) {
     if !send_state(&app, &row.id, &mut socket).await {
         return;
     }
-    let mut pace = tokio::time::interval(STATE_EVERY);
-    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut next_state = Instant::now() + STATE_EVERY;
     let mut is_new = false;
     loop {
         tokio::select! {
@@ -171,12 +171,12 @@ async fn follow(app: Arc<Agents>, row: RunRow, mut socket: WebSocket) {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {}
             },
-            // Send the state only if it has changed.
-            _ = pace.tick(), if is_new => {
+            () = tokio::time::sleep_until(next_state), if is_new => {
                 is_new = false;
                 if !send_state(&app, &row.id, &mut socket).await {
                     return;
                 }
+                next_state = Instant::now() + STATE_EVERY;
             }
             events = reading.next() => match events {
                 Ok(events) if !events.is_empty() => {

@@ -21,6 +21,8 @@ use crate::config::RunsConfig;
 use crate::sessions::Sessions;
 
 const CLEANUP_WAIT: Duration = Duration::from_millis(250);
+/// The executor enforces the timeout of a node itself. This is for the case that it does not.
+const OVERTIME: Duration = Duration::from_secs(5);
 
 /// Spawns tasks in `background` that end when the server stops.
 pub(crate) async fn open_runs(
@@ -52,6 +54,7 @@ pub(crate) async fn open_runs(
         mirror,
         live_logs,
         retry_wait: settings.retry_wait,
+        overtime: OVERTIME,
         cleanup_wait: CLEANUP_WAIT,
         cleanup_deadline: settings.cleanup_deadline,
         stop: stop.clone(),

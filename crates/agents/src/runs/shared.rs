@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(super) live_logs: LiveLogs,
     /// The wait before the second attempt at a node. It doubles before each further one.
     pub(super) retry_wait: Duration,
+    /// How long a call may take beyond the timeout of its node, which the executor enforces itself.
+    pub(super) overtime: Duration,
     /// The wait before the second attempt at a cleanup. It doubles before each further one, up to a minute.
     pub(super) cleanup_wait: Duration,
     /// How long after the first failed attempt an agent service may still confirm a cleanup.
@@ -56,6 +58,7 @@ pub(crate) struct RunParts {
     pub(crate) mirror: Mirror,
     pub(crate) live_logs: LiveLogs,
     pub(crate) retry_wait: Duration,
+    pub(crate) overtime: Duration,
     pub(crate) cleanup_wait: Duration,
     pub(crate) cleanup_deadline: Duration,
     pub(crate) stop: CancellationToken,
@@ -71,6 +74,7 @@ impl Shared {
             mirror: parts.mirror,
             live_logs: parts.live_logs,
             retry_wait: parts.retry_wait,
+            overtime: parts.overtime,
             cleanup_wait: parts.cleanup_wait,
             cleanup_deadline: parts.cleanup_deadline,
             stop: parts.stop,

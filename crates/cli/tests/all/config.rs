@@ -6,8 +6,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use isopod_testkit::StateDir;
-use serde_json::Value;
-use served::{BINARY, Served};
+use serde_json::{Value, json};
+use served::{BINARY, Served, host, text};
 
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -96,4 +96,31 @@ fn log_lines_are_json_on_request_and_never_coloured_in_a_pipe() {
     let text = lines_of("text");
     assert!(!text.is_empty() && !text.contains(['\u{1b}', '{']), "{text}");
     assert!(state.isopod().run(&["--log-format", "xml", "doctor"]).stderr().contains("possible values"));
+}
+
+#[test]
+fn the_log_names_a_request_by_the_id_that_its_client_got() {
+    let state = StateDir::new(BINARY);
+    let options = ["--log-format", "json", "serve", "--listen", "127.0.0.1:0", "--prepare", "none"];
+    let mut command = state.isopod().command(&options);
+    command.args(["--pool-ready", "0", "--pool-prepared", "0"]).env("ISOPOD_LOG", "debug");
+    let server = Served::start_command(&state, command);
+    let ask = |path: &str| {
+        let url = format!("http://{}{path}", server.address());
+        let head = text(&host("curl", &["--silent", "--output", "/dev/null", "--dump-header", "-", &url]));
+        let head = head.to_ascii_lowercase();
+        let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).expect("the client gets the id");
+        id.trim().to_owned()
+    };
+    let (healthy, refused) = (ask("/api/v1/health"), ask("/v2/sandboxes"));
+    assert_ne!(healthy, refused);
+    let log = server.log();
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for (id, path, status) in [(healthy, "/api/v1/health", 200), (refused, "/v2/sandboxes", 401)] {
+        let answered = events.iter().find(|event| event["span"]["id"] == *id && event["message"] == "answered");
+        let answered = answered.unwrap_or_else(|| panic!("{id} is not in {log}"));
+        assert_eq!((&answered["span"]["url.path"], &answered["status"]), (&json!(path), &json!(status)), "{answered}");
+    }
+    server.stop();
+    state.assert_nothing_left();
 }

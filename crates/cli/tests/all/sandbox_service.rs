@@ -2,7 +2,8 @@
 
 use crate::served;
 
-use std::time::Instant;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
 use isopod_testkit::StateDir;
 use serde_json::{Value, json};
@@ -95,6 +96,10 @@ fn a_task_works_in_a_real_sandbox_and_leaves_nothing() {
         assert!(streamed.contains(part), "{part} is missing in {streamed}");
     }
 
+    // The template has the host's programs.
+    let versions = "git --version; node --version";
+    assert_eq!(api.run(id, versions)["stdout"], text(&host("sh", &["-c", versions])));
+
     git_from_nothing(&api, id);
     git(&api, id);
 
@@ -117,6 +122,95 @@ fn a_task_works_in_a_real_sandbox_and_leaves_nothing() {
     assert_eq!(api.call("DELETE", &format!("/api/v1/sandboxes/{first}"), None).0, 204);
     server.stop();
     state.assert_nothing_left();
+}
+
+/// A create takes a sandbox that was made in advance, so it takes what `docs/bench/results.md` has for the ready pool.
+#[test]
+fn creates_are_served_from_the_pool() {
+    let state = StateDir::new(BINARY);
+    let options =
+        ["serve", "--listen", "127.0.0.1:0", "--prepare", "none", "--pool-ready", "1", "--pool-prepared", "0"];
+    let server = Served::start_command(&state, state.isopod().command(&options));
+    let admin = server.run(&["key", "create", "--local", "--scope", "admin"]).ok().trim().to_owned();
+    let api = Api { server: &server, key: server.export("E2B_API_KEY").to_owned() };
+    let mut made = vec![api.post("/api/v1/sandboxes", &json!({}))];
+    for _ in 0..10 {
+        pool_is_full(&server, &admin);
+        let waiting: Vec<Value> = records(&state).into_iter().filter(|record| record["spec"].is_null()).collect();
+        assert_eq!(waiting.len(), 1, "{waiting:?}");
+        let sandbox = api.post("/api/v1/sandboxes", &json!({}));
+        let own = records(&state).into_iter().find(|record| record["spec"]["sandbox"] == sandbox["sandbox_id"]);
+        let own = own.unwrap_or_else(|| panic!("no record of {sandbox}"));
+        assert_eq!(own["execution"], waiting[0]["execution"], "it was made for this create: {sandbox}");
+        made.push(sandbox);
+    }
+    for sandbox in made {
+        let path = format!("/api/v1/sandboxes/{}", sandbox["id"].as_str().unwrap());
+        assert_eq!(api.call("DELETE", &path, None).0, 204);
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// Files are streamed in both directions: one that is larger than all memory that the server ever had is no problem.
+#[test]
+fn a_file_that_is_larger_than_the_servers_memory_goes_in_and_out() {
+    const SIZE: u64 = 768 << 20;
+    let state = StateDir::new(BINARY);
+    let server = Served::start(&state, &LISTEN);
+    let api = Api { server: &server, key: server.export("E2B_API_KEY").to_owned() };
+    let made = api.post("/api/v1/sandboxes", &json!({}));
+    let id = made["id"].as_str().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // Zeros with a number every 64 KiB, so that no part can be in the place of another.
+    file.as_file().set_len(SIZE).unwrap();
+    for place in (0..SIZE).step_by(64 << 10) {
+        file.as_file().write_all_at(&place.to_le_bytes(), place).unwrap();
+    }
+    let path = file.path().to_str().unwrap();
+    let sum = text(&host("sh", &["-c", "sha256sum < \"$0\"", path]));
+
+    let url = format!("{}/api/v1/sandboxes/{id}/files?path=/home/user/large", server.export("E2B_API_URL"));
+    let key = format!("X-API-Key: {}", api.key);
+    let sent = text(&host("curl", &["-s", "--fail-with-body", "-H", &key, "-T", path, &url]));
+    assert_eq!(serde_json::from_str::<Value>(&sent).unwrap()["size"], SIZE, "{sent}");
+    assert_eq!(api.run(id, "sha256sum < /home/user/large")["stdout"], sum);
+    let received = host("sh", &["-c", "curl -s --fail -H \"$0\" \"$1\" | sha256sum", &key, &url]);
+    assert_eq!(text(&received), sum);
+    let most = peak_memory(server.pid());
+    assert!(most < SIZE, "the server had {most} bytes of memory");
+
+    assert_eq!(api.call("DELETE", &format!("/api/v1/sandboxes/{id}"), None).0, 204);
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// The most memory that a process ever had, in bytes.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Waits until the pool has as many sandboxes as it should.
+fn pool_is_full(server: &Served, admin: &str) {
+    let bearer = format!("Authorization: Bearer {admin}");
+    let url = format!("http://{}/metrics", server.address());
+    for _ in 0..600 {
+        let metrics = text(&host("curl", &["-s", "-H", &bearer, &url]));
+        if metrics.contains("isopod_pool_sandboxes{template=\"base\",stage=\"ready\"} 1") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the pool stays empty");
+}
+
+/// What the server has recorded about its sandboxes, those of the pool too.
+fn records(state: &StateDir) -> Vec<Value> {
+    let boxes = std::fs::read_dir(state.path().join("homes/serve/boxes")).unwrap();
+    let texts = boxes.filter_map(|entry| std::fs::read(entry.unwrap().path().join("record.json")).ok());
+    texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
 }
 
 /// A repository without a commit is cloned, and gets its first one. A clone that fails leaves nothing.

@@ -1,12 +1,17 @@
 //! The tool calls of an agent's run, through a server and with real sandboxes: what is kept, what goes in, what comes out.
 
-use crate::common::raw;
+use crate::common::{self, raw};
 use crate::served;
 
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use isopod_testkit::{Finished, StateDir};
 use raw::{Answer, ask};
 use serde_json::{Value, json};
-use served::{BINARY, Served};
+use served::{BINARY, Served, host};
 
 const TEMPLATE: &str = "code-interpreter-v1";
 const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
@@ -48,6 +53,14 @@ impl Rig {
 
     async fn read(&self, run: &str, path: &str) -> String {
         self.call("GET", &format!("/runtime/{run}/files/{path}"), b"").await.body
+    }
+
+    /// The bytes of a file, which need not be text.
+    fn download(&self, run: &str, path: &str) -> Vec<u8> {
+        let url = format!("http://127.0.0.1:{}/runtime/{run}/files/{path}", self.server.port());
+        let done = host("curl", &["--silent", "--fail", "--header", &format!("x-api-key: {KEY}"), &url]);
+        assert!(done.status.success(), "{path}: {done:?}");
+        done.stdout
     }
 
     async fn cleanup(&self, run: &str) -> Value {
@@ -175,9 +188,12 @@ async fn what_code_shows_is_saved_under_names_that_never_clash() {
         .map(|name| name.as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names.len(), 6, "{one} {two}");
-    let plot = names.iter().find(|name| name.starts_with("plot_r_") && name.ends_with(".png")).unwrap().clone();
     assert!(one["result"].as_str().unwrap().contains("[SYSTEM: Generated Image saved to 'plot_r_"), "{one}");
-    assert!(rig.read("r", &plot).await.contains("PNG"));
+    let plots: Vec<_> = names.iter().filter(|name| name.starts_with("plot_r_") && name.ends_with(".png")).collect();
+    assert_eq!(plots.len(), 4, "{names:?}");
+    for plot in plots {
+        assert_eq!(rig.download("r", plot), STANDARD.decode(png).unwrap(), "{plot} is not what the code showed");
+    }
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 6, "{names:?}");
@@ -214,4 +230,74 @@ async fn a_run_goes_on_after_its_server_was_killed() {
     assert_eq!((&second["sync"]["uploaded"], &second["files_generated"]), (&json!(0), &json!([])), "{second}");
     rig.cleanup("r").await;
     rig.finish(&state);
+}
+
+/// strace sees what the server does between a call and its answer: the contents reach the disk before the file has its
+/// name, and the name before the caller knows of it.
+#[tokio::test]
+async fn what_a_tool_writes_is_on_disk_when_the_call_returns() {
+    let state = StateDir::new(BINARY);
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-y", "-e", "trace=mkdirat,fsync,fdatasync,renameat,renameat2", "-o"]);
+    command.arg(trace.path()).arg(BINARY).arg("--state-dir").arg(state.path());
+    command.args(["serve", "--prepare", "none", "--pool-ready", "0", "--pool-prepared", "0"]);
+    command.env_remove("REDIS_URL").env_remove("RFS_BASE");
+    let server = common::Server::start(command);
+    let headers = [("x-api-key", common::KEY), ("content-type", "application/json")];
+    let body = json!({ "filename": "deep/note.txt", "content": "kept" }).to_string();
+    let written = ask(server.port(), "POST", "/runtime/traced-run/tools/write_file", &headers, body.as_bytes()).await;
+    assert_eq!((written.status, &written.json()["success"]), (200, &json!(true)), "{written:?}");
+    server.stop_traced();
+
+    let calls = Traced::read(trace.path());
+    let writer = calls.iter().find(|call| call.line.contains("\"note.txt\"")).expect("the file gets its name").thread;
+    let of_writer = calls.iter().filter(|call| call.thread == writer && call.line.contains(OF_RUN));
+    let steps: Vec<String> = of_writer.map(Traced::step).collect();
+    let of_tree = |tree: &str| {
+        ["mkdirat TREE", "fsync TREE", "fsync TREE/deep/NEW", "renameat TREE/deep", "fsync TREE/deep"]
+            .map(|step| step.replace("TREE", tree))
+    };
+    assert_eq!(steps, [of_tree("output"), of_tree("input")].concat());
+    state.assert_nothing_left();
+}
+
+/// What the paths of the run's directories contain.
+const OF_RUN: &str = "/traced-run/";
+
+/// A system call that succeeded.
+struct Traced {
+    thread: u32,
+    line: String,
+}
+
+impl Traced {
+    /// The calls that strace wrote, with the two halves of interrupted lines put together.
+    fn read(trace: &Path) -> Vec<Self> {
+        let text = std::fs::read_to_string(trace).unwrap();
+        let mut calls: Vec<Self> = Vec::new();
+        for line in text.lines() {
+            let (thread, line) = line.split_once(' ').unwrap();
+            let (thread, line) = (thread.parse().unwrap(), line.trim_start());
+            let rest = line.strip_prefix("<... ").and_then(|line| line.split_once("resumed>"));
+            match rest {
+                Some((_, rest)) => {
+                    let begun = calls.iter_mut().rfind(|call| call.thread == thread).expect("it was interrupted");
+                    begun.line = begun.line.replace(" <unfinished ...>", rest);
+                }
+                None => calls.push(Self { thread, line: line.to_owned() }),
+            }
+        }
+        calls.retain(|call| call.line.ends_with("= 0"));
+        calls
+    }
+
+    /// Its name and the path behind its first descriptor, below the directory of the run.
+    fn step(&self) -> String {
+        let name = self.line.split('(').next().unwrap();
+        let path = self.line.split(['<', '>']).nth(1).unwrap();
+        let path = path.split_once(OF_RUN).map_or(path, |(_, below)| below);
+        let path = path.split_once("/.isopod-").map_or(path.to_owned(), |(directory, _)| format!("{directory}/NEW"));
+        format!("{name} {path}")
+    }
 }

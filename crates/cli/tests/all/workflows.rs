@@ -6,6 +6,7 @@ use crate::served;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -184,6 +185,48 @@ fn runs_are_listed_shown_stopped_approved_and_refused_with_advice() {
         server.run(&[&["runs", "approve", run.as_str()], options.as_slice()].concat()).ok();
         assert_eq!(cleaned_up(&server, &run)["reason"], reason);
     }
+    finish(server, &state);
+}
+
+/// Each node has its own time, and what it started ends with it.
+#[test]
+fn a_command_that_takes_longer_than_its_node_may_fails_the_run() {
+    let state = state();
+    let server = serve(&state);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "nodes: [{id: a, command: 'echo begun; sleep 60', timeout: 1}]").unwrap();
+    let failed = server.run(&["run-workflow", file.path().to_str().unwrap()]);
+    assert_eq!(failed.code(), 1, "{}", failed.stderr());
+    let ended = cleaned_up(&server, &run_of(&failed.stdout()));
+    assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!("node_failed")), "{ended}");
+    let error = ended["nodes"][0]["error"].as_str().unwrap();
+    assert!(error.contains("TimeoutError: it ran longer than 1 seconds and was stopped"), "{error}");
+    let logs = server.run(&["runs", "logs", ended["run_id"].as_str().unwrap()]).ok();
+    assert!(logs.contains("a stdout │ begun"), "what it printed before is not lost: {logs}");
+    finish(server, &state);
+}
+
+/// `runs logs --follow` prints while the run goes on and ends with it.
+#[test]
+fn logs_are_followed_until_the_run_ends() {
+    let state = state();
+    let server = serve(&state);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let flow = "nodes: [{id: a, command: echo one}, {id: b, command: 'echo two; sleep 600', depends_on: [a]}]";
+    std::fs::write(file.path(), flow).unwrap();
+    let run = server.run(&["run-workflow", "--detach", file.path().to_str().unwrap()]).ok().trim().to_owned();
+    let mut following = server.command(&["runs", "logs", "-f", &run]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let before: Vec<String> = lines.by_ref().take_while(|line| !line.ends_with("b stdout │ two")).collect();
+    assert!(before.iter().any(|line| line.ends_with("a stdout │ one")), "{before:#?}");
+    assert!(server.run(&["runs", "ls", "--status", "running"]).ok().contains(&run), "it ended: {before:#?}");
+    assert!(following.try_wait().unwrap().is_none(), "nobody follows any more");
+
+    server.run(&["runs", "stop", &run]).ok();
+    let after: Vec<String> = lines.collect();
+    assert!(after.last().is_some_and(|line| line.contains("RunEnded") && line.contains("stopped")), "{after:#?}");
+    assert!(following.wait().unwrap().success());
+    cleaned_up(&server, &run);
     finish(server, &state);
 }
 

@@ -102,6 +102,13 @@ impl Server {
         assert!(self.child.wait().expect("our own child").success());
     }
 
+    /// As [`Server::stop`], for a server with a tracer in front of it, which ends with the server.
+    pub(crate) fn stop_traced(mut self) {
+        let pid = self.server_pid().expect("it runs");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        assert!(self.child.wait().expect("our own child").success());
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -4,6 +4,7 @@ use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -12,9 +13,12 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use support::Server;
+use support::hostile::ENDLESS;
 use support::outside::{serve_http, serve_tls};
 use support::redis::RedisServer;
 use support::server::until;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 async fn server() -> Server {
@@ -243,6 +247,71 @@ async fn a_websocket_shows_the_state_first_and_the_events_and_closes_at_the_end(
     assert_eq!(server.client.get(&format!("/ws/runtime/{run}")).await.status, 400);
 }
 
+/// What a node prints is sent while it runs, and its failure has a type of its own.
+#[tokio::test]
+async fn a_websocket_shows_live_output_and_failures() {
+    let server = server().await;
+    let follow = async |code: &str| {
+        let node = json!({ "id": "a", "code": code, "approval": true, "timeout": 600 });
+        let run = start(&server, json!({ "nodes": [node] })).await;
+        ended(&server, &run, "awaitingapproval").await;
+        let socket = WebSocket::open(&server, &format!("/ws/runtime/{run}")).await;
+        server.client.post(&format!("/runtime/{run}/resume"), json!({})).await;
+        (run, socket)
+    };
+    let (run, mut socket) = follow(ENDLESS).await;
+    let printed = socket.until(|message| message["payload"]["category"] == "TOOL_OUTPUT").await;
+    assert_eq!((&printed["type"], &printed["agent_id"]), (&json!("log_event"), &json!("a")), "{printed}");
+    assert_eq!(printed["payload"]["metadata"], "STDOUT", "{printed}");
+    assert!(printed["payload"]["message"].as_str().unwrap().starts_with("xxx"), "{printed}");
+    assert_eq!(state(&server, &run).await["active_agents"], json!(["a"]), "it is still running");
+    server.client.post(&format!("/runtime/{run}/stop"), json!({})).await;
+
+    let (_, mut socket) = follow("raise").await;
+    let failed = socket.until(|message| message["type"] == "agent_failed").await;
+    assert_eq!((&failed["agent_id"], &failed["event_type"]), (&json!("a"), &json!("AgentFailed")), "{failed}");
+    assert!(failed["payload"]["error"].as_str().unwrap().starts_with("RUNTIME ERROR: E: v"), "{failed}");
+    let last = socket.until(|message| message["state"]["status"] == "failed").await;
+    assert_eq!(last["state"]["failed_agents"], json!(["a"]), "{last}");
+}
+
+/// However fast events come, the state is sent at most every 250 ms, and only if something has changed.
+#[tokio::test]
+async fn a_websocket_sends_the_state_of_a_busy_run_now_and_then() {
+    let server = server().await;
+    let run = start(&server, json!({ "nodes": [{ "id": "a", "command": "true", "approval": true }] })).await;
+    ended(&server, &run, "awaitingapproval").await;
+    let mut socket = WebSocket::open(&server, &format!("/ws/runtime/{run}")).await;
+    let path = format!("/runtime/{run}/execute");
+    let work = async {
+        loop {
+            server.client.post(&path, json!({ "code": "hello", "agent_id": "helper" })).await;
+        }
+    };
+    let watch = async {
+        let (mut states, mut events) = (vec![socket.next().await.unwrap()], 0);
+        while states.len() < 5 {
+            let message = socket.next().await.unwrap();
+            if message["type"] == "state_update" {
+                assert!(events > 0, "the state came again and nothing had happened: {message}");
+                states.push(message);
+                events = 0;
+            } else {
+                events += 1;
+            }
+        }
+        states
+    };
+    let states = tokio::select! {
+        states = watch => states,
+        () = work => unreachable!("it never ends"),
+    };
+    let moment = |state: &Value| OffsetDateTime::parse(state["timestamp"].as_str().unwrap(), &Rfc3339).unwrap();
+    let moments: Vec<OffsetDateTime> = states.iter().map(moment).collect();
+    assert!(moments.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_millis(250)), "{moments:?}");
+    server.client.post(&format!("/runtime/{run}/stop"), json!({})).await;
+}
+
 /// If the sandbox of a run is removed, the run ends, and gets no new one.
 #[tokio::test]
 async fn a_cleanup_ends_the_run_and_later_calls_in_its_name_are_refused() {
@@ -301,7 +370,7 @@ async fn states_are_copied_to_redis_and_its_loss_loses_nothing() {
         if copied(&redis)["status"] == "completed" {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     assert_eq!(copied(&redis)["status"], "completed");
     assert_eq!(redis.ask(&["SISMEMBER", "sys:active_runs", &run]), "0");
@@ -330,6 +399,16 @@ impl WebSocket {
             panic!("{status}: {:?}", response.into_body().collect().await.unwrap().to_bytes());
         }
         Self(TokioIo::new(hyper::upgrade::on(response).await.unwrap()))
+    }
+
+    /// Returns the next message of this kind. It must come before the server closes.
+    async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let message = self.next().await.expect("a message before the end");
+            if is_it(&message) {
+                return message;
+            }
+        }
     }
 
     /// Returns the next message, or `None` if the server closes.

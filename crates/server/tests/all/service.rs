@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::Method;
+use http_body_util::BodyExt as _;
 use isopod_server::ServerConfig;
-use isopod_service::CommandPolicy;
+use isopod_service::{CommandPolicy, ServiceConfig};
 use isopod_store::Scope;
 use isopod_store::service::QuotaLimits;
 use serde_json::{Value, json};
@@ -710,16 +711,21 @@ async fn a_task_has_its_sandbox_until_it_ends() {
 /// Files are transferred unchanged. A missing one is an error.
 #[tokio::test]
 async fn files_go_in_and_out_as_they_are() {
-    let (server, _) = start().await;
+    let (server, fake) = start().await;
     let made = create(&server.client, json!({ "task_id": "t" })).await;
     let id = made["id"].as_str().unwrap();
     let path = format!("/api/v1/sandboxes/{id}/files?path=/home/user/x.bin");
+    // Every byte and every end of a piece, so most of it is not UTF-8.
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let headers = [("x-api-key", server.client.key.as_str())];
     let put = server.client.raw(Method::PUT, &path, &headers, bytes.clone().into()).await;
     assert_eq!((put.status, &put.json["size"]), (200, &json!(300_000)));
-    let got = server.client.raw(Method::GET, &path, &headers, "".into()).await;
-    assert_eq!((got.status, got.headers["content-length"].to_str().unwrap()), (200, "300000"));
+    let got = server.client.open(Method::GET, &path, &headers, "".into()).await;
+    assert_eq!((got.status().as_u16(), got.headers()["content-length"].to_str().unwrap()), (200, "300000"));
+    let received = got.into_body().collect().await.unwrap().to_bytes();
+    assert!(received == bytes, "what came back is not what went in");
+    let stored = fake.files.lock().unwrap().values().cloned().collect::<Vec<_>>();
+    assert!(stored == [bytes], "what the sandbox has is not what went in");
     let missing = server.client.get(&format!("/api/v1/sandboxes/{id}/files?path=/nowhere")).await;
     assert_eq!((missing.status, &missing.json["error_code"]), (404, &json!("not_found")));
     assert_eq!(server.client.get(&format!("/api/v1/sandboxes/{id}/files")).await.status, 400);
@@ -761,18 +767,7 @@ async fn events_are_followed_live_and_after_the_fact() {
     let broken = server.client.post(&path, json!({ "command": "break" })).await;
     assert!(broken.text.contains("event: error") && broken.text.contains("backend_unavailable"), "{}", broken.text);
 
-    let follow = async |last: Option<&str>, until: &str| {
-        use http_body_util::BodyExt as _;
-        let mut headers = vec![("x-api-key", server.client.key.as_str())];
-        headers.extend(last.map(|id| ("last-event-id", id)));
-        let response = server.client.open(Method::GET, "/api/v1/sse?agent_id=a1", &headers, "".into()).await;
-        let (mut body, mut text) = (response.into_body(), String::new());
-        while !text.contains(until) {
-            let frame = tokio::time::timeout(Duration::from_secs(5), body.frame()).await.unwrap().unwrap().unwrap();
-            text += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
-        }
-        text
-    };
+    let follow = async |last: Option<&str>, until: &str| follow(&server, last, |seen| seen.contains(until)).await;
     let missed = follow(None, "err\\n").await;
     let kinds: Vec<_> = missed.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(kinds[..3], ["sandbox_status", "sandbox_status", "command_output"], "{missed}");
@@ -785,16 +780,82 @@ async fn events_are_followed_live_and_after_the_fact() {
     assert!(live.contains("sandbox_status"));
 }
 
+/// Follows the events of agent a1 until what was seen is enough.
+async fn follow(server: &Server, last: Option<&str>, is_enough: impl Fn(&str) -> bool) -> String {
+    let mut headers = vec![("x-api-key", server.client.key.as_str())];
+    headers.extend(last.map(|id| ("last-event-id", id)));
+    let response = server.client.open(Method::GET, "/api/v1/sse?agent_id=a1", &headers, "".into()).await;
+    let (mut body, mut text) = (response.into_body(), String::new());
+    while !is_enough(&text) {
+        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame()).await.unwrap().unwrap().unwrap();
+        text += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    text
+}
+
+/// The data of the events of one kind.
+fn events_of(text: &str, kind: &str) -> Vec<Value> {
+    let head = format!("event: {kind}");
+    let blocks = text.split("\n\n").filter(|block| block.lines().any(|line| line == head));
+    let data = blocks.filter_map(|block| block.lines().find_map(|line| line.strip_prefix("data: ")));
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// Followers of an agent see what git did, also if it failed, and the pull request of the agent's task.
+#[tokio::test]
+async fn git_operations_and_pull_requests_are_events() {
+    let (server, fake) = start().await;
+    let client = &server.client;
+    client.post("/api/v1/agents", json!({ "id": "a1", "name": "Ada" })).await;
+    client.post("/api/v1/tasks", json!({ "id": "t1", "title": "do it" })).await;
+    let begun = client.post("/api/v1/agents/a1/start-task", json!({ "task_id": "t1" })).await;
+    let id = begun.json["sandbox"]["id"].as_str().unwrap();
+    client.post("/api/v1/git/clone", json!({ "sandbox_id": id, "repo_url": "https://host/x.git" })).await;
+    fake.push_errors.lock().unwrap().push_back("! [rejected] main -> main (fetch first)");
+    assert_eq!(client.post("/api/v1/git/push", json!({ "sandbox_id": id })).await.status, 422);
+    let url = "https://host/x/pull/7";
+    let changed = client.call(Method::PATCH, "/api/v1/tasks/t1", &[], Some(json!({ "pull_request_url": url }))).await;
+    assert_eq!((changed.status, &changed.json["pull_request_url"]), (200, &json!(url)), "{changed:?}");
+
+    let seen = follow(&server, None, |seen| !events_of(seen, "pr_created").is_empty()).await;
+    assert_eq!(events_of(&seen, "pr_created"), [json!({ "task_id": "t1", "pull_request_url": url })]);
+    let operations = events_of(&seen, "git_operation");
+    assert_eq!(operations.len(), 2, "{seen}");
+    for (event, operation, status) in [(&operations[0], "clone", "success"), (&operations[1], "push", "failed")] {
+        assert_eq!((&event["operation"], &event["status"]), (&json!(operation), &json!(status)));
+        assert_eq!((&event["sandbox_id"], &event["task_id"]), (&json!(id), &json!("t1")));
+    }
+    assert!(operations[0]["error"].is_null() && operations[0]["commit_sha"].is_string(), "{seen}");
+    assert!(operations[1]["error"].as_str().unwrap().contains("[rejected]"), "{seen}");
+    assert_eq!(client.post("/api/v1/tasks/t1/finish", json!({})).await.status, 200);
+}
+
+/// A stream on which nothing happens has comments, so that proxies leave it open.
+#[tokio::test]
+async fn a_quiet_stream_of_events_has_a_heartbeat() {
+    let (server, _) = start_with(|config| config.service.heartbeat = Duration::from_millis(50)).await;
+    let is_beat = |line: &&str| line.starts_with(':') && line.contains("heartbeat");
+    let seen = follow(&server, None, |seen| seen.lines().filter(is_beat).count() == 3).await;
+    assert!(seen.lines().all(|line| line.is_empty() || is_beat(&line)), "{seen:?}");
+}
+
 /// `{"status":"ok"}` without a key; OpenAPI describes the service; metrics count it.
 #[tokio::test]
 async fn the_service_tells_about_itself() {
     let (server, _) = start().await;
     let health = server.client.raw(Method::GET, "/api/v1/health", &[], "".into()).await;
     assert_eq!((health.status, health.json), (200, json!({ "status": "ok" })));
-    create(&server.client, json!({})).await;
+    let made = create(&server.client, json!({})).await;
+    let execute = format!("/api/v1/sandboxes/{}/execute", made["id"].as_str().unwrap());
+    server.client.post(&execute, json!({ "command": "echo x" })).await;
+    server.client.post(&execute, json!({ "command": "slow", "timeout": 1 })).await;
     let metrics = server.metrics().await;
     for line in [
         "isopod_service_operations_total{action=\"sandbox.create\",code=\"ok\"} 1",
+        "isopod_service_operations_total{action=\"sandbox.execute\",code=\"ok\"} 2",
+        "isopod_service_commands_total{outcome=\"exited\"} 1",
+        "isopod_service_commands_total{outcome=\"timed_out\"} 1",
+        "isopod_service_command_seconds_count 2",
         "isopod_service_create_seconds_count 1",
         "isopod_service_sandboxes{status=\"running\"} 1",
         "isopod_audit_backlog 0",
@@ -825,6 +886,56 @@ async fn what_the_files_in_deploy_ask_for_is_in_the_metrics() {
     }
     assert!(seen > 20, "{seen}");
     assert!(metrics.contains("isopod_pool_sandboxes{template=\"base\",stage=\"ready\"} 1"), "{metrics}");
+}
+
+/// A push that fails is tried three times in all. One that the remote refuses is not tried again.
+#[tokio::test]
+async fn a_push_is_tried_again_unless_it_was_refused() {
+    let (server, fake) = start_with(|config| config.service.push_wait = Duration::from_millis(1)).await;
+    let made = create(&server.client, json!({ "task_id": "t" })).await;
+    let body = json!({ "sandbox_id": made["id"] });
+    let lost = "fatal: unable to access 'https://host/x.git/': Connection reset by peer";
+    let rejected = "! [rejected] main -> main (non-fast-forward)";
+    for (errors, status, tries) in [
+        (vec![lost, lost], 200, 3),
+        (vec![lost, lost, lost], 422, 3),
+        (vec![rejected], 422, 1),
+        (vec![lost, rejected], 422, 2),
+    ] {
+        let last = errors.last().copied().unwrap();
+        let before = fake.git_calls("push").len();
+        fake.push_errors.lock().unwrap().extend(errors);
+        let pushed = server.client.post("/api/v1/git/push", body.clone()).await;
+        assert_eq!((pushed.status, fake.git_calls("push").len() - before), (status, tries), "{last}: {pushed:?}");
+        assert!(fake.push_errors.lock().unwrap().is_empty());
+        if status == 422 {
+            assert_eq!(pushed.json["error_code"], "git_failed");
+            assert!(pushed.json["message"].as_str().unwrap().contains(last), "{pushed:?}");
+        }
+    }
+}
+
+/// A clone that takes too long is an error, and what it has fetched is removed.
+#[tokio::test]
+async fn a_clone_that_takes_too_long_is_removed() {
+    let (server, fake) = start_with(|config| config.service.clone_timeout = Duration::from_millis(30)).await;
+    fake.clone_hangs.store(true, Ordering::Relaxed);
+    let made = create(&server.client, json!({})).await;
+    let body = json!({ "sandbox_id": made["id"], "repo_url": "https://host/x.git" });
+    let cloned = server.client.post("/api/v1/git/clone", body.clone()).await;
+    assert_eq!((cloned.status, &cloned.json["error_code"]), (422, &json!("git_failed")), "{cloned:?}");
+    assert!(cloned.json["message"].as_str().unwrap().contains("it took longer than 30ms"), "{cloned:?}");
+    let place = fake.git_calls("clone")[0].rsplit(' ').next().unwrap().to_owned();
+    assert!(place.starts_with("/workspace/.clone-"), "{place}");
+    let last = fake.steps.lock().unwrap().last().unwrap().clone();
+    assert!(last.contains("rm -rf") && last.ends_with(&place), "{last}");
+    let path = format!("/api/v1/sandboxes/{}", made["id"].as_str().unwrap());
+    assert_eq!(server.client.get(&path).await.json["repo_url"], json!(null));
+
+    fake.clone_hangs.store(false, Ordering::Relaxed);
+    assert_eq!(server.client.post("/api/v1/git/clone", body).await.status, 200, "it can be repeated");
+    assert_eq!(server.client.get(&path).await.json["repo_url"], "https://host/x.git");
+    assert_eq!(ServiceConfig::default().clone_timeout, Duration::from_secs(30));
 }
 
 /// Git runs by argv with its token in the environment. The token is in no response, record or event.

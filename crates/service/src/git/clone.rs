@@ -1,8 +1,6 @@
 //! Clones a repository, or leaves nothing: git works in a directory of its own, which is renamed when all is done. So a
 //! clone that fails halfway can be repeated, and nothing that was there before is ever removed.
 
-use std::time::Duration;
-
 use isopod_store::secrets::new_uuid;
 use isopod_store::service::ServiceSandbox;
 use isopod_wire::node::Secret;
@@ -12,8 +10,6 @@ use super::{GIT_TIMEOUT, REPOSITORY, check_ref, check_url, text};
 use crate::backend::Command;
 use crate::pause::live_sandbox;
 use crate::{Service, ServiceError};
-
-const CLONE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Creates the directory and gives it to the user who works in it.
 const MAKE_WORKSPACE: &str =
@@ -57,7 +53,7 @@ impl Service {
             arguments.extend(["--branch", branch]);
         }
         arguments.extend(["--", repo_url, place]);
-        self.run_git_in(row, "/", &arguments, token, CLONE_TIMEOUT).await?;
+        self.run_git_in(row, "/", &arguments, token, self.config.clone_timeout).await?;
         let branch_name = self.current_branch_in(row, place).await?;
         let commit = self.head_in(row, place).await?;
         self.run_script(row, MOVE, &[place, REPOSITORY], None).await?;

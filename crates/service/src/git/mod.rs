@@ -145,13 +145,14 @@ impl Service {
     async fn push(&self, row: &ServiceSandbox, token: Option<Secret>) -> Result<Value, ServiceError> {
         let branch = self.current_branch(row).await?;
         let arguments = ["push", "--quiet", "-u", "origin", branch.as_str()];
-        let mut tries = 0;
+        let (mut tries, mut wait) = (0, self.config.push_wait);
         loop {
             tries += 1;
             match self.run_git(row, &arguments, token.as_ref(), GIT_TIMEOUT).await {
                 Ok(_) => break,
                 Err(ServiceError::Git(why)) if tries < PUSH_TRIES && !is_refusal(&why) => {
-                    tokio::time::sleep(Duration::from_secs(1 << tries)).await;
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
                 }
                 Err(error) => return Err(error),
             }
@@ -229,7 +230,7 @@ impl Service {
             Err(error) => return Err(self.explain(row, error).await),
         };
         if output.timed_out {
-            return Err(ServiceError::Git(format!("it took longer than {} s", timeout.as_secs())));
+            return Err(ServiceError::Git(format!("it took longer than {timeout:?}")));
         }
         if output.exit_code != 0 {
             let stderr = cleaned(&text(&output.stderr), token);

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::IntoResponse as _;
@@ -15,8 +14,6 @@ use isopod_api::{ApiError, Caller, DescribeInput, Description, EventStream, Para
 use crate::Access;
 use crate::HubEvent;
 use crate::Service;
-
-const HEARTBEAT: Duration = Duration::from_secs(30);
 
 pub(super) enum Follow {}
 
@@ -61,7 +58,7 @@ pub(super) async fn follow(
         Some((Ok::<_, Infallible>(shown(&event)), (following, stop)))
     });
     // `:heartbeat` keeps proxies from closing a quiet stream.
-    let alive = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
+    let alive = KeepAlive::new().interval(service.config.heartbeat).text("heartbeat");
     Ok(EventStream(Sse::new(events).keep_alive(alive).into_response()))
 }
 

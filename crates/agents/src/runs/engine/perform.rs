@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use isopod_store::{NodeSpec, RunId, TeamId, Work};
@@ -29,9 +28,6 @@ pub(crate) struct Outcome {
     pub(crate) files: Vec<String>,
     pub(crate) delegation: Option<Delegation>,
 }
-
-/// The executor enforces the timeout itself. This is for the case that it does not.
-const GRACE: Duration = Duration::from_secs(5);
 
 impl RunTask {
     /// Starts the nodes that were marked and recorded.
@@ -83,8 +79,8 @@ async fn perform(
     };
     let call = ExecutorCall { node: spec.id.clone(), work, timeout };
     let Some(mut log) = log else { return Outcome::failed("the log of the call is missing") };
-    let outcome = match tokio::time::timeout(timeout + GRACE, shared.executor.execute(team, run, call, &mut log)).await
-    {
+    let executing = shared.executor.execute(team, run, call, &mut log);
+    let outcome = match tokio::time::timeout(timeout + shared.overtime, executing).await {
         Ok(Ok(result)) => result.into(),
         Ok(Err(error)) => Outcome::failed(isopod_wire::error_chain(&error)),
         Err(_) => Outcome::failed(format!("the node took longer than {timeout:?}")),

@@ -100,6 +100,32 @@ async fn the_time_of_a_run_and_of_a_node_is_enforced() {
     let (_dir, server) = server().await;
     let of_run = server.start("timeout_ms: 50\nnodes: [{id: a, command: hang}]").await;
     assert_eq!(server.ended(&of_run).await.1, "timed_out");
+    let of_node = server.start("nodes: [{id: a, command: hang, timeout: 0.05, retries: 1}]").await;
+    assert_eq!(server.ended(&of_node).await, (RunStatus::Failed, "node_failed".to_owned()));
+    assert_eq!(server.world.executed(&of_node), ["a", "a"], "each attempt has the time of the node");
+    let state = server.state(&of_node).await;
+    assert_eq!(state["nodes"][0]["status"], "failed", "{state}");
+    assert_eq!(state["nodes"][0]["error"], "the node took longer than 50ms", "{state}");
+}
+
+/// A run is idle between the moment in which it is recorded and the first turn of its task.
+#[tokio::test]
+async fn a_run_is_idle_until_its_first_turn_and_the_next_server_runs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Arc::default();
+    // The first two steps lie around the commit that records the run, the third is before that of its first turn.
+    let killer = Killer::at(2);
+    let server = TestServer::begin_with(dir.path(), &world, Arc::clone(&killer), None).await;
+    let id = server.start("nodes: [{id: a, command: ok}]").await;
+    killer.has_killed().await;
+    let state = server.state(&id).await;
+    assert_eq!(state["status"], "idle", "{state}");
+    assert_eq!(state["nodes"][0]["status"], "pending", "{state}");
+    assert_eq!(world.executed(&id), Vec::<String>::new());
+    drop(server);
+    let server = TestServer::begin(dir.path(), &world).await;
+    assert_eq!(server.ended(&id).await, (RunStatus::Completed, "completed".to_owned()));
+    assert_eq!(world.executed(&id), ["a"]);
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ impl TestServer {
             mirror: Mirror::default(),
             live_logs: live_logs::LiveLogs::default(),
             retry_wait: Duration::from_millis(1),
+            overtime: Duration::from_millis(1),
             cleanup_wait: Duration::from_millis(1),
             cleanup_deadline: Duration::from_millis(50),
             stop: stop.clone(),

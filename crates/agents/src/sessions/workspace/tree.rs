@@ -185,10 +185,11 @@ impl HostTree {
         })
     }
 
-    /// Starts writing a file, which appears atomically. Creates its parent directories.
+    /// Starts writing a file, which appears atomically. Creates its parent directories. With `sync`, the file is on disk
+    /// under its name once it is finished.
     pub(crate) fn begin(&self, path: &RelPath, sync: bool) -> io::Result<NewHostFile> {
         let (directory, name) = path.split();
-        let parent = self.ensure_directory(directory)?;
+        let parent = self.ensure_directory(directory, sync)?;
         let unfinished = format!("{UNFINISHED}{}", new_uuid());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(&parent, &unfinished, flags, Mode::from_raw_mode(0o600))?);
@@ -248,11 +249,12 @@ impl HostTree {
         }
     }
 
-    fn ensure_directory(&self, path: Option<&str>) -> io::Result<OwnedFd> {
+    fn ensure_directory(&self, path: Option<&str>, sync: bool) -> io::Result<OwnedFd> {
         let mut present = PathBuf::from(".");
         let mut opened = self.beneath(&present, OFlags::RDONLY | OFlags::DIRECTORY)?;
         for name in path.into_iter().flat_map(|path| path.split('/')) {
             match rustix::fs::mkdirat(opened.as_fd(), name, Mode::from_raw_mode(0o700)) {
+                Ok(()) if sync => sync_directory(&opened)?,
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -289,6 +291,9 @@ impl FileSink for NewHostFile {
             self.file.sync_all()?;
         }
         renameat(&self.parent, &self.unfinished, &self.parent, &self.name)?;
+        if self.sync {
+            sync_directory(&self.parent)?;
+        }
         let facts = facts_of(&rustix::fs::fstat(&self.file)?);
         Ok((facts, std::mem::take(&mut self.hash).finalize().into()))
     }
@@ -298,6 +303,15 @@ impl Drop for NewHostFile {
     fn drop(&mut self) {
         // A finished file no longer has this name. A leftover is hidden and is removed with the directory.
         let _ = unlinkat(&self.parent, &self.unfinished, AtFlags::empty());
+    }
+}
+
+/// Writes the names in a directory to disk, which a sync of the files leaves in memory.
+fn sync_directory(directory: &OwnedFd) -> io::Result<()> {
+    match rustix::fs::fsync(directory) {
+        // Some file systems, which the operator may have mounted here, sync only files.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

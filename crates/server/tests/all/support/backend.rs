@@ -1,6 +1,6 @@
 //! A backend in plain Rust: it keeps sandboxes in a map, understands a few commands, and fails on demand.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -33,6 +33,10 @@ pub struct FakeBackend {
     pub resume_takes_ms: AtomicU64,
     /// Writing a file takes this long.
     pub write_takes_ms: AtomicU64,
+    /// The next pushes fail, each with the next of these texts.
+    pub push_errors: Mutex<VecDeque<&'static str>>,
+    /// Clones go on until their time is up.
+    pub clone_hangs: AtomicBool,
     /// What was done in sandboxes, in order.
     pub steps: Mutex<Vec<String>>,
     pub timeouts: Mutex<Vec<Duration>>,
@@ -74,6 +78,27 @@ impl FakeBackend {
         self.steps.lock().unwrap().push(step);
     }
 
+    /// The calls of a verb of git.
+    pub fn git_calls(&self, verb: &str) -> Vec<String> {
+        let start = format!("git {verb} ");
+        let lines: Vec<_> = self.commands.lock().unwrap().iter().map(|command| shown(&command.line)).collect();
+        lines.into_iter().filter(|line| line.starts_with(&start)).collect()
+    }
+
+    /// What a command does that is told to fail, if this is one.
+    async fn fail_git(&self, line: &str, timeout: Duration) -> Option<Vec<Result<CommandEvent, BackendError>>> {
+        if line.starts_with("git push ") {
+            let text = self.push_errors.lock().unwrap().pop_front()?;
+            let said = Ok(CommandEvent::Stderr(Bytes::from_static(text.as_bytes())));
+            return Some(vec![Ok(CommandEvent::Started(7)), said, ended(1, false)]);
+        }
+        if line.starts_with("git clone ") && self.clone_hangs.load(Ordering::Relaxed) {
+            tokio::time::sleep(timeout).await;
+            return Some(vec![Ok(CommandEvent::Started(7)), ended(-1, true)]);
+        }
+        None
+    }
+
     fn check_up(&self) -> Result<(), BackendError> {
         if self.is_down.load(Ordering::Relaxed) { Err(unavailable(Effect::None)) } else { Ok(()) }
     }
@@ -99,25 +124,26 @@ pub fn unavailable(effect: Effect) -> BackendError {
     }
 }
 
+fn ended(exit_code: i32, timed_out: bool) -> Result<CommandEvent, BackendError> {
+    let status = format!("exit status {exit_code}");
+    Ok(CommandEvent::Ended(CommandEnd { exit_code, status, timed_out, duration: Duration::from_millis(3) }))
+}
+
 /// Understands `serve`, which says something and goes on, `echo WORDS`, `fail CODE`, `both`, `slow` and `break`. Everything else is echoed.
 fn run(line: &str, timeout: Duration) -> Vec<Result<CommandEvent, BackendError>> {
-    let end = |exit_code, timed_out| {
-        let status = format!("exit status {exit_code}");
-        Ok(CommandEvent::Ended(CommandEnd { exit_code, status, timed_out, duration: Duration::from_millis(3) }))
-    };
     let out = |text: String| Ok(CommandEvent::Stdout(Bytes::from(text)));
     let start = Ok(CommandEvent::Started(7));
     match line.split_once(' ').unwrap_or((line, "")) {
-        ("echo", words) => vec![start, out(format!("{words}\n")), end(0, false)],
-        ("fail", code) => vec![start, end(code.parse().unwrap(), false)],
-        ("big", size) => vec![start, out("x".repeat(size.parse().unwrap())), end(0, false)],
+        ("echo", words) => vec![start, out(format!("{words}\n")), ended(0, false)],
+        ("fail", code) => vec![start, ended(code.parse().unwrap(), false)],
+        ("big", size) => vec![start, out("x".repeat(size.parse().unwrap())), ended(0, false)],
         ("both", _) => {
             let said = Ok(CommandEvent::Stderr(Bytes::from_static(b"err\n")));
-            vec![start, out("out\n".to_owned()), said, end(0, false)]
+            vec![start, out("out\n".to_owned()), said, ended(0, false)]
         }
-        ("slow", _) if timeout < Duration::from_secs(5) => vec![start, out("begun".to_owned()), end(-1, true)],
+        ("slow", _) if timeout < Duration::from_secs(5) => vec![start, out("begun".to_owned()), ended(-1, true)],
         ("break", _) => vec![start, Err(unavailable(Effect::Unknown))],
-        _ => vec![start, out(line.to_owned()), end(0, false)],
+        _ => vec![start, out(line.to_owned()), ended(0, false)],
     }
 }
 
@@ -167,7 +193,8 @@ impl Backend for FakeBackend {
         self.commands.lock().unwrap().push(command.clone());
         self.note(format!("run {}", shown(&command.line)));
         let line = shown(&command.line);
-        let events = futures::stream::iter(run(line.trim(), command.timeout));
+        let failing = self.fail_git(&line, command.timeout).await;
+        let events = futures::stream::iter(failing.unwrap_or_else(|| run(line.trim(), command.timeout)));
         if line == "serve" {
             let begun = events.filter(|event| std::future::ready(!matches!(event, Ok(CommandEvent::Ended(_)))));
             return Ok(CommandStream::new(begun.chain(futures::stream::pending())));
