@@ -7,11 +7,11 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use isopod_outbound::{PooledClient, RequestError, Trust, collect, sigv4};
+use isopod_wire::error_chain;
 
 use super::keys::KeyRing;
 use super::sign;
 use super::{S3Settings, StoreError, xml};
-use crate::error_chain::error_chain;
 
 /// The slowest acceptable rate of an upload.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
